@@ -1,0 +1,154 @@
+//! The contract between a guest and Cloison: hypercalls, error codes and the guest's physical map.
+//!
+//! Hypercalls follow the SMC Calling Convention (Arm DEN 0028): the function identifier in `w0`, arguments in
+//! `x1`–`x6`, results in `x0`–`x3`; `x4`–`x17` are preserved. Cloison uses the *vendor-specific hypervisor
+//! service* range (owner 6), 64-bit fast calls.
+#![no_std]
+#![forbid(unsafe_code)]
+
+/// Version of this interface. Raised when a call changes its meaning; new calls do not raise it.
+pub const ABI_VERSION: u64 = 1;
+
+/// The guest's physical (IPA) map. It is the same on every board, so one guest binary runs on all of them.
+pub mod map {
+    /// Emulated GICv2 distributor (4 KiB).
+    pub const GICD: u64 = 0x0800_0000;
+    /// GICv2 CPU interface (8 KiB; the hardware's virtual CPU interface).
+    pub const GICC: u64 = 0x0801_0000;
+    /// Emulated PL011 UART (4 KiB).
+    pub const UART: u64 = 0x0900_0000;
+    /// Where RAM starts by convention; a VM's configuration may place more regions elsewhere.
+    pub const RAM: u64 = 0x4000_0000;
+}
+
+/// Interrupt numbers that a guest sees.
+pub mod irq {
+    /// The EL1 virtual timer (PPI 27).
+    pub const VTIMER: u32 = 27;
+    /// The emulated PL011's interrupt (SPI 1).
+    pub const UART: u32 = 33;
+}
+
+/// PSCI function identifiers (Arm DEN 0022), by HVC or SMC.
+pub mod psci {
+    #![allow(missing_docs)]
+    pub const VERSION: u32 = 0x8400_0000;
+    pub const CPU_SUSPEND_32: u32 = 0x8400_0001;
+    pub const CPU_SUSPEND_64: u32 = 0xC400_0001;
+    pub const CPU_OFF: u32 = 0x8400_0002;
+    pub const CPU_ON_32: u32 = 0x8400_0003;
+    pub const CPU_ON_64: u32 = 0xC400_0003;
+    pub const AFFINITY_INFO_32: u32 = 0x8400_0004;
+    pub const AFFINITY_INFO_64: u32 = 0xC400_0004;
+    pub const MIGRATE_INFO_TYPE: u32 = 0x8400_0006;
+    pub const SYSTEM_OFF: u32 = 0x8400_0008;
+    pub const SYSTEM_RESET: u32 = 0x8400_0009;
+    pub const FEATURES: u32 = 0x8400_000A;
+
+    pub const SUCCESS: i64 = 0;
+    pub const NOT_SUPPORTED: i64 = -1;
+    pub const INVALID_PARAMETERS: i64 = -2;
+    pub const DENIED: i64 = -3;
+    pub const ALREADY_ON: i64 = -4;
+    pub const ON_PENDING: i64 = -5;
+    pub const INTERNAL_FAILURE: i64 = -6;
+    pub const INVALID_ADDRESS: i64 = -9;
+}
+
+/// Cloison's own calls: `0xC600_0000 + n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Call {
+    /// `() -> (ABI_VERSION, SERVICES granted, VM id, vCPU id)`. Always allowed.
+    Identify = 0xC600_0000,
+    /// `(workload, sub_experiment, run) -> 0`: starts the observation segment on the calling vCPU, with its
+    /// configured HEMs at zero. Service [`services::HEM`].
+    SegmentBegin = 0xC600_0001,
+    /// `() -> (0, cycles)`: ends the segment and logs one HEM record. Service [`services::HEM`].
+    SegmentEnd = 0xC600_0002,
+    /// `(k) -> (0, pages moved)`: moves the `k` most important pages of the VM's profile into its PVT pool.
+    /// All or none: with the pool exhausted nothing moves. Service [`services::MIGRATE`].
+    Migrate = 0xC600_0003,
+    /// `() -> (0, pages moved)`: moves every migrated page back to its region's pool. Service
+    /// [`services::MIGRATE`].
+    Restore = 0xC600_0004,
+    /// `(ipa) -> 0`: moves one page, named by the IPA of its first byte, to the PVT pool. Service
+    /// [`services::MIGRATE`].
+    MigratePage = 0xC600_0005,
+    /// `(quota index) -> (0, events this period, periods so far, throttled nanoseconds in all)` of the calling
+    /// vCPU's core. Service [`services::QUOTA`].
+    QuotaRead = 0xC600_0006,
+    /// `(quota index, budget in events) -> 0`: from the next period on; never above the configured budget.
+    /// Service [`services::QUOTA`].
+    QuotaSet = 0xC600_0007,
+    /// `(event index) -> (0, count, overflowed)`: the running segment's count of one HEM. Service
+    /// [`services::HEM`].
+    HemRead = 0xC600_0008,
+    /// `() -> (0, nanoseconds since reset)`. Always allowed.
+    Time = 0xC600_0009,
+}
+
+impl Call {
+    /// The call with this function identifier, if Cloison has one.
+    pub const fn from_id(id: u32) -> Option<Self> {
+        Some(match id {
+            0xC600_0000 => Self::Identify,
+            0xC600_0001 => Self::SegmentBegin,
+            0xC600_0002 => Self::SegmentEnd,
+            0xC600_0003 => Self::Migrate,
+            0xC600_0004 => Self::Restore,
+            0xC600_0005 => Self::MigratePage,
+            0xC600_0006 => Self::QuotaRead,
+            0xC600_0007 => Self::QuotaSet,
+            0xC600_0008 => Self::HemRead,
+            0xC600_0009 => Self::Time,
+            _ => return None,
+        })
+    }
+}
+
+/// What `x0` holds when a call did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i64)]
+pub enum CallError {
+    /// No such function (SMCCC's own code for it).
+    NotSupported = -1,
+    /// The VM's configuration does not grant the service.
+    Denied = -2,
+    /// An argument is out of range.
+    Invalid = -3,
+    /// The PVT pool has too few free pages; nothing was moved.
+    PoolFull = -4,
+    /// Another migration of this VM is under way.
+    Busy = -5,
+    /// The VM has no page profile, or the core no such quota or HEM.
+    Absent = -6,
+    /// `SegmentEnd` without `SegmentBegin`, or the reverse.
+    Sequence = -7,
+}
+
+impl CallError {
+    /// The error that `x0` stands for, if it is one.
+    pub const fn from_x0(x0: i64) -> Option<Self> {
+        Some(match x0 {
+            -1 => Self::NotSupported,
+            -2 => Self::Denied,
+            -3 => Self::Invalid,
+            -4 => Self::PoolFull,
+            -5 => Self::Busy,
+            -6 => Self::Absent,
+            -7 => Self::Sequence,
+            _ => return None,
+        })
+    }
+}
+
+/// Services that a VM's configuration grants, as bits.
+pub mod services {
+    /// HEM log: observation segments and HEM reads.
+    pub const HEM: u32 = 1 << 0;
+    /// Page migration between the VM's pools.
+    pub const MIGRATE: u32 = 1 << 1;
+    /// Reading and lowering the VM's own quotas.
+    pub const QUOTA: u32 = 1 << 2;
+}

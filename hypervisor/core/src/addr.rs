@@ -1,0 +1,89 @@
+//! Addresses as types: a physical address is not an intermediate one, and neither is a number.
+
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// Bytes in a page: the 4 KiB granule, the only one that Cloison uses.
+pub const PAGE_SIZE: u64 = 4096;
+/// log2 of [`PAGE_SIZE`].
+pub const PAGE_SHIFT: u32 = 12;
+
+macro_rules! address {
+    ($(#[$meta:meta])* $name:ident) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u64);
+
+        impl $name {
+            /// The first byte of the page that holds this address.
+            pub const fn page_base(self) -> Self {
+                Self(self.0 & !(PAGE_SIZE - 1))
+            }
+            /// Whether this is the first byte of a page.
+            pub const fn is_page_aligned(self) -> bool {
+                self.0.is_multiple_of(PAGE_SIZE)
+            }
+            /// The page's number: the address without its offset.
+            pub const fn page_number(self) -> u64 {
+                self.0 >> PAGE_SHIFT
+            }
+            /// The address `bytes` further on, or nothing where that wraps.
+            pub const fn checked_add(self, bytes: u64) -> Option<Self> {
+                match self.0.checked_add(bytes) {
+                    Some(sum) => Some(Self(sum)),
+                    None => None,
+                }
+            }
+            /// The first byte of the `pages`-th page after the one that holds this address.
+            pub const fn page(self, pages: u64) -> Self {
+                Self(self.page_base().0 + pages * PAGE_SIZE)
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{:#x}", self.0)
+            }
+        }
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({:#x})"), self.0)
+            }
+        }
+    };
+}
+
+address! {
+    /// A real physical address, as the memory system and the cache index see it.
+    PhysAddr
+}
+address! {
+    /// An intermediate physical address: what a guest takes for physical, before stage 2.
+    ///
+    /// Holding one says nothing about whether a VM may touch it: stage 2 alone decides.
+    Ipa
+}
+
+/// A half-open range of physical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PhysRange {
+    /// First byte.
+    pub start: PhysAddr,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+impl PhysRange {
+    /// First byte after the range (saturating, so that a range up to the top of the address space stays one).
+    pub const fn end(&self) -> PhysAddr {
+        PhysAddr(self.start.0.saturating_add(self.len))
+    }
+    /// Whether `pa` lies in the range.
+    pub const fn contains(&self, pa: PhysAddr) -> bool {
+        pa.0 >= self.start.0 && pa.0 < self.end().0
+    }
+    /// Whether the two ranges share a byte.
+    pub const fn overlaps(&self, other: &Self) -> bool {
+        self.start.0 < other.end().0 && other.start.0 < self.end().0
+    }
+}

@@ -1,0 +1,575 @@
+//! The system image: what follows the hypervisor's own code in the boot image, and what it says.
+//!
+//! ```text
+//! hypervisor code and data   (a whole number of pages)
+//! header                     64 bytes, little-endian, this module's `Header`
+//! configuration              postcard of `System`
+//! padding to a page
+//! payload                    guest images, each starting on a page
+//! end marker                 8 bytes, `END_MARKER`
+//! ```
+//!
+//! The host writes it after checking everything that can be checked; the hypervisor checks the header, both CRCs and
+//! the end marker again, and every number that it uses as an index or an address.
+
+use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use crate::color::{CacheGeometry, ColorSet};
+use crate::units::{EventId, Events, Nanos, Period};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// First bytes of the header.
+pub const MAGIC: [u8; 8] = *b"CLOISON\0";
+/// Last bytes of the system image.
+pub const END_MARKER: [u8; 8] = *b"CLOISEND";
+/// Version of the header and of [`System`]. An image of any other version is refused.
+pub const VERSION: u32 = 1;
+/// Length of the header in bytes.
+pub const HEADER_LEN: usize = 64;
+
+/// The system image's header. All offsets count from the header's first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Length of the postcard configuration, which starts at [`HEADER_LEN`].
+    pub config_len: u32,
+    /// CRC-32 (ISO-HDLC, as in zlib) of the configuration.
+    pub config_crc: u32,
+    /// Where the payload starts; a multiple of the page size.
+    pub payload_offset: u32,
+    /// Length of the payload without the end marker.
+    pub payload_len: u32,
+    /// CRC-32 of the payload.
+    pub payload_crc: u32,
+}
+
+/// Why a system image is refused. `Display` is the one line that the user sees on the UART.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlobError {
+    /// The magic is not there: no system image follows the hypervisor.
+    NoImage,
+    /// Built for another version of the hypervisor.
+    Version {
+        /// The version that the image says.
+        found: u32,
+    },
+    /// The header's own CRC does not match.
+    HeaderCrc {
+        /// What the header says.
+        expected: u32,
+        /// What was computed.
+        found: u32,
+    },
+    /// The header's lengths make no sense.
+    Layout,
+    /// The end marker is missing: the image was cut off.
+    Truncated {
+        /// How long the system image should be, header and end marker included.
+        expected_len: u64,
+    },
+    /// The configuration's CRC does not match.
+    ConfigCrc {
+        /// What the header says.
+        expected: u32,
+        /// What was computed.
+        found: u32,
+    },
+    /// The payload's CRC does not match.
+    PayloadCrc {
+        /// What the header says.
+        expected: u32,
+        /// What was computed.
+        found: u32,
+    },
+    /// The configuration does not decode.
+    Decode,
+    /// The configuration decodes but refers to something that is not there.
+    Invalid(&'static str),
+}
+
+impl fmt::Display for BlobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoImage => {
+                f.write_str("no system image after the hypervisor (magic missing); build one with `cargo xtask image`")
+            }
+            Self::Version { found } => write!(
+                f,
+                "system image has version {found}, this hypervisor reads version {VERSION}; rebuild it with `cargo xtask image`"
+            ),
+            Self::HeaderCrc { expected, found } => {
+                write!(f, "system image header is damaged: CRC {found:#010x}, expected {expected:#010x}")
+            }
+            Self::Layout => f.write_str("system image header is damaged: its lengths contradict each other"),
+            Self::Truncated { expected_len } => {
+                write!(f, "system image is truncated: {expected_len} bytes expected, end marker missing")
+            }
+            Self::ConfigCrc { expected, found } => {
+                write!(f, "configuration is damaged: CRC {found:#010x}, expected {expected:#010x}")
+            }
+            Self::PayloadCrc { expected, found } => {
+                write!(f, "guest images are damaged: CRC {found:#010x}, expected {expected:#010x}")
+            }
+            Self::Decode => f.write_str(
+                "configuration does not decode although its CRC matches; the host tool and the hypervisor differ",
+            ),
+            Self::Invalid(what) => write!(f, "configuration is inconsistent: {what}"),
+        }
+    }
+}
+
+fn word(bytes: &[u8], index: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[index * 4..index * 4 + 4]);
+    u32::from_le_bytes(word)
+}
+
+impl Header {
+    /// Reads and checks a header; `crc` computes CRC-32 (ISO-HDLC).
+    pub fn parse(bytes: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Self, BlobError> {
+        if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
+            return Err(BlobError::NoImage);
+        }
+        let found = word(bytes, 2);
+        if found != VERSION {
+            return Err(BlobError::Version { found });
+        }
+        let (expected, found) = (word(bytes, 15), crc(&bytes[..HEADER_LEN - 4]));
+        if expected != found {
+            return Err(BlobError::HeaderCrc { expected, found });
+        }
+        let header = Self {
+            config_len: word(bytes, 3),
+            config_crc: word(bytes, 4),
+            payload_offset: word(bytes, 5),
+            payload_len: word(bytes, 6),
+            payload_crc: word(bytes, 7),
+        };
+        let config_end = HEADER_LEN as u64 + u64::from(header.config_len);
+        if !u64::from(header.payload_offset).is_multiple_of(PAGE_SIZE) || u64::from(header.payload_offset) < config_end
+        {
+            return Err(BlobError::Layout);
+        }
+        Ok(header)
+    }
+
+    /// The header's 64 bytes.
+    pub fn to_bytes(&self, crc: impl Fn(&[u8]) -> u32) -> [u8; HEADER_LEN] {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[..8].copy_from_slice(&MAGIC);
+        let words =
+            [VERSION, self.config_len, self.config_crc, self.payload_offset, self.payload_len, self.payload_crc];
+        for (slot, word) in bytes[8..32].chunks_exact_mut(4).zip(words) {
+            slot.copy_from_slice(&word.to_le_bytes());
+        }
+        let header_crc = crc(&bytes[..HEADER_LEN - 4]);
+        bytes[HEADER_LEN - 4..].copy_from_slice(&header_crc.to_le_bytes());
+        bytes
+    }
+
+    /// Length of the whole system image, end marker included.
+    pub fn total_len(&self) -> u64 {
+        u64::from(self.payload_offset) + u64::from(self.payload_len) + END_MARKER.len() as u64
+    }
+
+    /// Checks the rest of the image behind a parsed header (`image` starts at the header and is `total_len` long) and
+    /// decodes the configuration.
+    pub fn decode(&self, image: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<System, BlobError> {
+        let expected_len = self.total_len();
+        let truncated = BlobError::Truncated { expected_len };
+        if (image.len() as u64) < expected_len {
+            return Err(truncated);
+        }
+        let payload_end = (self.payload_offset + self.payload_len) as usize;
+        if image[payload_end..payload_end + END_MARKER.len()] != END_MARKER {
+            return Err(truncated);
+        }
+        let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
+        let found = crc(config);
+        if found != self.config_crc {
+            return Err(BlobError::ConfigCrc { expected: self.config_crc, found });
+        }
+        let found = crc(&image[self.payload_offset as usize..payload_end]);
+        if found != self.payload_crc {
+            return Err(BlobError::PayloadCrc { expected: self.payload_crc, found });
+        }
+        let system: System = postcard::from_bytes(config).map_err(|_| BlobError::Decode)?;
+        system.validate(self.payload_len).map_err(BlobError::Invalid)?;
+        Ok(system)
+    }
+}
+
+/// Writes a whole system image: header, configuration, payload and end marker.
+///
+/// `payload` must already place each guest image on a page boundary, where [`Image::offset`] says.
+pub fn encode(system: &System, payload: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Vec<u8>, postcard::Error> {
+    let config = postcard::to_allocvec(system)?;
+    let payload_offset = (HEADER_LEN + config.len()).next_multiple_of(PAGE_SIZE as usize);
+    let header = Header {
+        config_len: config.len() as u32,
+        config_crc: crc(&config),
+        payload_offset: payload_offset as u32,
+        payload_len: payload.len() as u32,
+        payload_crc: crc(payload),
+    };
+    let mut image = Vec::with_capacity(header.total_len() as usize);
+    image.extend_from_slice(&header.to_bytes(&crc));
+    image.extend_from_slice(&config);
+    image.resize(payload_offset, 0);
+    image.extend_from_slice(payload);
+    image.extend_from_slice(&END_MARKER);
+    Ok(image)
+}
+
+/// Everything the hypervisor is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct System {
+    /// The configuration's name, for the banner and the log.
+    pub name: String,
+    /// The machine.
+    pub board: Board,
+    /// How much the hypervisor says.
+    pub log_level: LogLevel,
+    /// The colours that hold the hypervisor's own text, data, stacks and page tables.
+    pub hypervisor_colors: ColorSet,
+    /// Bytes of RAM set aside, uncoloured, for regions with [`Backing::Contiguous`].
+    pub contiguous: u64,
+    /// The memory pools.
+    pub pools: Vec<Pool>,
+    /// The virtual machines; their position is their id.
+    pub vms: Vec<Vm>,
+    /// After building the stage-2 tables, walk them as the MMU would, log every page, and stop before any guest runs.
+    pub audit: bool,
+    /// When this VM is off, the others are stopped and the machine is turned off; `None`: when all are off.
+    pub ends_with: Option<u8>,
+}
+
+/// How much the hypervisor says on the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs)]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// What differs between boards.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Board {
+    /// Name, as in `configs/boards/`.
+    pub name: String,
+    /// MPIDR affinity of each physical core, in the order of core numbers.
+    pub cores: Vec<u64>,
+    /// The console.
+    pub console: Uart,
+    /// The telemetry UART; without it the log only counts what it drops.
+    pub telemetry: Option<Uart>,
+    /// The interrupt controller.
+    pub gic: Gic,
+    /// The PMU's overflow interrupt (a PPI, the same number on each core), where the board wires it to the GIC as a
+    /// private interrupt. Without it quotas are polled by the EL2 timer.
+    pub pmu_irq: Option<u32>,
+    /// Set where an event counter's overflow interrupt needs a second counter on the same event, preset one lower
+    /// (QEMU before a fix of its overflow timer).
+    pub pmu_shadow: bool,
+    /// The last-level cache; compared with CCSIDR_EL1 at boot.
+    pub llc: CacheGeometry,
+    /// RAM that Cloison may manage.
+    pub ram: Vec<PhysRange>,
+    /// Parts of `ram` that it must not touch (firmware).
+    pub reserved: Vec<PhysRange>,
+}
+
+/// A UART.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Uart {
+    /// Which programming model.
+    pub kind: UartKind,
+    /// First register.
+    pub base: PhysAddr,
+    /// Its interrupt (GIC id), for input.
+    pub irq: u32,
+}
+
+/// UART programming models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum UartKind {
+    /// Arm PrimeCell PL011 (QEMU `virt`).
+    Pl011,
+    /// Cadence UART (Zynq UltraScale+).
+    Cadence,
+}
+
+/// A GICv2 with the virtualization extensions. The second pages are given apart because the ZCU102 places them 64 KiB
+/// after the first ones.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gic {
+    /// Distributor.
+    pub gicd: PhysAddr,
+    /// CPU interface, first page.
+    pub gicc: PhysAddr,
+    /// CPU interface, second page (GICC_DIR).
+    pub gicc_dir: PhysAddr,
+    /// Virtual interface control.
+    pub gich: PhysAddr,
+    /// Virtual CPU interface, first page.
+    pub gicv: PhysAddr,
+    /// Virtual CPU interface, second page (GICV_DIR).
+    pub gicv_dir: PhysAddr,
+}
+
+/// A pool of coloured pages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Name in the configuration.
+    pub name: String,
+    /// Private or shared.
+    pub kind: PoolKind,
+    /// Its colours.
+    pub colors: ColorSet,
+    /// The most pages that may be taken from it for regions and migration together; `None`: as many as its colours
+    /// have.
+    pub limit: Option<u32>,
+}
+
+/// PVT: one VM's own; SH: several VMs may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PoolKind {
+    /// Private: colours that no other pool has.
+    Pvt,
+    /// Shared.
+    Sh,
+}
+
+/// A virtual machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Vm {
+    /// Name, as the console prints it.
+    pub name: String,
+    /// Physical cores; position is the vCPU number.
+    pub cores: Vec<u8>,
+    /// Memory and devices.
+    pub regions: Vec<Region>,
+    /// What is loaded before the VM starts, and again when it restarts.
+    pub image: Image,
+    /// `x0`–`x3` of vCPU 0 at its first instruction.
+    pub args: [u64; 4],
+    /// Services granted: bits of `cloison_abi::services`.
+    pub services: u32,
+    /// What a forbidden access does.
+    pub on_fault: OnFault,
+    /// Physical SPIs that belong to this VM, under the same number.
+    pub irqs: Vec<u32>,
+    /// Budgets of its cores.
+    pub quotas: Vec<Quota>,
+    /// Events counted in an observation segment, at most 6 less what the quotas of the same core take.
+    pub hems: Vec<EventId>,
+    /// Its page profile.
+    pub profile: Option<Profile>,
+}
+
+/// What the hypervisor does when a guest touches what it does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnFault {
+    /// The guest takes a synchronous external abort, as on hardware where nothing answers.
+    Abort,
+    /// The VM is stopped for good.
+    Kill,
+}
+
+/// A range of a VM's IPA space.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Region {
+    /// Name in the configuration; profiles refer to it.
+    pub name: String,
+    /// First IPA.
+    pub ipa: Ipa,
+    /// Length in pages.
+    pub pages: u32,
+    /// What is behind it.
+    pub backing: Backing,
+}
+
+/// What is behind a region.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Backing {
+    /// Pages of the pool with this index.
+    Pool(u8),
+    /// Physically contiguous, uncoloured memory.
+    Contiguous,
+    /// A device's registers, passed through.
+    Device(PhysAddr),
+}
+
+/// A guest image.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Image {
+    /// Offset in the payload; a multiple of the page size.
+    pub offset: u32,
+    /// Length in bytes.
+    pub len: u32,
+    /// IPA of the first byte; a multiple of the page size.
+    pub load: Ipa,
+    /// IPA of the first instruction.
+    pub entry: Ipa,
+}
+
+/// A budget of events per period on one core.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Quota {
+    /// The vCPU (not the physical core) that it binds.
+    pub vcpu: u8,
+    /// The event that is counted.
+    pub event: EventId,
+    /// Events allowed per period.
+    pub budget: Events,
+    /// The period.
+    pub period: Period,
+    /// Poll interval where there is no overflow interrupt.
+    pub poll: Nanos,
+    /// Log every period, not only the totals.
+    pub trace: bool,
+}
+
+/// A page profile in use: which pages matter, and when they move.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Index of the PVT pool that pages move to.
+    pub pool: u8,
+    /// The pages, in any order.
+    pub pages: Vec<ProfiledPage>,
+    /// How many of the most important pages the hypervisor moves on its own.
+    pub top: u32,
+    /// How long after the VM's start it moves them; `None`: only when a guest asks.
+    pub after: Option<Nanos>,
+}
+
+/// One page of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProfiledPage {
+    /// Index of the region in the VM.
+    pub region: u8,
+    /// Page number in the region.
+    pub page: u32,
+    /// How much the page matters; larger is more. Units are the profile's own.
+    pub importance: u64,
+}
+
+impl System {
+    /// What the hypervisor relies on and does not check again: indices in range, images inside their payload.
+    pub fn validate(&self, payload_len: u32) -> Result<(), &'static str> {
+        let cores = self.board.cores.len();
+        if cores == 0 || cores > 8 {
+            return Err("the board must have 1 to 8 cores");
+        }
+        let colors = self.board.llc.colors().map_err(|_| "the board's cache gives no usable colours")?;
+        let all = ColorSet::first(colors);
+        if self.hypervisor_colors.is_empty() || !self.hypervisor_colors.without(all).is_empty() {
+            return Err("the hypervisor's colours are none, or outside the cache's");
+        }
+        if self.vms.is_empty() || self.vms.len() > 8 {
+            return Err("there must be 1 to 8 VMs");
+        }
+        if self.ends_with.is_some_and(|vm| usize::from(vm) >= self.vms.len()) {
+            return Err("the system ends with a VM that does not exist");
+        }
+        let mut taken = 0u32;
+        for (index, pool) in self.pools.iter().enumerate() {
+            if pool.colors.is_empty() || !pool.colors.without(all).is_empty() {
+                return Err("a pool's colours are none, or outside the cache's");
+            }
+            if !pool.colors.and(self.hypervisor_colors).is_empty() {
+                return Err("a pool holds a colour of the hypervisor");
+            }
+            let clash = |other: &Pool| {
+                (pool.kind == PoolKind::Pvt || other.kind == PoolKind::Pvt) && !pool.colors.and(other.colors).is_empty()
+            };
+            if self.pools[..index].iter().any(clash) {
+                return Err("two pools overlap and one of them is private");
+            }
+        }
+        for vm in &self.vms {
+            if vm.cores.is_empty() {
+                return Err("a VM has no core");
+            }
+            for &core in &vm.cores {
+                if usize::from(core) >= cores || taken >> core & 1 == 1 {
+                    return Err("a VM's core does not exist or is used twice");
+                }
+                taken |= 1 << core;
+            }
+            for (index, region) in vm.regions.iter().enumerate() {
+                if !region.ipa.is_page_aligned() || region.pages == 0 {
+                    return Err("a region is empty or not page aligned");
+                }
+                let end = region.ipa.0.checked_add(u64::from(region.pages) * PAGE_SIZE);
+                if !end.is_some_and(|end| end <= 1 << IPA_BITS) {
+                    return Err("a region ends beyond the IPA space");
+                }
+                if vm.regions[..index].iter().any(|other| other.overlaps(region)) {
+                    return Err("two regions of a VM overlap");
+                }
+                match region.backing {
+                    Backing::Pool(pool) if usize::from(pool) >= self.pools.len() => {
+                        return Err("a region names a pool that does not exist");
+                    }
+                    Backing::Device(pa) if !pa.is_page_aligned() => return Err("a device region is not page aligned"),
+                    _ => {}
+                }
+            }
+            let image = &vm.image;
+            if !u64::from(image.offset).is_multiple_of(PAGE_SIZE)
+                || !image.load.is_page_aligned()
+                || image.offset.checked_add(image.len).is_none_or(|end| end > payload_len)
+            {
+                return Err("a guest image lies outside the payload");
+            }
+            let image_pages = u64::from(image.len).div_ceil(PAGE_SIZE);
+            let fits = |region: &Region| {
+                !matches!(region.backing, Backing::Device(_))
+                    && image.load >= region.ipa
+                    && image.load.page_number() + image_pages <= region.ipa.page_number() + u64::from(region.pages)
+            };
+            if image.len > 0 && !vm.regions.iter().any(fits) {
+                return Err("a guest image does not fit its region");
+            }
+            if vm
+                .quotas
+                .iter()
+                .any(|quota| usize::from(quota.vcpu) >= vm.cores.len() || quota.period.0 == 0 || quota.budget.0 == 0)
+            {
+                return Err("a quota names a vCPU that does not exist, or has no budget or period");
+            }
+            if let Some(profile) = &vm.profile {
+                if usize::from(profile.pool) >= self.pools.len() {
+                    return Err("a profile names a pool that does not exist");
+                }
+                let outside = |page: &ProfiledPage| {
+                    vm.regions.get(usize::from(page.region)).is_none_or(|region| page.page >= region.pages)
+                };
+                if profile.pages.iter().any(outside) {
+                    return Err("a profile names a page outside its VM");
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bits of a guest's physical address space: 39, so that stage 2 starts at level 1 with one table.
+pub const IPA_BITS: u32 = 39;
+
+impl Region {
+    /// Whether the two share a page.
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let end = |region: &Self| region.ipa.page_number() + u64::from(region.pages);
+        self.ipa.page_number() < end(other) && other.ipa.page_number() < end(self)
+    }
+    /// Whether `ipa` lies in the region.
+    pub fn contains(&self, ipa: Ipa) -> bool {
+        ipa >= self.ipa && ipa.page_number() < self.ipa.page_number() + u64::from(self.pages)
+    }
+}

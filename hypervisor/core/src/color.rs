@@ -1,0 +1,221 @@
+//! Page colours: which last-level-cache sets a page can occupy.
+//!
+//! The colour of a page is the part of the cache's set index that lies above the page offset (BBProf, section 3,
+//! "Cache Coloring"). On the ZCU102 (1 MiB, 16 ways, 64 B lines) these are the address bits \[15:12\]: 16 colours.
+
+use crate::addr::{PAGE_SHIFT, PAGE_SIZE, PhysAddr};
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// The most colours that a [`ColorSet`] can hold.
+pub const MAX_COLORS: u32 = 64;
+
+/// One page colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Color(pub u8);
+
+/// A set of colours, as a bit mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ColorSet(pub u64);
+
+impl ColorSet {
+    /// No colour.
+    pub const EMPTY: Self = Self(0);
+
+    /// The colours `0..count`.
+    pub const fn first(count: u32) -> Self {
+        if count >= MAX_COLORS { Self(u64::MAX) } else { Self((1 << count) - 1) }
+    }
+    /// The set with one colour more.
+    #[must_use]
+    pub const fn with(self, color: Color) -> Self {
+        Self(self.0 | 1 << color.0)
+    }
+    /// Whether `color` is in the set.
+    pub const fn contains(self, color: Color) -> bool {
+        color.0 < 64 && self.0 >> color.0 & 1 == 1
+    }
+    /// The colours in both.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+    /// The colours in either.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+    /// The colours of `self` that are not in `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+    /// How many colours the set holds.
+    pub const fn len(self) -> u32 {
+        self.0.count_ones()
+    }
+    /// Whether it holds none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+    /// The colours, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = Color> {
+        let mut rest = self.0;
+        core::iter::from_fn(move || {
+            if rest == 0 {
+                return None;
+            }
+            let lowest = rest.trailing_zeros();
+            rest &= rest - 1;
+            Some(Color(lowest as u8))
+        })
+    }
+}
+
+impl fmt::Display for ColorSet {
+    /// As ranges, the way configurations write them: `0-3,8`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        let mut low = 0;
+        while low < 64 {
+            if self.0 >> low & 1 == 0 {
+                low += 1;
+                continue;
+            }
+            let mut high = low;
+            while high < 63 && self.0 >> (high + 1) & 1 == 1 {
+                high += 1;
+            }
+            if !first {
+                f.write_str(",")?;
+            }
+            first = false;
+            if low == high {
+                write!(f, "{low}")?
+            } else {
+                write!(f, "{low}-{high}")?
+            }
+            low = high + 1;
+        }
+        if first { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+/// The last-level cache, as CCSIDR_EL1 or a board file describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CacheGeometry {
+    /// Bytes in all.
+    pub size: u64,
+    /// Associativity.
+    pub ways: u32,
+    /// Bytes in a line.
+    pub line: u32,
+}
+
+/// Why a cache geometry gives no usable colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GeometryError {
+    /// A field is zero, or the number of sets is not a power of two.
+    NotPowerOfTwo,
+    /// More colours than [`MAX_COLORS`].
+    TooManyColors(u64),
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPowerOfTwo => f.write_str("size / (ways × line) is not a power of two"),
+            Self::TooManyColors(count) => write!(f, "{count} colours; Cloison handles up to {MAX_COLORS}"),
+        }
+    }
+}
+
+impl CacheGeometry {
+    /// Decodes CCSIDR_EL1's 32-bit format (Arm ARM DDI 0487, D23.2.27, without FEAT_CCIDX).
+    pub const fn from_ccsidr(ccsidr: u64) -> Self {
+        let line = 1u32 << ((ccsidr & 7) + 4);
+        let ways = (ccsidr >> 3 & 0x3ff) as u32 + 1;
+        let sets = (ccsidr >> 13 & 0x7fff) + 1;
+        Self { size: sets * ways as u64 * line as u64, ways, line }
+    }
+
+    /// How many colours the cache divides the pages into: bytes per way over bytes per page, at least 1.
+    pub const fn colors(&self) -> Result<u32, GeometryError> {
+        if self.ways == 0 || self.line == 0 || !self.size.is_multiple_of(self.ways as u64 * self.line as u64) {
+            return Err(GeometryError::NotPowerOfTwo);
+        }
+        let way = self.size / self.ways as u64;
+        if !way.is_power_of_two() || !(self.line as u64).is_power_of_two() {
+            return Err(GeometryError::NotPowerOfTwo);
+        }
+        let colors = way / PAGE_SIZE;
+        if colors > MAX_COLORS as u64 {
+            return Err(GeometryError::TooManyColors(colors));
+        }
+        Ok(if colors == 0 { 1 } else { colors as u32 })
+    }
+}
+
+/// The colour of the page that holds `pa`, where the cache makes `colors` (a power of two) of them.
+pub const fn color_of(pa: PhysAddr, colors: u32) -> Color {
+    Color((pa.0 >> PAGE_SHIFT & (colors as u64 - 1)) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::string::ToString;
+
+    #[test]
+    fn zcu102_has_sixteen_colors() {
+        let l2 = CacheGeometry { size: 1 << 20, ways: 16, line: 64 };
+        assert_eq!(l2.colors(), Ok(16));
+        // The value QEMU's and the real Cortex-A53's CCSIDR_EL1 give for a 1 MiB L2.
+        assert_eq!(CacheGeometry::from_ccsidr(0x707f_e07a), l2);
+        assert_eq!(color_of(PhysAddr(0x1234_5000), 16), Color(5));
+    }
+
+    #[test]
+    fn geometry_errors() {
+        assert_eq!(CacheGeometry { size: 0, ways: 0, line: 64 }.colors(), Err(GeometryError::NotPowerOfTwo));
+        assert_eq!(CacheGeometry { size: 3 << 20, ways: 16, line: 64 }.colors(), Err(GeometryError::NotPowerOfTwo));
+        assert_eq!(
+            CacheGeometry { size: 1 << 26, ways: 16, line: 64 }.colors(),
+            Err(GeometryError::TooManyColors(1024))
+        );
+        assert_eq!(CacheGeometry { size: 1 << 15, ways: 16, line: 64 }.colors(), Ok(1));
+    }
+
+    #[test]
+    fn display_as_ranges() {
+        assert_eq!(ColorSet(0b1_0000_1111).to_string(), "0-3,8");
+        assert_eq!(ColorSet::EMPTY.to_string(), "none");
+        assert_eq!(ColorSet(u64::MAX).to_string(), "0-63");
+    }
+
+    proptest! {
+        #[test]
+        fn iter_and_contains_agree(mask: u64) {
+            let set = ColorSet(mask);
+            let mut rebuilt = ColorSet::EMPTY;
+            for color in set.iter() {
+                prop_assert!(set.contains(color));
+                rebuilt = rebuilt.with(color);
+            }
+            prop_assert_eq!(rebuilt, set);
+            prop_assert_eq!(set.iter().count() as u32, set.len());
+        }
+
+        #[test]
+        fn pages_of_a_stripe_have_all_colors(base in 0u64..1 << 28) {
+            let mut seen = ColorSet::EMPTY;
+            for page in 0..16 {
+                seen = seen.with(color_of(PhysAddr((base + page) << PAGE_SHIFT), 16));
+            }
+            prop_assert_eq!(seen, ColorSet::first(16));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Cloison's pure logic: everything that needs no hardware, so that it runs and is tested on the host.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`addr`] | physical and intermediate physical addresses as types |
+//! | [`color`] | page colours, colour sets, cache geometry |
+//! | [`units`] | events, cycles, periods |
+//! | [`pool`] | frame allocation per colour; PVT and SH pools |
+//! | [`quota`] | the state machine behind a budget per period |
+//! | [`migrate`] | which pages of a profile move, and where to |
+//! | [`blob`] | the system image: header, configuration, payload |
+//! | [`wire`] | the telemetry stream of the second UART: HEM records and the rest |
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod addr;
+pub mod blob;
+pub mod color;
+pub mod migrate;
+pub mod pool;
+pub mod quota;
+pub mod units;
+pub mod wire;

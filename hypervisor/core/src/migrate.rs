@@ -1,0 +1,121 @@
+//! Which pages of a profile move to the PVT pool, and the account of those that did.
+//!
+//! A page keeps its home frame while it lives in the PVT pool, so that going back cannot fail.
+
+use crate::addr::{Ipa, PhysAddr};
+use crate::blob::{Profile, ProfiledPage, Region};
+use alloc::vec::Vec;
+
+/// The `k` most important pages of a profile, most important first; ties go to the lower region and page (BBProf,
+/// section 5.1, "Page Ranking and Migration"). Pages named twice count once, with their larger importance.
+pub fn top(profile: &Profile, regions: &[Region], k: usize) -> Vec<Ipa> {
+    let mut pages: Vec<&ProfiledPage> = profile.pages.iter().collect();
+    pages.sort_by_key(|page| (core::cmp::Reverse(page.importance), page.region, page.page));
+    let mut chosen = Vec::new();
+    for page in pages {
+        let Some(region) = regions.get(usize::from(page.region)).filter(|region| page.page < region.pages) else {
+            continue;
+        };
+        let ipa = region.ipa.page(u64::from(page.page));
+        if !chosen.contains(&ipa) {
+            if chosen.len() == k {
+                break;
+            }
+            chosen.push(ipa);
+        }
+    }
+    chosen
+}
+
+/// A page that lives in the PVT pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// The page.
+    pub ipa: Ipa,
+    /// Its frame in its region's pool, kept for its return.
+    pub home: PhysAddr,
+    /// Its frame in the PVT pool.
+    pub frame: PhysAddr,
+}
+
+/// The pages of one VM that live in its PVT pool, in the order in which they went.
+#[derive(Clone, Debug, Default)]
+pub struct AwayList {
+    pages: Vec<Away>,
+}
+
+impl AwayList {
+    /// An empty list that holds up to `capacity` pages without allocating.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { pages: Vec::with_capacity(capacity) }
+    }
+    /// How many pages are away.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+    /// Whether one more page can be noted without allocating.
+    pub fn has_room(&self) -> bool {
+        self.pages.len() < self.pages.capacity()
+    }
+    /// Whether this page is away.
+    pub fn contains(&self, ipa: Ipa) -> bool {
+        self.pages.iter().any(|page| page.ipa == ipa)
+    }
+    /// Notes a page that has just gone.
+    pub fn push(&mut self, page: Away) {
+        self.pages.push(page);
+    }
+    /// The page that went last, taken off the list: undoing goes backwards.
+    pub fn pop(&mut self) -> Option<Away> {
+        self.pages.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blob::Backing;
+    use alloc::string::String;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn regions() -> Vec<Region> {
+        vec![
+            Region { name: String::from("text"), ipa: Ipa(0x4000_0000), pages: 100, backing: Backing::Pool(0) },
+            Region { name: String::from("heap"), ipa: Ipa(0x5000_0000), pages: 50, backing: Backing::Pool(0) },
+        ]
+    }
+
+    fn profile(pages: Vec<ProfiledPage>) -> Profile {
+        Profile { pool: 1, pages, top: 0, after: None }
+    }
+
+    #[test]
+    fn most_important_first_and_ties_in_order() {
+        let page = |region, page, importance| ProfiledPage { region, page, importance };
+        let profile = profile(vec![page(0, 9, 5), page(1, 2, 7), page(0, 3, 5), page(1, 2, 1), page(1, 60, 100)]);
+        assert_eq!(top(&profile, &regions(), 3), [Ipa(0x5000_2000), Ipa(0x4000_3000), Ipa(0x4000_9000)]);
+        assert_eq!(top(&profile, &regions(), 1), [Ipa(0x5000_2000)]);
+        assert_eq!(top(&profile, &regions(), 100).len(), 3);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_left_out_matters_no_more(raw in prop::collection::vec((0u8..2, 0u32..50, 0u64..20), 0..80), k in 0usize..90) {
+            let pages: Vec<_> = raw.iter().map(|&(region, page, importance)| ProfiledPage { region, page, importance }).collect();
+            let profile = profile(pages);
+            let chosen = top(&profile, &regions(), k);
+            let importance = |ipa: Ipa| profile.pages.iter().filter(|page| regions()[usize::from(page.region)].ipa.page(u64::from(page.page)) == ipa).map(|page| page.importance).max();
+            let least = chosen.iter().filter_map(|&ipa| importance(ipa)).min();
+            let all = top(&profile, &regions(), usize::MAX);
+            prop_assert_eq!(chosen.len(), k.min(all.len()));
+            for ipa in all.iter().filter(|ipa| !chosen.contains(ipa)) {
+                prop_assert!(k == 0 || importance(*ipa) <= least);
+            }
+        }
+    }
+}

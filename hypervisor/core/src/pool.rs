@@ -1,0 +1,352 @@
+//! Page frames by colour, and the PVT and SH pools made of them.
+//!
+//! One bit a frame, one bitmap a colour: bit `n` of colour `c` is the frame of colour `c` in the `n`-th stripe, a stripe
+//! being as many consecutive pages as there are colours. A set bit is a taken frame, so that a fresh map is all zeros.
+
+use crate::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use crate::blob::Pool;
+use crate::color::{Color, color_of};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// The frames of all colours.
+#[derive(Debug)]
+pub struct FrameAllocator {
+    colors: u32,
+    banks: Vec<Bank>,
+    maps: Vec<ColorMap>,
+    #[cfg(feature = "fault-injection")]
+    served: u32,
+}
+
+/// A range of RAM, as stripes.
+#[derive(Debug)]
+struct Bank {
+    /// Base of the first stripe (a multiple of the stripe's size; may lie below the RAM it stands for).
+    base: u64,
+    first_stripe: u32,
+    stripes: u32,
+}
+
+#[derive(Debug)]
+struct ColorMap {
+    words: Vec<u64>,
+    /// No frame is free in the words below this one.
+    hint: usize,
+    total: u32,
+    free: u32,
+}
+
+/// Why a frame was not taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FreeError {
+    /// Not a frame of the managed RAM.
+    Foreign(PhysAddr),
+    /// It is free already.
+    NotTaken(PhysAddr),
+}
+
+impl FrameAllocator {
+    /// The frames of `ram` without those that `reserved` touches.
+    pub fn new(colors: u32, ram: &[PhysRange], reserved: &[PhysRange]) -> Self {
+        let stripe = u64::from(colors) * PAGE_SIZE;
+        let mut banks = Vec::with_capacity(ram.len());
+        let mut stripes = 0;
+        for range in ram {
+            let base = range.start.0 / stripe * stripe;
+            let count = range.end().0.saturating_sub(base).div_ceil(stripe) as u32;
+            banks.push(Bank { base, first_stripe: stripes, stripes: count });
+            stripes += count;
+        }
+        let words = (stripes as usize).div_ceil(64);
+        let map = |_| ColorMap { words: vec![0; words], hint: 0, total: stripes, free: stripes };
+        let mut allocator = Self {
+            colors,
+            banks,
+            maps: (0..colors).map(map).collect(),
+            #[cfg(feature = "fault-injection")]
+            served: 0,
+        };
+        for (index, range) in ram.iter().enumerate() {
+            let (bank_start, bank_end) = {
+                let bank = &allocator.banks[index];
+                (bank.base, bank.base + u64::from(bank.stripes) * stripe)
+            };
+            allocator.exclude(PhysRange {
+                start: PhysAddr(bank_start),
+                len: range.start.0.next_multiple_of(PAGE_SIZE) - bank_start,
+            });
+            let usable_end = range.end().page_base().0;
+            allocator.exclude(PhysRange { start: PhysAddr(usable_end), len: bank_end - usable_end });
+        }
+        for range in reserved {
+            allocator.exclude(*range);
+        }
+        allocator
+    }
+
+    /// Takes every frame that `range` touches out of the account.
+    pub fn exclude(&mut self, range: PhysRange) {
+        let mut pa = range.start.page_base();
+        while pa < range.end() {
+            if let Some((color, stripe)) = self.locate(pa) {
+                let map = &mut self.maps[usize::from(color.0)];
+                let (word, bit) = (stripe as usize / 64, 1 << (stripe % 64));
+                if map.words[word] & bit == 0 {
+                    map.words[word] |= bit;
+                    map.total -= 1;
+                    map.free -= 1;
+                }
+            }
+            pa = pa.page(1);
+        }
+    }
+
+    fn locate(&self, pa: PhysAddr) -> Option<(Color, u32)> {
+        let stripe_size = u64::from(self.colors) * PAGE_SIZE;
+        self.banks.iter().find_map(|bank| {
+            let stripe = pa.0.checked_sub(bank.base)? / stripe_size;
+            (stripe < u64::from(bank.stripes)).then(|| (color_of(pa, self.colors), bank.first_stripe + stripe as u32))
+        })
+    }
+
+    fn address(&self, color: Color, stripe: u32) -> PhysAddr {
+        // The last bank that starts at or before the stripe; there is one for every stripe that a map holds.
+        let bank = self.banks.iter().rev().find(|bank| bank.first_stripe <= stripe);
+        let (base, first) = bank.map_or((0, 0), |bank| (bank.base, bank.first_stripe));
+        PhysAddr(base + (u64::from(stripe - first) * u64::from(self.colors) + u64::from(color.0)) * PAGE_SIZE)
+    }
+
+    /// Takes a free frame of this colour, the lowest there is.
+    pub fn allocate(&mut self, color: Color) -> Option<PhysAddr> {
+        #[cfg(feature = "fault-injection")]
+        let color = {
+            self.served += 1;
+            if self.served.is_multiple_of(97) { Color((color.0 + 1) % self.colors as u8) } else { color }
+        };
+        let map = self.maps.get_mut(usize::from(color.0))?;
+        if map.free == 0 {
+            return None;
+        }
+        while map.words[map.hint] == u64::MAX {
+            map.hint += 1;
+        }
+        let bit = map.words[map.hint].trailing_ones();
+        map.words[map.hint] |= 1 << bit;
+        map.free -= 1;
+        let stripe = map.hint as u32 * 64 + bit;
+        Some(self.address(color, stripe))
+    }
+
+    /// Takes a frame back.
+    pub fn free(&mut self, pa: PhysAddr) -> Result<(), FreeError> {
+        let (color, stripe) = self.locate(pa).ok_or(FreeError::Foreign(pa))?;
+        let map = &mut self.maps[usize::from(color.0)];
+        let (word, bit) = (stripe as usize / 64, 1 << (stripe % 64));
+        if map.words[word] & bit == 0 {
+            return Err(FreeError::NotTaken(pa));
+        }
+        map.words[word] &= !bit;
+        map.free += 1;
+        map.hint = map.hint.min(word);
+        Ok(())
+    }
+
+    /// How many frames of this colour exist, taken or not.
+    pub fn total(&self, color: Color) -> u32 {
+        self.maps.get(usize::from(color.0)).map_or(0, |map| map.total)
+    }
+
+    /// How many frames of this colour are free.
+    pub fn available(&self, color: Color) -> u32 {
+        self.maps.get(usize::from(color.0)).map_or(0, |map| map.free)
+    }
+}
+
+/// A pool in use: its description, and how far its round over the colours has come.
+#[derive(Debug)]
+pub struct PoolState {
+    spec: Pool,
+    /// Bit of the colour that was served last.
+    cursor: u8,
+    taken: u32,
+}
+
+/// Why a pool gave no page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolError {
+    /// The pool's own limit is reached.
+    Limit(u32),
+    /// None of its colours has a free frame.
+    Exhausted,
+}
+
+impl fmt::Display for PoolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limit(pages) => write!(f, "its limit of {pages} pages is reached"),
+            Self::Exhausted => f.write_str("its colours have no free frame left"),
+        }
+    }
+}
+
+impl PoolState {
+    /// A pool from which nothing has been taken.
+    pub fn new(spec: Pool) -> Self {
+        Self { spec, cursor: 63, taken: 0 }
+    }
+
+    /// Its description.
+    pub fn spec(&self) -> &Pool {
+        &self.spec
+    }
+
+    /// How many pages have been taken.
+    pub fn taken(&self) -> u32 {
+        self.taken
+    }
+
+    /// Takes a page. The colours are served in turn, so that neighbouring pages spread over all sets of the pool.
+    pub fn allocate(&mut self, frames: &mut FrameAllocator) -> Result<PhysAddr, PoolError> {
+        if let Some(limit) = self.spec.limit.filter(|&limit| self.taken >= limit) {
+            return Err(PoolError::Limit(limit));
+        }
+        let colors = self.spec.colors;
+        for _ in 0..colors.len() {
+            // The next colour above the last one served, else the lowest.
+            let above = if self.cursor >= 63 { 0 } else { colors.0 >> (self.cursor + 1) << (self.cursor + 1) };
+            self.cursor = if above != 0 { above } else { colors.0 }.trailing_zeros() as u8;
+            if let Some(pa) = frames.allocate(Color(self.cursor)) {
+                self.taken += 1;
+                return Ok(pa);
+            }
+        }
+        Err(PoolError::Exhausted)
+    }
+
+    /// Gives a page back.
+    pub fn free(&mut self, pa: PhysAddr, frames: &mut FrameAllocator) -> Result<(), FreeError> {
+        frames.free(pa)?;
+        self.taken -= 1;
+        Ok(())
+    }
+
+    /// Whether `pages` more can be taken: the limit and the free frames of its colours decide.
+    pub fn has_room(&self, pages: u32, frames: &FrameAllocator) -> bool {
+        let within_limit = self.spec.limit.is_none_or(|limit| self.taken.saturating_add(pages) <= limit);
+        let free: u64 = self.spec.colors.iter().map(|color| u64::from(frames.available(color))).sum();
+        within_limit && u64::from(pages) <= free
+    }
+}
+
+#[cfg(all(test, not(feature = "fault-injection")))]
+mod tests {
+    use super::*;
+    use crate::blob::PoolKind;
+    use crate::color::ColorSet;
+    use alloc::string::String;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    const MIB: u64 = 1 << 20;
+
+    fn ram(start: u64, len: u64) -> PhysRange {
+        PhysRange { start: PhysAddr(start), len }
+    }
+
+    fn pool(colors: u64, limit: Option<u32>) -> PoolState {
+        PoolState::new(Pool { name: String::from("p"), kind: PoolKind::Pvt, colors: ColorSet(colors), limit })
+    }
+
+    #[test]
+    fn frames_have_their_color_and_are_served_once() {
+        let mut frames = FrameAllocator::new(16, &[ram(0x4000_0000, MIB), ram(0x8_0000_0000, MIB)], &[]);
+        let mut seen = HashSet::new();
+        for color in (0..16).map(Color) {
+            assert_eq!(frames.total(color), 32);
+            while let Some(pa) = frames.allocate(color) {
+                assert_eq!(color_of(pa, 16), color);
+                assert!(seen.insert(pa), "{pa} was served twice");
+            }
+        }
+        assert_eq!(seen.len(), 512);
+    }
+
+    #[test]
+    fn reserved_and_ragged_ranges_are_left_alone() {
+        let reserved = ram(0x4000_3800, 0x1000);
+        let mut frames = FrameAllocator::new(16, &[ram(0x4000_1800, 0x2_0000)], &[reserved]);
+        let mut seen = HashSet::new();
+        for color in (0..16).map(Color) {
+            while let Some(pa) = frames.allocate(color) {
+                seen.insert(pa.0);
+            }
+        }
+        assert!(
+            !seen.contains(&0x4000_1000) && seen.contains(&0x4000_2000),
+            "a page that begins before the RAM is not RAM"
+        );
+        assert!(!seen.contains(&0x4000_3000) && !seen.contains(&0x4000_4000), "reserved");
+        assert!(
+            seen.contains(&0x4002_0000) && !seen.contains(&0x4002_1000),
+            "a page that ends after the RAM is not RAM"
+        );
+        assert_eq!(frames.free(PhysAddr(0x9000_0000)), Err(FreeError::Foreign(PhysAddr(0x9000_0000))));
+    }
+
+    #[test]
+    fn a_pool_serves_its_colors_in_turn() {
+        let mut frames = FrameAllocator::new(16, &[ram(0, MIB)], &[]);
+        let mut pool = pool(0b1000_0000_0010_0100, None);
+        let colors: Vec<u8> = (0..6).map(|_| color_of(pool.allocate(&mut frames).expect("free"), 16).0).collect();
+        assert_eq!(colors, [2, 5, 15, 2, 5, 15]);
+    }
+
+    #[test]
+    fn limits_and_exhaustion_are_told_apart() {
+        let mut frames = FrameAllocator::new(16, &[ram(0, MIB)], &[]);
+        let mut small = pool(1, Some(2));
+        assert!(small.has_room(2, &frames) && !small.has_room(3, &frames));
+        let first = small.allocate(&mut frames).expect("free");
+        small.allocate(&mut frames).expect("free");
+        assert_eq!(small.allocate(&mut frames), Err(PoolError::Limit(2)));
+        small.free(first, &mut frames).expect("was taken");
+        assert_eq!(small.free(first, &mut frames), Err(FreeError::NotTaken(first)));
+        assert_eq!(small.allocate(&mut frames), Ok(first), "the lowest free frame again");
+        let mut large = pool(1, None);
+        for _ in 0..14 {
+            large.allocate(&mut frames).expect("free");
+        }
+        assert_eq!(large.allocate(&mut frames), Err(PoolError::Exhausted));
+    }
+
+    proptest! {
+        /// Whatever is taken and given back: the account stays right, and no frame is out twice.
+        #[test]
+        fn the_account_holds(colors in 1u64..0x1_0000, steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..300)) {
+            let mut frames = FrameAllocator::new(16, &[ram(0x10_0000, MIB)], &[]);
+            let mut pool = pool(colors, None);
+            let mut out: Vec<PhysAddr> = Vec::new();
+            for (take, which) in steps {
+                if take {
+                    match pool.allocate(&mut frames) {
+                        Ok(pa) => {
+                            prop_assert!(!out.contains(&pa));
+                            prop_assert!(pool.spec().colors.contains(color_of(pa, 16)));
+                            out.push(pa);
+                        }
+                        Err(error) => {
+                            prop_assert_eq!(error, PoolError::Exhausted);
+                            prop_assert_eq!(out.len() as u32, pool.spec().colors.len() * 16);
+                        }
+                    }
+                } else if !out.is_empty() {
+                    let pa = out.swap_remove(which.index(out.len()));
+                    prop_assert_eq!(pool.free(pa, &mut frames), Ok(()));
+                }
+                prop_assert_eq!(pool.taken() as usize, out.len());
+            }
+        }
+    }
+}
