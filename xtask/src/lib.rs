@@ -1,1 +1,41 @@
-//! Nothing here yet.
+//! Cloison's host side as a library: the command line and the system tests share it.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`workspace`] | where things are |
+//! | [`setup`] | finds out what is missing on this machine and installs it |
+//! | [`config`] | reads and checks system configurations, boards, events and profiles |
+//! | [`build`] | builds the EL2 image and the guests |
+//! | [`image`] | lays out the system image: hypervisor, configuration, guests |
+//! | [`boot_media`] | writes what goes on an SD card |
+//! | [`qemu`] | runs a board in QEMU, console and telemetry included |
+//! | [`inspect`] | draws the color map of a configuration |
+//! | [`run`] | a board on this terminal |
+//! | [`telemetry`] | reads what comes out of the second UART |
+//! | [`live`] | judges the stage-2 tables of a running system |
+//! | [`hem`] | the HEM log as CSV and Parquet |
+//! | [`demo`] | the main job from end to end |
+//! | [`bench`] | how many instructions the hypervisor's own paths take |
+//! | [`lines`] | how much source runs at EL2 |
+//! | [`report`] | tables and the HTML page of a run |
+//! | [`test`] | every check and test, in order |
+//! | [`figures`] | the `--json` files: named numbers and where they come from |
+
+pub mod bench;
+pub mod boot_media;
+pub mod build;
+pub mod config;
+pub mod demo;
+pub mod figures;
+pub mod hem;
+pub mod image;
+pub mod inspect;
+pub mod lines;
+pub mod live;
+pub mod qemu;
+pub mod report;
+pub mod run;
+pub mod setup;
+pub mod telemetry;
+pub mod test;
+pub mod workspace;

@@ -9,6 +9,9 @@
 //! | [`quota`] | the state machine behind a budget per period |
 //! | [`migrate`] | which pages of a profile move, and where to |
 //! | [`blob`] | the system image: header, configuration, payload |
+//! | [`vgic`] | a VM's GICv2 distributor and the list registers |
+//! | [`vuart`] | a VM's PL011 |
+//! | [`console`] | guests' lines on the console, and who gets its input |
 //! | [`wire`] | the telemetry stream of the second UART: HEM records and the rest |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,8 +23,11 @@ extern crate std;
 pub mod addr;
 pub mod blob;
 pub mod color;
+pub mod console;
 pub mod migrate;
 pub mod pool;
 pub mod quota;
 pub mod units;
+pub mod vgic;
+pub mod vuart;
 pub mod wire;

@@ -19,7 +19,7 @@ pub const VERSION: u16 = 1;
 /// The most events that one HEM record carries.
 pub const MAX_HEMS: usize = 6;
 /// No encoded frame is longer than this, its closing zero included.
-pub const MAX_FRAME: usize = 1024;
+pub const MAX_FRAME: usize = 4096;
 /// Pages per [`Stage2Run`] at most, so that it fits [`MAX_FRAME`].
 pub const MAX_RUN: usize = 128;
 

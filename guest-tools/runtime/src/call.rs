@@ -1,0 +1,122 @@
+//! Cloison's hypercalls, with their arguments and results as types.
+
+use cloison_abi::{Call, CallError};
+
+/// Any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
+///
+/// # Safety
+/// The function must not let another vCPU run code that breaks this program: PSCI CPU_ON needs an entry that is one.
+pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
+    let (x0, x1, x2, x3): (u64, u64, u64, u64);
+    // SAFETY: by the calling convention only x0-x3 change; memory may (no `nomem`), by other vCPUs or by a migration,
+    // which the guest cannot see.
+    unsafe {
+        core::arch::asm!(
+            "hvc #0",
+            inlateout("x0") u64::from(function) => x0,
+            inlateout("x1") args[0] => x1,
+            inlateout("x2") args[1] => x2,
+            inlateout("x3") args[2] => x3,
+            in("x4") args[3],
+            in("x5") args[4],
+            in("x6") args[5],
+            options(nostack),
+        );
+    }
+    [x0, x1, x2, x3]
+}
+
+/// One of Cloison's own calls: `x1`–`x3` where it succeeded.
+fn call(call: Call, args: [u64; 3]) -> Result<[u64; 3], CallError> {
+    // SAFETY: none of Cloison's own calls starts code.
+    let [x0, x1, x2, x3] = unsafe { hvc(call as u32, [args[0], args[1], args[2], 0, 0, 0]) };
+    match x0 as i64 {
+        0 => Ok([x1, x2, x3]),
+        // A code that this version does not know is still no success.
+        error => Err(CallError::from_x0(error).unwrap_or(CallError::NotSupported)),
+    }
+}
+
+/// Who the hypervisor says we are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The interface's version.
+    pub abi: u64,
+    /// Services granted: bits of [`cloison_abi::services`].
+    pub services: u32,
+    /// The VM's number.
+    pub vm: u64,
+    /// The calling vCPU's number.
+    pub vcpu: u64,
+}
+
+/// Asks for version, services and numbers.
+pub fn identify() -> Result<Identity, CallError> {
+    // The one call whose x0 is not a status: it is the version.
+    // SAFETY: reads constants.
+    let [abi, services, vm, vcpu] = unsafe { hvc(Call::Identify as u32, [0; 6]) };
+    match CallError::from_x0(abi as i64) {
+        Some(error) => Err(error),
+        None => Ok(Identity { abi, services: services as u32, vm, vcpu }),
+    }
+}
+
+/// Starts an observation segment.
+pub fn segment_begin(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
+    call(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(|_| ())
+}
+
+/// Ends the segment; its cycles.
+pub fn segment_end() -> Result<u64, CallError> {
+    call(Call::SegmentEnd, [0; 3]).map(|[cycles, ..]| cycles)
+}
+
+/// Moves the `k` most important pages of the VM's profile to its PVT pool; how many moved.
+pub fn migrate(k: u64) -> Result<u64, CallError> {
+    call(Call::Migrate, [k, 0, 0]).map(|[moved, ..]| moved)
+}
+
+/// Moves every migrated page back; how many moved.
+pub fn restore() -> Result<u64, CallError> {
+    call(Call::Restore, [0; 3]).map(|[moved, ..]| moved)
+}
+
+/// Moves one page to the PVT pool.
+pub fn migrate_page(ipa: u64) -> Result<(), CallError> {
+    call(Call::MigratePage, [ipa, 0, 0]).map(|_| ())
+}
+
+/// What a quota of the calling vCPU's core stands at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuotaState {
+    /// Events counted in the running period.
+    pub events: u64,
+    /// Periods so far.
+    pub periods: u64,
+    /// Nanoseconds throttled in all.
+    pub throttled_nanos: u64,
+}
+
+/// Reads a quota.
+pub fn quota_read(index: u64) -> Result<QuotaState, CallError> {
+    call(Call::QuotaRead, [index, 0, 0]).map(|[events, periods, throttled_nanos]| QuotaState {
+        events,
+        periods,
+        throttled_nanos,
+    })
+}
+
+/// Sets a quota's budget, from the next period on.
+pub fn quota_set(index: u64, events: u64) -> Result<(), CallError> {
+    call(Call::QuotaSet, [index, events, 0]).map(|_| ())
+}
+
+/// The running segment's count of one HEM, and whether it overflowed.
+pub fn hem_read(index: u64) -> Result<(u64, bool), CallError> {
+    call(Call::HemRead, [index, 0, 0]).map(|[count, overflowed, _]| (count, overflowed != 0))
+}
+
+/// Nanoseconds since reset.
+pub fn time() -> Result<u64, CallError> {
+    call(Call::Time, [0; 3]).map(|[nanos, ..]| nanos)
+}

@@ -1,0 +1,72 @@
+//! The calling vCPU: its number, its interrupt mask, waiting.
+
+use aarch64_cpu::asm;
+use aarch64_cpu::registers::{DAIF, MPIDR_EL1, Readable, VBAR_EL1, Writeable};
+
+/// The calling vCPU's number in its VM.
+pub fn current() -> usize {
+    (MPIDR_EL1.get() & 0xff) as usize
+}
+
+/// Masks interrupts; returns whether they were unmasked before.
+pub fn mask_interrupts() -> bool {
+    let unmasked = !DAIF.is_set(DAIF::I);
+    // SAFETY: masking an interrupt breaks no memory safety. A compiler barrier on purpose (no `nomem`).
+    unsafe { core::arch::asm!("msr daifset, #2", options(nostack, preserves_flags)) };
+    unmasked
+}
+
+/// Unmasks interrupts; the program has named its handler.
+pub fn unmask_interrupts() {
+    // SAFETY: the vectors are set since boot and save everything. A compiler barrier on purpose (no `nomem`).
+    unsafe { core::arch::asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
+}
+
+/// Runs `f` with interrupts masked.
+pub fn without_interrupts<T>(f: impl FnOnce() -> T) -> T {
+    let unmasked = mask_interrupts();
+    let result = f();
+    if unmasked {
+        unmask_interrupts();
+    }
+    result
+}
+
+/// Waits for an interrupt, also for one that is masked.
+pub fn wait_for_interrupt() {
+    asm::wfi();
+}
+
+/// Sleeps until `done`, which an interrupt handler makes true. Checks with interrupts masked, so that an interrupt
+/// between the check and the wait is not slept through.
+pub fn wait_until(mut done: impl FnMut() -> bool) {
+    loop {
+        let unmasked = mask_interrupts();
+        let ready = done();
+        if !ready {
+            asm::wfi();
+        }
+        if unmasked {
+            unmask_interrupts();
+        }
+        if ready {
+            return;
+        }
+    }
+}
+
+/// Waits for an event: an interrupt that is not masked, the event stream, or another vCPU's `sev`.
+pub fn wait_for_event() {
+    asm::wfe();
+}
+
+/// Lets the next exceptions go to another vector table; where they went before.
+///
+/// # Safety
+/// `table` holds code for every exception that can come until the next change.
+pub unsafe fn set_vectors(table: u64) -> u64 {
+    let before = VBAR_EL1.get();
+    VBAR_EL1.set(table);
+    asm::barrier::isb(asm::barrier::SY);
+    before
+}

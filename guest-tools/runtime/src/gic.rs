@@ -1,0 +1,76 @@
+//! GICv2 as a guest sees it: a distributor and the calling vCPU's interface.
+
+use crate::mmio::{GICC, GICD};
+
+const GICD_CTLR: u64 = 0x000;
+const GICD_ISENABLER: u64 = 0x100;
+const GICD_ICENABLER: u64 = 0x180;
+const GICD_IPRIORITYR: u64 = 0x400;
+const GICD_ITARGETSR: u64 = 0x800;
+const GICD_SGIR: u64 = 0xf00;
+
+const GICC_CTLR: u64 = 0x00;
+const GICC_PMR: u64 = 0x04;
+const GICC_IAR: u64 = 0x0c;
+const GICC_EOIR: u64 = 0x10;
+
+/// An acknowledged interrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interrupt {
+    acknowledged: u32,
+}
+
+impl Interrupt {
+    /// Its number.
+    pub fn id(self) -> u32 {
+        self.acknowledged & 0x3ff
+    }
+
+    /// For a software-generated interrupt: the vCPU that sent it.
+    pub fn source(self) -> usize {
+        (self.acknowledged >> 10 & 7) as usize
+    }
+}
+
+/// Turns on the distributor. Once, by vCPU 0.
+pub fn init_distributor() {
+    GICD.write(GICD_CTLR, 1);
+}
+
+/// Turns on the calling vCPU's interface, all priorities let through.
+pub fn init_cpu() {
+    GICC.write(GICC_PMR, 0xff);
+    GICC.write(GICC_CTLR, 1);
+}
+
+/// Enables an interrupt at a middle priority; a shared one goes to the calling vCPU.
+pub fn enable(id: u32) {
+    GICD.write_byte(GICD_IPRIORITYR + u64::from(id), 0x80);
+    if id >= 32 {
+        GICD.write_byte(GICD_ITARGETSR + u64::from(id), 1 << crate::cpu::current());
+    }
+    GICD.write(GICD_ISENABLER + u64::from(id / 32 * 4), 1 << (id % 32));
+}
+
+/// Disables an interrupt.
+pub fn disable(id: u32) {
+    GICD.write(GICD_ICENABLER + u64::from(id / 32 * 4), 1 << (id % 32));
+}
+
+/// Sends a software-generated interrupt (0 to 15) to the vCPUs in the bit mask.
+pub fn send_sgi(targets: u8, id: u32) {
+    // What was stored before must be seen by who receives it.
+    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISHST);
+    GICD.write(GICD_SGIR, u32::from(targets) << 16 | id & 0xf);
+}
+
+/// Takes the highest pending interrupt; `None` where none is (spurious).
+pub fn acknowledge() -> Option<Interrupt> {
+    let acknowledged = GICC.read(GICC_IAR);
+    (acknowledged & 0x3ff < 1020).then_some(Interrupt { acknowledged })
+}
+
+/// Ends an interrupt taken with [`acknowledge`].
+pub fn end(interrupt: Interrupt) {
+    GICC.write(GICC_EOIR, interrupt.acknowledged);
+}

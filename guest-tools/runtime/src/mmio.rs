@@ -1,0 +1,42 @@
+//! Device registers, by address. The only volatile accesses of the runtime.
+
+use cloison_abi::map;
+
+/// A block of device registers of the guest's physical map.
+#[derive(Clone, Copy, Debug)]
+pub struct Device {
+    base: u64,
+}
+
+/// The interrupt distributor.
+pub const GICD: Device = Device { base: map::GICD };
+/// The interrupt controller's CPU interface.
+pub const GICC: Device = Device { base: map::GICC };
+/// The PL011.
+pub const UART: Device = Device { base: map::UART };
+
+impl Device {
+    /// Address of the register at `offset`.
+    pub const fn address(self, offset: u64) -> u64 {
+        self.base + offset
+    }
+
+    /// Reads a 32-bit register.
+    pub fn read(self, offset: u64) -> u32 {
+        // SAFETY: the constants above are the only devices; none of their registers is memory that Rust knows of. An
+        // offset that is no register takes a fault and ends in `exceptions`.
+        unsafe { core::ptr::with_exposed_provenance::<u32>(self.address(offset) as usize).read_volatile() }
+    }
+
+    /// Writes a 32-bit register.
+    pub fn write(self, offset: u64, value: u32) {
+        // SAFETY: as for `read`; these devices do no DMA.
+        unsafe { core::ptr::with_exposed_provenance_mut::<u32>(self.address(offset) as usize).write_volatile(value) }
+    }
+
+    /// Writes an 8-bit field of a byte-accessible register.
+    pub fn write_byte(self, offset: u64, value: u8) {
+        // SAFETY: as for `write`.
+        unsafe { core::ptr::with_exposed_provenance_mut::<u8>(self.address(offset) as usize).write_volatile(value) }
+    }
+}

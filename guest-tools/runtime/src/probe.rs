@@ -1,0 +1,218 @@
+//! Accesses and instructions that may fault: the fault comes back as a value.
+
+use crate::exceptions::{Fault, expected};
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed, compiler_fence};
+
+// `cloison_guest_probe(slot, code, x0, x1)` calls `code` with the two values in x0 and x1 and returns its x0. A fault
+// goes on at label 1 with all registers as they were when it came, so that only the stack pointer need be intact.
+//
+// `cloison_guest_probe_codes`: two instructions for each `Op`, in its order. x0 is the value, x1 the address.
+global_asm!(
+    r#"
+    .section .text.probe, "ax"
+    .balign 4
+cloison_guest_probe:
+    stp     x29, x30, [sp, #-112]!
+    mov     x29, sp
+    stp     x19, x20, [sp, #16]
+    stp     x21, x22, [sp, #32]
+    stp     x23, x24, [sp, #48]
+    stp     x25, x26, [sp, #64]
+    stp     x27, x28, [sp, #80]
+    str     x0, [sp, #96]
+    adr     x9, 1f
+    str     x9, [x0]
+    mov     x10, x1
+    mov     x0, x2
+    mov     x1, x3
+    blr     x10
+1:  ldr     x9, [sp, #96]
+    str     xzr, [x9]
+    ldp     x19, x20, [sp, #16]
+    ldp     x21, x22, [sp, #32]
+    ldp     x23, x24, [sp, #48]
+    ldp     x25, x26, [sp, #64]
+    ldp     x27, x28, [sp, #80]
+    ldp     x29, x30, [sp], #112
+    ret
+
+    .macro  code insn:vararg
+    \insn
+    ret
+    .endm
+cloison_guest_probe_codes:
+    code    ldrb w0, [x1]
+    code    ldrh w0, [x1]
+    code    ldr w0, [x1]
+    code    ldr x0, [x1]
+    code    ldp x0, x2, [x1]
+    code    ldr x0, [x1], #8
+    code    ldxr x0, [x1]
+    code    ldar x0, [x1]
+    code    strb w0, [x1]
+    code    strh w0, [x1]
+    code    str w0, [x1]
+    code    str x0, [x1]
+    code    stp x0, x0, [x1]
+    code    str x0, [x1], #8
+    code    stlr x0, [x1]
+    code    dc zva, x1
+    code    dc ivac, x1
+    code    dc cvac, x1
+    code    dc civac, x1
+    code    ic ivau, x1
+    code    prfm pldl1keep, [x1]
+    "#
+);
+
+unsafe extern "C" {
+    fn cloison_guest_probe(slot: *const core::sync::atomic::AtomicU64, code: u64, x0: u64, x1: u64) -> u64;
+    static cloison_guest_probe_codes: [[u32; 2]; 21];
+}
+
+/// An access to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    LoadByte,
+    LoadHalf,
+    LoadWord,
+    LoadDouble,
+    LoadPair,
+    LoadPostIndexed,
+    LoadExclusive,
+    LoadAcquire,
+    StoreByte,
+    StoreHalf,
+    StoreWord,
+    StoreDouble,
+    StorePair,
+    StorePostIndexed,
+    StoreRelease,
+    ZeroLine,
+    InvalidateLine,
+    CleanLine,
+    CleanInvalidateLine,
+    InvalidateInstructionLine,
+    Prefetch,
+}
+
+impl Op {
+    /// All of them.
+    pub const ALL: [Self; 21] = [
+        Self::LoadByte,
+        Self::LoadHalf,
+        Self::LoadWord,
+        Self::LoadDouble,
+        Self::LoadPair,
+        Self::LoadPostIndexed,
+        Self::LoadExclusive,
+        Self::LoadAcquire,
+        Self::StoreByte,
+        Self::StoreHalf,
+        Self::StoreWord,
+        Self::StoreDouble,
+        Self::StorePair,
+        Self::StorePostIndexed,
+        Self::StoreRelease,
+        Self::ZeroLine,
+        Self::InvalidateLine,
+        Self::CleanLine,
+        Self::CleanInvalidateLine,
+        Self::InvalidateInstructionLine,
+        Self::Prefetch,
+    ];
+
+    /// Whether it reads or writes; the others are cache maintenance and hints, which may do nothing and need not fault.
+    pub fn is_access(self) -> bool {
+        (self as usize) <= Self::ZeroLine as usize
+    }
+}
+
+/// Calls the code at `code`; its x0, or the fault that came.
+///
+/// # Safety
+/// As for [`jump`].
+unsafe fn guarded(code: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
+    let expected = expected();
+    expected.came.store(0, Relaxed);
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    // SAFETY: the slot is the calling vCPU's own, and `code` does what the caller answers for, or faults.
+    let value = unsafe { cloison_guest_probe(&raw const expected.resume, code, x0, x1) };
+    compiler_fence(core::sync::atomic::Ordering::SeqCst);
+    match expected.came.load(Relaxed) {
+        0 => Ok(value),
+        _ => Err(Fault { esr: expected.esr.load(Relaxed), far: expected.far.load(Relaxed) }),
+    }
+}
+
+/// Makes an access at `address`, whatever is there; what a load got.
+///
+/// # Safety
+/// `address` holds nothing that Rust knows of: no variable, code or stack.
+pub unsafe fn access(op: Op, address: u64, value: u64) -> Result<u64, Fault> {
+    let code = (&raw const cloison_guest_probe_codes).addr() + op as usize * 8;
+    // SAFETY: one access of at most 64 bytes, at an address that the caller answers for.
+    unsafe { guarded(code as u64, value, address) }
+}
+
+/// Reads 64 bits.
+///
+/// # Safety
+/// As for [`access`]; reading must have no side effect that breaks the program.
+pub unsafe fn read(address: u64) -> Result<u64, Fault> {
+    // SAFETY: the caller's.
+    unsafe { access(Op::LoadDouble, address, 0) }
+}
+
+/// Writes 64 bits.
+///
+/// # Safety
+/// As for [`access`].
+pub unsafe fn write(address: u64, value: u64) -> Result<(), Fault> {
+    // SAFETY: the caller's.
+    unsafe { access(Op::StoreDouble, address, value).map(|_| ()) }
+}
+
+/// Jumps to `address` as to a function of two arguments; what it returns.
+///
+/// # Safety
+/// Only code that faults, or that returns with the stack pointer as it was; it may change all other registers. What it
+/// does to memory is the caller's to answer for.
+pub unsafe fn jump(address: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
+    // SAFETY: the caller's.
+    unsafe { guarded(address, x0, x1) }
+}
+
+/// Two instructions that [`execute`] writes anew each time.
+static SLOT: spin::Mutex<()> = spin::Mutex::new(());
+static CODE: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
+/// `ret`
+const RET: u32 = 0xd65f_03c0;
+
+/// Executes one instruction given by its encoding, with `x0` in x0; what x0 holds afterwards.
+///
+/// # Safety
+/// The instruction must change nothing but x0 to x28, flags and machine state that the program does without.
+pub unsafe fn execute(instruction: u32, x0: u64) -> Result<u64, Fault> {
+    let _slot = SLOT.lock();
+    CODE[0].store(instruction, Relaxed);
+    CODE[1].store(RET, Relaxed);
+    let code = (&raw const CODE).addr() as u64;
+    // SAFETY: makes the two words that were just stored visible to instruction fetches of this vCPU. RAM is mapped
+    // executable.
+    unsafe {
+        core::arch::asm!(
+            "dc cvau, {code}",
+            "dsb ish",
+            "ic ivau, {code}",
+            "dsb ish",
+            "isb",
+            code = in(reg) code,
+            options(nostack),
+        );
+    }
+    // SAFETY: the instruction is the caller's; the second one returns.
+    unsafe { guarded(code, x0, 0) }
+}

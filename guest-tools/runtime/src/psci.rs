@@ -1,0 +1,98 @@
+//! PSCI: vCPUs and the whole VM, on and off.
+
+use crate::call::hvc;
+use cloison_abi::psci;
+use core::fmt;
+
+/// What PSCI answered instead of success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PsciError(pub i64);
+
+impl fmt::Display for PsciError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0 {
+            psci::NOT_SUPPORTED => "not supported",
+            psci::INVALID_PARAMETERS => "invalid parameters",
+            psci::DENIED => "denied",
+            psci::ALREADY_ON => "already on",
+            psci::ON_PENDING => "on pending",
+            psci::INTERNAL_FAILURE => "internal failure",
+            psci::INVALID_ADDRESS => "invalid address",
+            _ => "unknown error",
+        };
+        write!(f, "PSCI: {name} ({})", self.0)
+    }
+}
+
+/// Whether a vCPU runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    /// It runs.
+    On,
+    /// It is off.
+    Off,
+    /// CPU_ON was called; it has not begun.
+    OnPending,
+}
+
+/// A PSCI result: 32-bit functions may leave the upper half zero.
+fn result(x0: u64) -> Result<u64, PsciError> {
+    match x0 as i32 {
+        error if error < 0 => Err(PsciError(i64::from(error))),
+        _ => Ok(x0),
+    }
+}
+
+/// Major and minor version.
+pub fn version() -> Result<(u16, u16), PsciError> {
+    // SAFETY: reads a version number.
+    let [x0, ..] = unsafe { hvc(psci::VERSION, [0; 6]) };
+    result(x0).map(|version| ((version >> 16) as u16, version as u16))
+}
+
+/// Turns a vCPU on in the runtime's start code.
+pub(crate) fn cpu_on(cpu: usize) -> Result<(), PsciError> {
+    // SAFETY: the entry is the runtime's own start code for secondary vCPUs, which takes its number in x0.
+    let [x0, ..] = unsafe { hvc(psci::CPU_ON_64, [cpu as u64, crate::boot::secondary_entry(), cpu as u64, 0, 0, 0]) };
+    result(x0).map(|_| ())
+}
+
+/// Turns the calling vCPU off.
+pub fn cpu_off() -> ! {
+    // SAFETY: the vCPU leaves for good; when it is turned on again it starts at the beginning of its stack.
+    unsafe { hvc(psci::CPU_OFF, [0; 6]) };
+    panic!("PSCI CPU_OFF returned");
+}
+
+/// Whether a vCPU runs.
+pub fn affinity_info(cpu: usize) -> Result<Affinity, PsciError> {
+    // SAFETY: reads a state.
+    let [x0, ..] = unsafe { hvc(psci::AFFINITY_INFO_64, [cpu as u64, 0, 0, 0, 0, 0]) };
+    result(x0).map(|state| match state {
+        0 => Affinity::On,
+        1 => Affinity::Off,
+        _ => Affinity::OnPending,
+    })
+}
+
+/// Turns the VM off.
+pub fn system_off() -> ! {
+    // SAFETY: the VM ends.
+    unsafe { hvc(psci::SYSTEM_OFF, [0; 6]) };
+    halt()
+}
+
+/// Restarts the VM: its image is loaded anew, the rest of its RAM keeps what it holds.
+pub fn system_reset() -> ! {
+    // SAFETY: the VM starts again from its image.
+    unsafe { hvc(psci::SYSTEM_RESET, [0; 6]) };
+    halt()
+}
+
+/// Where the machine does not go off although it was told to.
+fn halt() -> ! {
+    loop {
+        crate::cpu::mask_interrupts();
+        crate::cpu::wait_for_interrupt();
+    }
+}

@@ -1,0 +1,29 @@
+//! Seeded pseudo-random numbers: the same seed, the same run.
+
+/// xorshift64* (Vigna, 2016).
+#[derive(Clone, Debug)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// A generator; seed zero is as good as any other.
+    pub const fn new(seed: u64) -> Self {
+        // The state must not be zero; the odd constant also spreads small seeds.
+        let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        Self { state: if state == 0 { 1 } else { state } }
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.state ^= self.state >> 12;
+        self.state ^= self.state << 25;
+        self.state ^= self.state >> 27;
+        self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number below `bound`, which is not zero. The bias is below 2⁻³² for the bounds used here.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+    }
+}

@@ -1,0 +1,32 @@
+//! Observation segments: code whose events and time the hypervisor logs.
+
+use crate::{call, timer};
+use cloison_abi::CallError;
+use core::fmt;
+
+/// What the guest itself learns of a segment; the counts are in the HEM log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Ticks of the clock between the two calls.
+    pub ticks: u64,
+    /// Cycles by the hypervisor's counter, or why there are none.
+    pub cycles: Result<u64, CallError>,
+}
+
+impl fmt::Display for Measured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cycles {
+            Ok(cycles) => write!(f, "ticks={} cycles={cycles}", self.ticks),
+            Err(error) => write!(f, "ticks={} cycles=none ({error:?})", self.ticks),
+        }
+    }
+}
+
+/// Runs `f` as run `run` of `workload`. Where the VM is not granted the log, `f` runs all the same.
+pub fn measure(workload: u32, sub_experiment: u32, run: u32, f: impl FnOnce()) -> Measured {
+    let begun = call::segment_begin(workload, sub_experiment, run);
+    let start = timer::now();
+    f();
+    let ticks = timer::now() - start;
+    Measured { ticks, cycles: begun.and_then(|()| call::segment_end()) }
+}

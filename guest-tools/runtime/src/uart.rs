@@ -1,0 +1,101 @@
+//! The console: a PL011, polled for output, by interrupt for input where a program asks for it.
+
+use crate::cpu;
+use crate::mmio::UART;
+use core::fmt::{self, Write};
+use spin::Mutex;
+
+const DR: u64 = 0x00;
+const FR: u64 = 0x18;
+const CR: u64 = 0x30;
+const IMSC: u64 = 0x38;
+const ICR: u64 = 0x44;
+
+const FR_RXFE: u32 = 1 << 4;
+const FR_TXFF: u32 = 1 << 5;
+const INT_RX: u32 = 1 << 4;
+const INT_RX_TIMEOUT: u32 = 1 << 6;
+/// UART, transmitter and receiver on.
+const CR_ON: u32 = 1 << 9 | 1 << 8 | 1;
+
+static CONSOLE: Mutex<()> = Mutex::new(());
+
+pub(crate) fn init() {
+    UART.write(CR, CR_ON);
+}
+
+/// Text on its way out: gathered first, so that the lines of several vCPUs do not mix and a slow formatter does not
+/// hold the lock.
+struct Line {
+    text: [u8; 240],
+    len: usize,
+}
+
+impl Line {
+    fn flush(&mut self) {
+        cpu::without_interrupts(|| {
+            let _console = CONSOLE.lock();
+            for &byte in &self.text[..self.len] {
+                while UART.read(FR) & FR_TXFF != 0 {}
+                UART.write(DR, u32::from(byte));
+            }
+        });
+        self.len = 0;
+    }
+}
+
+impl Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for &byte in text.as_bytes() {
+            if self.len == self.text.len() {
+                self.flush();
+            }
+            self.text[self.len] = byte;
+            self.len += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What `print!` and `println!` call.
+#[doc(hidden)]
+pub fn print(text: fmt::Arguments<'_>) {
+    let mut line = Line { text: [0; 240], len: 0 };
+    // `Line` never fails; only a `Display` of the caller could.
+    let _ = line.write_fmt(text);
+    line.flush();
+}
+
+/// For the panic handler: the panic may have come while the lock was held.
+pub(crate) fn force_unlock() {
+    // SAFETY: the guard that is lost belongs to code that never goes on, as a panic ends the VM; at worst the line of
+    // another vCPU mixes with the panic's.
+    unsafe { CONSOLE.force_unlock() };
+}
+
+/// Lets the UART raise [`cloison_abi::irq::UART`] when input arrives.
+pub fn enable_input_interrupt() {
+    UART.write(IMSC, INT_RX | INT_RX_TIMEOUT);
+}
+
+/// The next byte of input, if there is one; clears the interrupt where there is none.
+pub fn input() -> Option<u8> {
+    if UART.read(FR) & FR_RXFE == 0 {
+        return Some(UART.read(DR) as u8);
+    }
+    UART.write(ICR, INT_RX | INT_RX_TIMEOUT);
+    None
+}
+
+/// Prints on the VM's console.
+#[macro_export]
+macro_rules! print {
+    ($($arg:tt)*) => { $crate::uart::print(format_args!($($arg)*)) };
+}
+
+/// Prints a line on the VM's console.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::uart::print(format_args!("\n")) };
+    ($($arg:tt)*) => { $crate::uart::print(format_args!("{}\n", format_args!($($arg)*))) };
+}

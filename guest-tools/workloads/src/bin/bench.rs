@@ -1,0 +1,277 @@
+//! Bench: what the hypervisor costs a guest, in ticks of the virtual counter.
+//!
+//! Meant for `-icount shift=0` with a counter of 1 GHz: there one tick is one instruction, and every figure repeats.
+//! A figure is the ticks between two reads of CNTVCT_EL0 with one operation between them, less the same without it
+//! (for HVC: with a `nop`, as the HVC itself is an instruction of the guest). `NAME` is the least of all tries and
+//! `NAME_max` the greatest. Nothing is printed before all is measured.
+#![no_std]
+#![no_main]
+
+use cloison_guest::abi::{Call, irq, map, psci};
+use cloison_guest::mmio::{GICC, GICD};
+use cloison_guest::ram::{PAGE, Ram};
+use cloison_guest::{call, cpu, entry, first_ticks, gic, println, timer};
+use cloison_workloads::PROFILED;
+use core::arch::{asm, global_asm};
+
+entry!(main);
+
+const TRIES: usize = 100;
+const TIMER_TRIES: u64 = 32;
+const MIGRATED: u64 = 16;
+/// The software-generated interrupt that is sent to ourselves.
+const SGI: u32 = 5;
+/// Gaps in the guest's time that are reported, their least length in ticks, and how long to look for them.
+const GAPS: usize = 20;
+const GAP: u64 = 5_000;
+const GAP_SEARCH: u64 = 500_000_000;
+
+// `bench_irq(gicc, store_to, store_value, cval)` returns the counter as the first instruction of the interrupt's vector
+// read it; `bench_irq` has stored the counter from right before the trigger in its second result. The trigger is a
+// store to the distributor, or, where `store_to` is zero, the timer at `cval`. The guest spins in a loop of one
+// instruction until then. x9: counter in the vector; x10: where to go on; x12: counter before the trigger.
+//
+// The vectors are of use only while `bench_irq` runs: all but the interrupt's spin.
+global_asm!(
+    r#"
+    .section .text.bench, "ax"
+    .balign 2048
+bench_vectors:
+    .rept   5
+    .balign 128
+    b       .
+    .endr
+    .balign 128
+    mrs     x9, cntvct_el0
+    b       2f
+    .rept   10
+    .balign 128
+    b       .
+    .endr
+    .balign 128
+2:  ldr     w11, [x0, #0xc]             // GICC_IAR
+    msr     cntv_ctl_el0, xzr
+    isb
+    str     w11, [x0, #0x10]            // GICC_EOIR
+    mrs     x11, spsr_el1
+    orr     x11, x11, #0x80             // go on with interrupts masked
+    msr     spsr_el1, x11
+    msr     elr_el1, x10
+    eret
+
+bench_irq:
+    adr     x10, 4f
+    cbz     x1, 3f
+    msr     daifclr, #2
+    mrs     x12, cntvct_el0
+    str     w2, [x1]
+    b       .
+3:  msr     cntv_cval_el0, x3
+    mov     x12, #1
+    msr     cntv_ctl_el0, x12
+    mov     x12, x3
+    msr     daifclr, #2
+    b       .
+4:  mov     x0, x9
+    mov     x1, x12
+    ret
+
+// `bench_copy(to, from)`: 4 KiB, 64 bytes a turn.
+    .balign 64
+bench_copy:
+    mov     x2, #64
+5:  ldp     x3, x4, [x1], #16
+    ldp     x5, x6, [x1], #16
+    ldp     x7, x8, [x1], #16
+    ldp     x9, x10, [x1], #16
+    stp     x3, x4, [x0], #16
+    stp     x5, x6, [x0], #16
+    stp     x7, x8, [x0], #16
+    stp     x9, x10, [x0], #16
+    subs    x2, x2, #1
+    b.ne    5b
+    ret
+    "#
+);
+
+/// Two results in x0 and x1.
+#[repr(C)]
+struct Moments {
+    in_vector: u64,
+    before: u64,
+}
+
+unsafe extern "C" {
+    static bench_vectors: u8;
+    fn bench_irq(gicc: u64, store_to: u64, store_value: u32, cval: u64) -> Moments;
+    fn bench_copy(to: u64, from: u64);
+}
+
+/// The least and the greatest of several tries.
+#[derive(Clone, Copy)]
+struct Span {
+    min: u64,
+    max: u64,
+}
+
+impl Span {
+    fn of(tries: impl Iterator<Item = u64>) -> Self {
+        tries.fold(Self { min: u64::MAX, max: 0 }, |span, ticks| Self {
+            min: span.min.min(ticks),
+            max: span.max.max(ticks),
+        })
+    }
+
+    /// The worse of two.
+    fn or(self, other: Self) -> Self {
+        Self { min: self.min.max(other.min), max: self.max.max(other.max) }
+    }
+
+    fn less(self, overhead: u64) -> Self {
+        Self { min: self.min.saturating_sub(overhead), max: self.max.saturating_sub(overhead) }
+    }
+
+    fn print(self, name: &str) {
+        println!("bench {name} {}", self.min);
+        println!("bench {name}_max {}", self.max);
+    }
+}
+
+/// Ticks between two reads of the counter with the given instruction between them.
+macro_rules! ticks {
+    ($instruction:literal $(, $($operands:tt)+)?) => {{
+        let (before, after): (u64, u64);
+        asm!(
+            "mrs x9, cntvct_el0",
+            $instruction,
+            "mrs x10, cntvct_el0",
+            out("x9") before,
+            out("x10") after,
+            options(nostack),
+            $($($operands)+)?
+        );
+        after - before
+    }};
+}
+
+fn tries(mut measure: impl FnMut() -> u64) -> Span {
+    Span::of((0..TRIES).map(|_| measure()))
+}
+
+/// One HVC without arguments.
+fn hypercall(function: u32) -> Span {
+    // SAFETY: `function` reads a constant; x0-x3 are results, the rest is preserved.
+    tries(|| unsafe {
+        ticks!("hvc #0", inlateout("x0") u64::from(function) => _, inlateout("x1") 0u64 => _,
+               inlateout("x2") 0u64 => _, inlateout("x3") 0u64 => _)
+    })
+}
+
+/// One load from the distributor.
+fn distributor_read(offset: u64) -> Span {
+    let address = GICD.address(offset);
+    // SAFETY: reads a register of the distributor that has no side effect.
+    tries(|| unsafe { ticks!("ldr w12, [x11]", in("x11") address, lateout("x12") _) })
+}
+
+/// Takes one interrupt with the raw vectors. Interrupts are masked before and after.
+fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
+    // SAFETY: the raw vectors are right for the one interrupt that `bench_irq` lets come, which ends with interrupts
+    // masked; the runtime's vectors are back before anything else can happen. x9 to x12 are the callee's to change.
+    unsafe {
+        let vectors = cpu::set_vectors((&raw const bench_vectors).addr() as u64);
+        let moments = bench_irq(GICC.address(0), store_to, store_value, cval);
+        cpu::set_vectors(vectors);
+        moments
+    }
+}
+
+/// Times at which this guest did not run for long: the last moment before and the first after.
+fn gaps() -> ([(u64, u64); GAPS], usize) {
+    let (mut gaps, mut found) = ([(0, 0); GAPS], 0);
+    let end = timer::now() + GAP_SEARCH;
+    let mut last = timer::now();
+    while found < GAPS && last < end {
+        let now = timer::now();
+        if now - last > GAP {
+            gaps[found] = (last, now);
+            found += 1;
+        }
+        last = now;
+    }
+    (gaps, found)
+}
+
+fn main() {
+    // SAFETY: `nop`.
+    let (empty, nop) = unsafe { (tries(|| ticks!("")).min, tries(|| ticks!("nop")).min) };
+    let null = hypercall(Call::Identify as u32).less(nop);
+    let psci_version = hypercall(psci::VERSION).less(nop);
+    let typer = distributor_read(0x004).less(empty);
+    let read = distributor_read(0x100).or(distributor_read(0x400 + u64::from(irq::VTIMER / 4 * 4))).less(empty);
+
+    gic::init_distributor();
+    gic::init_cpu();
+    gic::enable(irq::VTIMER);
+    gic::enable(SGI);
+    let to_handler = Span::of((0..TIMER_TRIES).map(|n| {
+        // Another distance each time, so that no figure hangs on one alignment of the guest's loop.
+        let moments = interrupt(0, 0, timer::now() + 20_000 + n);
+        moments.in_vector - moments.before
+    }));
+    let to_self = 1 << (16 + cpu::current()) | SGI;
+    let self_sgi = tries(|| {
+        let moments = interrupt(map::GICD + 0xf00, to_self, 0);
+        moments.in_vector - moments.before
+    })
+    .less(empty);
+
+    let mut ram = Ram::behind_image();
+    let pages = ram.take_at(PROFILED, MIGRATED * PAGE);
+    let first = pages.as_ptr().expose_provenance() as u64;
+    // SAFETY: two of the pages just taken, whose words are atomic.
+    let copy = tries(|| unsafe {
+        let before = timer::now();
+        bench_copy(first, first + PAGE);
+        timer::now() - before
+    })
+    .less(timer_overhead());
+    let mut refused = None;
+    let migrate = Span::of((0..MIGRATED).map_while(|n| {
+        let before = timer::now();
+        let moved = call::migrate_page(PROFILED + n * PAGE);
+        let ticks = timer::now() - before;
+        refused = refused.or(moved.err());
+        moved.ok().map(|()| ticks)
+    }))
+    .less(timer_overhead());
+    let restored = call::restore();
+    let (gaps, found) = if call::quota_read(0).is_ok() { gaps() } else { ([(0, 0); GAPS], 0) };
+
+    println!("bench first_instruction {}", first_ticks());
+    println!("bench empty {empty}");
+    null.print("null_hypercall");
+    psci_version.print("psci_version");
+    typer.print("gicd_typer_read");
+    read.print("gicd_read");
+    to_handler.print("timer_to_handler");
+    self_sgi.print("self_sgi");
+    copy.print("page_copy");
+    match (refused, restored) {
+        (None, Ok(_)) => migrate.print("migrate_page"),
+        (None, Err(error)) | (Some(error), _) => println!("bench: no migrate_page: {error:?}"),
+    }
+    for (before, after) in &gaps[..found] {
+        println!("bench quota_gap {before} {after}");
+    }
+    println!("bench: done");
+}
+
+/// What two calls of `timer::now` cost with nothing between them.
+fn timer_overhead() -> u64 {
+    tries(|| {
+        let before = timer::now();
+        timer::now() - before
+    })
+    .min
+}

@@ -1,0 +1,66 @@
+//! Heartbeat: a timer beat that checks the VM's memory, to show that a neighbor did it no harm.
+#![no_std]
+#![no_main]
+#![forbid(unsafe_code)]
+
+use cloison_guest::abi::irq;
+use cloison_guest::checksum::fnv1a;
+use cloison_guest::gic::{self, Interrupt};
+use cloison_guest::ram::Ram;
+use cloison_guest::random::Random;
+use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+entry!(main);
+
+static EXPIRED: AtomicU64 = AtomicU64::new(0);
+
+fn handler(interrupt: Interrupt) {
+    if interrupt.id() == irq::VTIMER {
+        timer::disarm();
+        EXPIRED.fetch_add(1, Relaxed);
+    }
+}
+
+fn main() {
+    let period = timer::micros(arg(0, 10_000));
+    let buffer = Ram::behind_image().take(arg(1, 64 * 1024));
+    let beats = args()[2];
+    let every = arg(3, 1);
+
+    let mut random = Random::new(0x68_6561_7274);
+    for word in buffer {
+        word.store(random.next(), Relaxed);
+    }
+    let checksum = fnv1a(buffer);
+    println!("heartbeat: period={period} ticks buffer={} B checksum {checksum:#018x}", buffer.len() * 8);
+
+    exceptions::on_interrupt(handler);
+    gic::init_distributor();
+    gic::init_cpu();
+    gic::enable(irq::VTIMER);
+    cpu::unmask_interrupts();
+
+    let (mut corrupt, mut late) = (0u64, 0u64);
+    let mut next = timer::now() + period;
+    let mut beat = 0;
+    while beats == 0 || beat < beats {
+        timer::arm(next);
+        cpu::wait_until(|| EXPIRED.load(Relaxed) > beat);
+        beat += 1;
+        let found = fnv1a(buffer);
+        if found != checksum {
+            corrupt += 1;
+            println!("heartbeat {beat} checksum {found:#018x} CORRUPT");
+        } else if beat.is_multiple_of(every) {
+            println!("heartbeat {beat} checksum {found:#018x} ok");
+        }
+        next += period;
+        let now = timer::now();
+        if next <= now {
+            late += 1;
+            next = now + period;
+        }
+    }
+    println!("heartbeat: done beats={beat} corrupt={corrupt} late={late}");
+}

@@ -1,0 +1,172 @@
+//! Hostile: tries everything that a guest must not be able to do, and counts what it got away with.
+//!
+//! Each attempt is *refused* (a fault, or an error code), *ignored* (nothing happened that the guest could notice, and
+//! nothing need happen), or it *leaked*: it read, changed or reached something that is not the VM's.
+#![no_std]
+#![no_main]
+
+mod calls;
+mod gic;
+mod memory;
+mod registers;
+
+use cloison_guest::abi::map;
+use cloison_guest::exceptions::Fault;
+use cloison_guest::probe::{self, Op};
+use cloison_guest::random::Random;
+use cloison_guest::{arg, args, entry, println, psci};
+use core::arch::asm;
+use core::fmt;
+
+entry!(main);
+
+/// Leaks of a phase that are printed one by one.
+const SHOWN: u64 = 8;
+
+/// What belongs to this VM, as its configuration says.
+#[derive(Clone, Copy)]
+struct Own {
+    /// End of its RAM.
+    ram_end: u64,
+    vcpus: u64,
+}
+
+impl Own {
+    /// Whether the VM may access this address.
+    fn has(&self, address: u64) -> bool {
+        const DEVICES: [(u64, u64); 3] = [(map::GICD, 0x1000), (map::GICC, 0x2000), (map::UART, 0x1000)];
+        (map::RAM..self.ram_end).contains(&address)
+            || DEVICES.iter().any(|&(base, len)| (base..base + len).contains(&address))
+    }
+}
+
+/// Counts of one kind of attempt.
+struct Phase {
+    name: &'static str,
+    refused: u64,
+    ignored: u64,
+    leaked: u64,
+}
+
+impl Phase {
+    fn new(name: &'static str) -> Self {
+        Self { name, refused: 0, ignored: 0, leaked: 0 }
+    }
+
+    fn leak(&mut self, what: fmt::Arguments<'_>) {
+        self.leaked += 1;
+        if self.leaked <= SHOWN {
+            println!("hostile: leak phase={} {what}", self.name);
+        }
+    }
+
+    /// An attempt that must be refused.
+    fn must_fail(&mut self, result: Result<u64, Fault>, what: fmt::Arguments<'_>) {
+        match result {
+            Err(_) => self.refused += 1,
+            Ok(value) => self.leak(format_args!("{what} gave {value:#x}")),
+        }
+    }
+
+    /// An attempt that may be refused, and is harmless where it is not.
+    fn may_fail(&mut self, result: Result<u64, Fault>) {
+        match result {
+            Err(_) => self.refused += 1,
+            Ok(_) => self.ignored += 1,
+        }
+    }
+
+    /// Something that must hold.
+    fn must_hold(&mut self, holds: bool, what: fmt::Arguments<'_>) {
+        if holds {
+            self.refused += 1;
+        } else {
+            self.leak(what);
+        }
+    }
+
+    /// Prints the line of this phase; its leaks.
+    fn finish(self) -> u64 {
+        let Self { name, refused, ignored, leaked } = self;
+        let attempts = refused + ignored + leaked;
+        println!("hostile: phase={name} attempts={attempts} refused={refused} leaked={leaked} ignored={ignored}");
+        leaked
+    }
+}
+
+fn main() {
+    let seed = args()[0];
+    let count = arg(1, 10_000);
+    let [ram_mib, vcpus] = [args()[3] & 0xffff_ffff, args()[3] >> 32].map(|value| value.max(1));
+    let ram_mib = if args()[3] & 0xffff_ffff == 0 { 16 } else { ram_mib };
+    let own = Own { ram_end: map::RAM + (ram_mib << 20), vcpus };
+    let mut random = Random::new(seed);
+    println!("hostile: seed={seed} calls={count} ram={ram_mib} MiB vcpus={vcpus}");
+
+    // What a VM that is killed for a forbidden access survives comes first.
+    let leaked = calls::hypercalls(own, &mut random, count)
+        + calls::firmware(own, &mut random, count / 4)
+        + calls::power(own, &mut random)
+        + gic::waits()
+        + registers::counters(&mut random)
+        + registers::wild(&mut random)
+        + gic::distributor(own, &mut random)
+        + gic::interface(&mut random)
+        + memory::sweep(own, &mut random)
+        + memory::accesses(own, &mut random);
+    println!("hostile: done leaked={leaked}");
+
+    match args()[2] {
+        0 => psci::system_off(),
+        1 => {
+            println!("hostile: last act: jump to unmapped memory");
+            // SAFETY: nothing is there; the fault is unexpected, so the runtime's panic ends the VM where the
+            // hypervisor does not.
+            unsafe { asm!("br {}", in(reg) own.ram_end + 0x10_0000, options(noreturn)) }
+        }
+        2 => {
+            println!("hostile: last act: garbage for vectors");
+            garbage(&mut random)
+        }
+        _ => {
+            println!("hostile: last act: stores to foreign memory");
+            loop {
+                let address = memory::foreign(own, &mut random);
+                // SAFETY: not this VM's memory; it faults.
+                let _ = unsafe { probe::access(Op::StoreDouble, address, random.next()) };
+            }
+        }
+    }
+}
+
+/// Overwrites the exception vectors and jumps into what is there now; the vCPU never comes to its senses again.
+fn garbage(random: &mut Random) -> ! {
+    let vectors: u64;
+    // SAFETY: reads a register; changes nothing.
+    unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors) };
+    for word in 0..256 {
+        // SAFETY: the vectors' own 2 KiB, which no exception uses before this loop ends, as no access in it faults.
+        unsafe {
+            core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize).write_volatile(random.next())
+        };
+    }
+    // SAFETY: this program is over; what runs from here is garbage by design, and harms only this VM. The vectors are
+    // cleaned to the point of unification line by line, so that it is the garbage that runs.
+    unsafe {
+        asm!(
+            "2: dc cvau, x9",
+            "add x9, x9, #64",
+            "cmp x9, x10",
+            "b.lo 2b",
+            "dsb ish",
+            "ic iallu",
+            "dsb ish",
+            "isb",
+            "br x11",
+            in("x9") vectors,
+            in("x10") vectors + 2048,
+            in("x11") vectors,
+            options(noreturn),
+        )
+    }
+}

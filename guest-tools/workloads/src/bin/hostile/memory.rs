@@ -1,0 +1,134 @@
+//! Memory that is not this VM's: other VMs', the hypervisor's, devices', nobody's.
+
+use crate::{Own, Phase};
+use cloison_guest::abi::map;
+use cloison_guest::probe::{self, Op};
+use cloison_guest::random::Random;
+
+/// One past the largest intermediate physical address: 40 bits.
+const IPA_END: u64 = 1 << 40;
+const PAGE: u64 = 4096;
+/// `nop`
+const NOP: u64 = 0xd503_201f;
+
+/// Ranges to walk, with the step: where RAM, the hypervisor and devices are on the boards, and everything coarsely.
+fn ranges(own: Own) -> [(u64, u64, u64); 11] {
+    [
+        (0, 1 << 28, 256 << 10),
+        (map::GICD, map::GICD + (1 << 20), PAGE),
+        (map::UART, map::UART + (1 << 20), PAGE),
+        (0x0a00_0000, 0x0a01_0000, PAGE),
+        (0, map::RAM, 2 << 20),
+        (own.ram_end, own.ram_end + (1 << 20), PAGE),
+        (own.ram_end, 1 << 32, 2 << 20),
+        (0xf900_0000, 0xfa00_0000, 64 << 10),
+        (0xff00_0000, 0xff10_0000, 64 << 10),
+        (0x8_0000_0000, 0x8_8000_0000, 8 << 20),
+        (0, IPA_END, 1 << 30),
+    ]
+}
+
+/// An address that is not this VM's, aligned to 8.
+pub fn foreign(own: Own, random: &mut Random) -> u64 {
+    loop {
+        let bits = 12 + random.below(29);
+        let address = random.below(1 << bits) & !7;
+        if !own.has(address) {
+            return address;
+        }
+    }
+}
+
+/// Reads and writes all over the address space.
+pub fn sweep(own: Own, random: &mut Random) -> u64 {
+    let mut phase = Phase::new("memory");
+    for (start, end, step) in ranges(own) {
+        let mut base = start;
+        while base < end {
+            let address = base + (random.below(PAGE) & !7);
+            if !own.has(address) {
+                // SAFETY: not this VM's memory, so nothing of this program is there; it faults.
+                let (read, written) = unsafe { (probe::read(address), probe::write(address, random.next())) };
+                phase.must_fail(read, format_args!("read of {address:#x}"));
+                phase.must_fail(written.map(|()| 0), format_args!("write to {address:#x}"));
+            }
+            base += step;
+        }
+    }
+    phase.finish()
+}
+
+/// Every kind of access, aligned and not, instruction fetches, and accesses across the end of the VM's own RAM.
+pub fn accesses(own: Own, random: &mut Random) -> u64 {
+    let mut phase = Phase::new("unmapped");
+    let mut pages = [
+        0,
+        PAGE,
+        map::GICD + PAGE,
+        map::GICC + 0x2_0000,
+        map::GICC + 0x3_0000,
+        map::UART + PAGE,
+        map::RAM - PAGE,
+        own.ram_end,
+        own.ram_end + PAGE,
+        0xf901_0000,
+        0xffff_f000,
+        0x8_0000_0000,
+        IPA_END / 2 - PAGE,
+        IPA_END / 2,
+        IPA_END - PAGE,
+        0,
+    ];
+    pages[15] = foreign(own, random) & !(PAGE - 1);
+    for page in pages {
+        for op in Op::ALL {
+            for offset in [0, 1, 3, 4, 0xff8] {
+                let address = page + offset;
+                // SAFETY: as in `sweep`; no access reaches beyond the page.
+                let result = unsafe { probe::access(op, address, random.next()) };
+                if op.is_access() {
+                    phase.must_fail(result, format_args!("{op:?} at {address:#x}"));
+                } else {
+                    phase.may_fail(result);
+                }
+            }
+        }
+    }
+    // The runtime maps the first GiB as devices, never executable.
+    for page in pages.into_iter().filter(|&page| page >= map::RAM) {
+        // SAFETY: nothing is there to be executed.
+        let result = unsafe { probe::jump(page, 0, 0) };
+        // A fetch that got something got at least an undefined instruction.
+        let fetched = match result {
+            Err(fault) if fault.class() == 0x21 => Err(fault),
+            Err(fault) => Ok(fault.esr),
+            Ok(value) => Ok(value),
+        };
+        phase.must_fail(fetched, format_args!("fetch from {page:#x}"));
+    }
+
+    let edge = own.ram_end;
+    for (op, address) in [
+        (Op::LoadDouble, edge - 4),
+        (Op::LoadHalf, edge - 1),
+        (Op::LoadWord, edge - 2),
+        (Op::LoadPair, edge - 8),
+        (Op::StoreDouble, edge - 4),
+        (Op::StoreHalf, edge - 1),
+        (Op::StorePair, edge - 8),
+    ] {
+        // SAFETY: the last bytes of the VM's RAM, far behind all that this program uses, and what follows them.
+        let result = unsafe { probe::access(op, address, random.next()) };
+        phase.must_fail(result, format_args!("{op:?} across the end of RAM"));
+    }
+    // SAFETY: as above; a `nop` in the last word, and then on into what is not there.
+    let run_over = unsafe {
+        let written = probe::access(Op::StoreWord, edge - 4, NOP);
+        let cleaned = written.and_then(|_| probe::access(Op::CleanLine, edge - 4, 0));
+        cleaned
+            .and_then(|_| probe::access(Op::InvalidateInstructionLine, edge - 4, 0))
+            .and_then(|_| probe::jump(edge - 4, 0, 0))
+    };
+    phase.must_fail(run_over, format_args!("execution across the end of RAM"));
+    phase.finish()
+}

@@ -1,0 +1,78 @@
+//! Latency: a chase through a buffer in random order, each load's address being what the one before it got.
+#![no_std]
+#![no_main]
+
+use cloison_guest::ram::{LINE, LINE_WORDS, Ram};
+use cloison_guest::random::Random;
+use cloison_guest::{arg, args, entry, println, segment};
+use cloison_workloads::id;
+use core::arch::global_asm;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+entry!(main);
+
+/// Loads per turn of the loop, so that counting costs little.
+const UNROLL: u64 = 8;
+
+// `chase(address, turns)`: 8 dependent loads per turn; the address that the last one got.
+global_asm!(
+    r#"
+    .section .text.chase, "ax"
+    .balign 64
+chase:
+    .rept   8
+    ldr     x0, [x0]
+    .endr
+    subs    x1, x1, #1
+    b.ne    chase
+    ret
+    "#
+);
+
+unsafe extern "C" {
+    fn chase(address: u64, turns: u64) -> u64;
+}
+
+fn main() {
+    let bytes = arg(0, 256 * 1024).next_multiple_of(LINE * UNROLL);
+    let rounds = arg(1, 100);
+    let seed = args()[2];
+    let runs = arg(3, 1);
+    let buffer = Ram::behind_image().take(bytes);
+    let lines = link(buffer, seed);
+    let accesses = lines * rounds;
+    println!("latency: buffer={bytes} B lines={lines} rounds={rounds} seed={seed} runs={runs}");
+    let start = buffer.as_ptr().expose_provenance() as u64;
+    for run in 0..runs {
+        let mut end = 0;
+        let measured = segment::measure(id::LATENCY, 0, run as u32, || {
+            // SAFETY: each line's first word holds the address of another line's, in one cycle over all of them; the
+            // words are atomic.
+            end = unsafe { chase(start, accesses / UNROLL) };
+        });
+        let thousandths = measured.ticks * 1000 / accesses;
+        // Whole rounds of one cycle end where they began.
+        let verdict = if end == start { "ok" } else { "WRONG" };
+        println!(
+            "latency: run={run} {measured} per access {}.{:03} ticks {verdict}",
+            thousandths / 1000,
+            thousandths % 1000
+        );
+    }
+}
+
+/// Links the lines to one random cycle (Sattolo, 1986); how many there are.
+fn link(buffer: &[AtomicU64], seed: u64) -> u64 {
+    let lines = buffer.len() / LINE_WORDS;
+    let first = |line: usize| &buffer[line * LINE_WORDS];
+    for line in 0..lines {
+        first(line).store(first(line).as_ptr().expose_provenance() as u64, Relaxed);
+    }
+    let mut random = Random::new(seed);
+    for line in (1..lines).rev() {
+        let other = random.below(line as u64) as usize;
+        let swapped = first(line).swap(first(other).load(Relaxed), Relaxed);
+        first(other).store(swapped, Relaxed);
+    }
+    lines as u64
+}

@@ -1,0 +1,102 @@
+//! Quota check: a busy guest whose timer also expires while its core is throttled; no interrupt may be lost.
+#![no_std]
+#![no_main]
+#![forbid(unsafe_code)]
+
+use cloison_guest::abi::irq;
+use cloison_guest::gic::{self, Interrupt};
+use cloison_guest::{arg, call, cpu, entry, exceptions, println, timer};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+entry!(main);
+
+static INTERVAL: AtomicU64 = AtomicU64::new(0);
+static STOP: AtomicBool = AtomicBool::new(false);
+static ARMED: AtomicU64 = AtomicU64::new(0);
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+/// Interrupts that came before the timer's deadline.
+static SPURIOUS: AtomicU64 = AtomicU64::new(0);
+/// The longest time from the deadline to the handler, in ticks.
+static LATEST: AtomicU64 = AtomicU64::new(0);
+
+fn handler(interrupt: Interrupt) {
+    if interrupt.id() != irq::VTIMER {
+        return;
+    }
+    let now = timer::now();
+    match now.checked_sub(timer::deadline()) {
+        None => {
+            SPURIOUS.fetch_add(1, Relaxed);
+        }
+        Some(late) => {
+            timer::disarm();
+            HANDLED.fetch_add(1, Relaxed);
+            LATEST.fetch_max(late, Relaxed);
+            if !STOP.load(Relaxed) {
+                arm(now);
+            }
+        }
+    }
+}
+
+fn arm(now: u64) {
+    ARMED.fetch_add(1, Relaxed);
+    timer::arm(now + INTERVAL.load(Relaxed));
+}
+
+fn main() {
+    let periods = arg(0, 1000);
+    INTERVAL.store(timer::micros(arg(1, 300)), Relaxed);
+    let before = match call::quota_read(0) {
+        Ok(state) => state,
+        Err(error) => {
+            println!("quota-check: no quota to check: {error:?}");
+            return;
+        }
+    };
+    exceptions::on_interrupt(handler);
+    gic::init_distributor();
+    gic::init_cpu();
+    gic::enable(irq::VTIMER);
+    println!("quota-check: periods={periods} interval={} ticks", INTERVAL.load(Relaxed));
+    cpu::without_interrupts(|| arm(timer::now()));
+    cpu::unmask_interrupts();
+
+    let mut failed = None;
+    let after = loop {
+        for _ in 0..2000 {
+            core::hint::spin_loop();
+        }
+        match call::quota_read(0) {
+            Ok(state) if state.periods - before.periods < periods => {}
+            Ok(state) => break state,
+            Err(error) => {
+                failed = Some(error);
+                break before;
+            }
+        }
+    };
+    STOP.store(true, Relaxed);
+    // The last one may still be on its way, held for as long as the core is throttled.
+    let limit = timer::now() + timer::frequency();
+    while HANDLED.load(Relaxed) < ARMED.load(Relaxed) && timer::now() < limit {
+        core::hint::spin_loop();
+    }
+    cpu::mask_interrupts();
+    if let Some(error) = failed {
+        println!("quota-check: QuotaRead failed in the middle: {error:?}");
+    }
+    println!(
+        "quota-check: armed={} handled={} spurious={} latest={} ticks",
+        ARMED.load(Relaxed),
+        HANDLED.load(Relaxed),
+        SPURIOUS.load(Relaxed),
+        LATEST.load(Relaxed)
+    );
+    println!(
+        "quota-check: periods={} events={} throttled_ns={}",
+        after.periods - before.periods,
+        after.events,
+        after.throttled_nanos - before.throttled_nanos
+    );
+}

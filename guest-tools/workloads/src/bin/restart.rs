@@ -1,0 +1,39 @@
+//! Restart: resets its own VM some times, counting in memory that a reset leaves alone.
+#![no_std]
+#![no_main]
+#![forbid(unsafe_code)]
+
+use cloison_guest::ram::Ram;
+use cloison_guest::{arg, entry, println, psci};
+use cloison_workloads::SURVIVOR;
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+entry!(main);
+
+/// What stands before the counter once there is one.
+const MAGIC: u64 = u64::from_le_bytes(*b"restart!");
+
+/// In the image: one at every start, for it is loaded anew.
+static FRESH: AtomicU64 = AtomicU64::new(1);
+
+fn main() {
+    let resets = arg(0, 3);
+    let memory = Ram::behind_image().take_at(SURVIVOR, 64);
+    let (magic, count) = (&memory[0], &memory[1]);
+    if magic.load(Relaxed) != MAGIC {
+        count.store(0, Relaxed);
+        magic.store(MAGIC, Relaxed);
+    }
+    if FRESH.swap(0, Relaxed) != 1 {
+        println!("restart: the image was not loaded anew");
+        return;
+    }
+    let done = count.load(Relaxed);
+    if done < resets {
+        count.store(done + 1, Relaxed);
+        println!("restart {}", done + 1);
+        psci::system_reset();
+    }
+    magic.store(0, Relaxed);
+    println!("restart: done resets={done}");
+}

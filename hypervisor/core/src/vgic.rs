@@ -1,0 +1,1392 @@
+//! The emulated GICv2 distributor of a VM, and what goes into its list registers.
+//!
+//! The guest's CPU interface is the hardware's GICV, so acknowledging and ending an interrupt costs no exit. This
+//! module keeps what the guest reads and writes in GICD (Arm IHI 0048B, chapter 4.3) and fills the list registers
+//! (5.3.9). The state has three parts, so that the paths a guest takes often need no lock:
+//!
+//! | type | one per | who touches it |
+//! | --- | --- | --- |
+//! | [`Banked`] | vCPU | only the core that runs the vCPU: enables and priorities of SGIs and PPIs, list registers |
+//! | [`Distributor`] | VM | every core, by atomics: pending SGIs, the word that SPIs wait, GICD_CTLR |
+//! | [`Shared`] | VM | every core, under the hypervisor's lock: SPIs |
+//!
+//! ```text
+//! trapped read    value = banked.read(&host, offset, width)?
+//! trapped write   kick(banked.write(&host, offset, width, value)?)
+//! PPI 27 taken    if !banked.inject_timer(&host) { kick(banked.fill(&host)) }
+//! physical SPI    kick(host.lock().raise(irq, &distributor))
+//! UART line       kick(host.lock().set_line(irq, uart.line_level(), &distributor))
+//! maintenance interrupt, or kicked by another core:  kick(banked.fill(&host))
+//! ```
+//!
+//! `host` is the EL2 image's [`Host`]: the calling core's GICH and GICC, the GICD, and the VM's two shared parts.
+//! `kick(set)` sends a physical SGI to the cores of these vCPUs (after a DSB) and calls `fill` where the set holds the
+//! calling vCPU; what `read` and `write` return never does. Nothing else synchronizes with the list registers: `fill`
+//! looks at GICH_ELRSR0 and GICH_EISR0 itself, and GICH need not be saved while one vCPU owns its core. The lock is
+//! taken only for SPI registers and GICD_CTLR writes, and by `fill` only while an SPI waits for this vCPU or a list
+//! register needs an eye on its end. Priority drop and deactivation are split in the hypervisor's GICC (EOImodeNS = 1):
+//! an interrupt with HW = 1 in its list register is deactivated by the guest. Physical enables follow the guest's.
+//!
+//! Choices: all interrupts are Group 0, which a guest enables with GICV_CTLR bit 0 (IGROUPR is RAZ/WI, as without
+//! Security Extensions). SGIs are always enabled, as in the GIC-400. An SPI with several targets goes to the lowest
+//! one. ISACTIVER writes are ignored; pending and active bits of an SPI in *another* vCPU's list register read as 0.
+//! Interrupts that the VM does not own, and reserved offsets, are RAZ/WI.
+
+use core::ops::DerefMut;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Interrupt ids end here (GICD_TYPER.ITLinesNumber says so).
+pub const MAX_IRQ: u32 = 256;
+/// List registers in use.
+pub const LIST_REGISTERS: usize = 4;
+/// vCPUs of a VM at most.
+pub const MAX_VCPUS: usize = 8;
+/// The EL1 virtual timer's PPI: the private interrupt that is passed through.
+pub const TIMER: u32 = 27;
+
+const GROUPS: usize = (MAX_IRQ / 32) as usize;
+const SGIS: u32 = 0xffff;
+/// One SGI of four sources in [`Mail`].
+const SOURCES: u64 = 0x0001_0001_0001_0001;
+
+// Fields of GICH_LRn. The upper five bits of an eight-bit priority are the register's bits [27:23].
+const LR_ID: u32 = 0x3ff;
+const LR_PHYSICAL_SHIFT: u32 = 10;
+const LR_EOI: u32 = 1 << 19;
+const LR_PRIORITY_SHIFT: u32 = 20;
+const LR_PENDING: u32 = 1 << 28;
+const LR_ACTIVE: u32 = 2 << 28;
+const LR_HW: u32 = 1 << 31;
+/// In our copy only (reserved in the register): the pending state came from a write to ISPENDR, not from a line.
+const COPY_LATCHED: u32 = 1 << 20;
+
+/// What this module needs of the EL2 image on the calling core; a fake in the tests.
+pub trait Host {
+    /// The VM's part without lock.
+    fn distributor(&self) -> &Distributor;
+    /// Locks the VM's SPIs.
+    fn lock(&self) -> impl DerefMut<Target = Shared>;
+    /// List registers that the guest is done with: GICH_ELRSR0 | GICH_EISR0.
+    fn done(&self) -> u32;
+    /// Reads GICH_LRn.
+    fn get(&self, index: usize) -> u32;
+    /// Writes GICH_LRn.
+    fn set(&self, index: usize, value: u32);
+    /// Turns the underflow maintenance interrupt (GICH_HCR.UIE) on or off.
+    fn underflow(&self, on: bool);
+    /// Deactivates a physical interrupt (GICC_DIR).
+    fn deactivate(&self, irq: u32);
+    /// Enables or disables a physical interrupt of this VM (GICD_ISENABLER, GICD_ICENABLER).
+    fn enable(&self, irq: u32, on: bool);
+    /// Routes a physical SPI to the core of a vCPU (GICD_ITARGETSR).
+    fn route(&self, irq: u32, vcpu: u8);
+    /// Makes a physical SPI edge-triggered or level-sensitive (GICD_ICFGR; its word is shared with other VMs' SPIs).
+    fn configure(&self, irq: u32, edge: bool);
+}
+
+/// A set of vCPUs of one VM, as a bit mask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Vcpus(pub u8);
+
+/// Width of a trapped access, as ESR_EL2.ISS.SAS says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Width {
+    Byte,
+    Half,
+    Word,
+    Double,
+}
+
+/// Why an access is not emulated; the guest gets an external abort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Beyond the distributor's 4 KiB.
+    Offset,
+    /// 64 bits wide, or GICD_SGIR not written as a word.
+    Width,
+    /// Not a multiple of its width.
+    Misaligned,
+}
+
+impl Width {
+    /// From ESR_EL2.ISS.SAS.
+    pub const fn from_sas(sas: u64) -> Self {
+        [Self::Byte, Self::Half, Self::Word, Self::Double][(sas & 3) as usize]
+    }
+    /// Where in its 32-bit register an access lies: shift and mask.
+    #[inline(always)]
+    const fn lane(self, offset: u16) -> Result<(u32, u32), Refused> {
+        let (low, mask) = match self {
+            Self::Word => (3, u32::MAX),
+            Self::Half => (1, 0xffff),
+            Self::Byte => (0, 0xff),
+            Self::Double => return Err(Refused::Width),
+        };
+        match offset {
+            0x1000.. => Err(Refused::Offset),
+            _ if offset & low != 0 => Err(Refused::Misaligned),
+            _ => Ok(((offset & 3) as u32 * 8, mask)),
+        }
+    }
+}
+
+/// What a register with one bit per interrupt sets, clears and shows.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Enabled,
+    Pending,
+    Active,
+}
+
+/// What an offset names; the number is that of the 32-bit register among its like.
+#[derive(Clone, Copy)]
+enum Register {
+    Control,
+    Type,
+    Implementer,
+    /// Whether it sets (else clears), and which group of 32.
+    Bits(State, bool, usize),
+    Priority(usize),
+    Targets(usize),
+    Config(usize),
+    /// Whether it sets (else clears), and which four SGIs.
+    SgiPending(bool, usize),
+    Identification(usize),
+    Reserved,
+}
+
+#[inline(always)]
+fn decode(offset: u16) -> Register {
+    let (near, far) = (usize::from(offset & 0x7f) >> 2, usize::from(offset & 0x3ff) >> 2);
+    match offset >> 7 {
+        0 if near == 0 => Register::Control,
+        0 if near == 1 => Register::Type,
+        0 if near == 2 => Register::Implementer,
+        row @ 2..4 if near < GROUPS => Register::Bits(State::Enabled, row & 1 == 0, near),
+        row @ 4..6 if near < GROUPS => Register::Bits(State::Pending, row & 1 == 0, near),
+        row @ 6..8 if near < GROUPS => Register::Bits(State::Active, row & 1 == 0, near),
+        8..16 if far < GROUPS * 8 => Register::Priority(far),
+        16..24 if far < GROUPS * 8 => Register::Targets(far),
+        24 if near < GROUPS * 2 => Register::Config(near),
+        30 if (4..12).contains(&near) => Register::SgiPending(near >= 8, near & 3),
+        31 if near >= 20 => Register::Identification(near - 20),
+        _ => Register::Reserved,
+    }
+}
+
+/// PIDR4-7, PIDR0-3, CIDR0-3, and GICD_IIDR, of a GIC-400.
+const IDENTIFICATION: [u8; 12] = [0x04, 0, 0, 0, 0x90, 0xb4, 0x2b, 0, 0x0d, 0xf0, 0x05, 0xb1];
+const IMPLEMENTER: u32 = 0x0200_143b;
+
+/// The bytes of a register with one byte per interrupt, for a bit mask of its four interrupts.
+const fn byte_mask(bits: u32) -> u32 {
+    ((bits & 0xf).wrapping_mul(0x0020_4081) & 0x0101_0101) * 0xff
+}
+
+/// The byte of `irq` in registers with four interrupts each. `N` is a power of two: the bound check is a mask.
+#[inline]
+fn byte<const N: usize>(words: &[u32; N], irq: u32) -> u32 {
+    words[(irq >> 2) as usize % N] >> ((irq & 3) * 8) & 0xff
+}
+
+/// Sets or clears the bits of `mask`.
+const fn assign(word: &mut u32, mask: u32, on: bool) {
+    *word = if on { *word | mask } else { *word & !mask };
+}
+
+/// Numbers of the bits that are set.
+#[inline]
+fn ones(mut mask: u32) -> impl Iterator<Item = u32> {
+    core::iter::from_fn(move || {
+        let bit = mask.checked_ilog2()?;
+        mask ^= 1 << bit;
+        Some(bit)
+    })
+}
+
+/// What other cores leave for a vCPU. A cache line of its own, so that cores do not slow each other down.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Mail {
+    /// Pending SGIs: word `source / 4`, bit `source % 4 * 16 + sgi`.
+    sgis: [AtomicU64; 2],
+    /// SPIs wait, or may have to leave a list register. Written under the lock of [`Shared`].
+    spis: AtomicBool,
+}
+
+impl Mail {
+    #[inline]
+    fn post(&self, sgi: u32, source: u32) {
+        self.sgis[source as usize >> 2 & 1].fetch_or(1 << ((source & 3) * 16 + sgi), Ordering::Release);
+    }
+    fn clear(&self, sgi: u32, source: u32) {
+        self.sgis[source as usize >> 2 & 1].fetch_and(!(1 << ((source & 3) * 16 + sgi)), Ordering::AcqRel);
+    }
+    /// Mask of the SGIs that are pending from any source.
+    #[inline]
+    fn pending(&self) -> u32 {
+        let any = self.sgis[0].load(Ordering::Acquire) | self.sgis[1].load(Ordering::Acquire);
+        let any = any | any >> 32;
+        (any | any >> 16) as u32 & SGIS
+    }
+    /// The sources from which `sgi` is pending.
+    fn sources(&self, sgi: u32) -> u32 {
+        let [low, high] = [0, 1].map(|word: usize| {
+            let bits = self.sgis[word].load(Ordering::Acquire) >> sgi & SOURCES;
+            (bits | bits >> 15 | bits >> 30 | bits >> 45) as u32 & 0xf
+        });
+        low | high << 4
+    }
+    /// Takes all SGIs away.
+    fn empty(&self) {
+        self.sgis.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+    }
+}
+
+/// A VM's distributor as far as it needs no lock.
+#[derive(Debug)]
+pub struct Distributor {
+    vcpus: u8,
+    forward: AtomicBool,
+    mail: [Mail; MAX_VCPUS],
+}
+
+impl Distributor {
+    /// For a VM with this many vCPUs (1 to 8).
+    pub fn new(vcpus: u8) -> Self {
+        let vcpus = vcpus.clamp(1, MAX_VCPUS as u8);
+        Self { vcpus, forward: AtomicBool::new(false), mail: Default::default() }
+    }
+    /// As after power-on. No vCPU of the VM may run.
+    pub fn reset(&self) {
+        self.forward.store(false, Ordering::Relaxed);
+        for mail in &self.mail {
+            mail.empty();
+            mail.spis.store(false, Ordering::Relaxed);
+        }
+    }
+    const fn all(&self) -> u8 {
+        u8::MAX >> (8 - self.vcpus)
+    }
+    #[inline]
+    fn mail(&self, vcpu: u8) -> &Mail {
+        &self.mail[usize::from(vcpu) % MAX_VCPUS]
+    }
+    #[inline]
+    fn forwards(&self) -> bool {
+        self.forward.load(Ordering::Relaxed)
+    }
+}
+
+/// The state of 32 interrupts. `owned` bounds all the other masks.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    owned: u32,
+    physical: u32,
+    enabled: u32,
+    /// Emulated: the level of the line. Physical: taken by the hypervisor, not yet in a list register.
+    line: u32,
+    latched: u32,
+    /// In a list register.
+    placed: u32,
+    priority: [u32; 8],
+}
+
+impl Group {
+    /// Those that could go into a list register; `sgis` are pending elsewhere.
+    #[inline]
+    const fn waiting(&self, sgis: u32) -> u32 {
+        (self.line | self.latched | sgis) & self.enabled & !self.placed
+    }
+    /// Orders interrupts as the GIC does: by priority, then by id.
+    #[inline]
+    fn rank(&self, irq: u32) -> u32 {
+        byte(&self.priority, irq) << 10 | irq
+    }
+    /// Takes the pending state of an interrupt. Returns its list register's fields without id and priority.
+    fn take(&mut self, irq: u32) -> u32 {
+        let bit = 1 << (irq & 31);
+        self.placed |= bit;
+        if self.latched & bit != 0 {
+            self.latched &= !bit;
+            LR_EOI | COPY_LATCHED
+        } else if self.physical & bit != 0 {
+            self.line &= !bit;
+            LR_HW | irq << LR_PHYSICAL_SHIFT
+        } else {
+            LR_EOI
+        }
+    }
+    /// Makes an interrupt pending as it was before [`Group::take`]; a line has not forgotten.
+    const fn put_back(&mut self, copy: u32) {
+        let bit = 1 << (copy & 31);
+        if copy & COPY_LATCHED != 0 {
+            self.latched |= bit;
+        } else if copy & LR_HW != 0 {
+            self.line |= bit;
+        }
+    }
+    /// Writes a register with one bit per interrupt (but active bits, which are in the list registers).
+    fn write(&mut self, state: State, set: bool, bits: u32, first: u32, host: &impl Host) {
+        match state {
+            State::Enabled => {
+                assign(&mut self.enabled, bits, set);
+                ones(bits & self.physical).for_each(|bit| host.enable(first + bit, set));
+            }
+            State::Pending => assign(&mut self.latched, bits, set),
+            State::Active => {}
+        }
+    }
+    fn prioritize(&mut self, n: usize, lanes: u32, value: u32) {
+        let (word, mask) = (&mut self.priority[n & 7], byte_mask(self.owned >> ((n & 7) * 4)) & lanes);
+        *word = *word & !mask | value & mask & 0xf8f8_f8f8;
+    }
+}
+
+/// A VM's SPIs.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// The first stays empty.
+    groups: [Group; GROUPS],
+    config: [u32; GROUPS * 2],
+    targets: [u32; GROUPS * 8],
+    /// The vCPU whose list register holds an SPI.
+    holder: [u8; MAX_IRQ as usize],
+    all: u8,
+}
+
+impl Shared {
+    /// For a VM with this many vCPUs (1 to 8); it owns no SPI yet.
+    pub fn new(vcpus: u8) -> Self {
+        Self {
+            groups: Default::default(),
+            config: [0; GROUPS * 2],
+            targets: [0; GROUPS * 8],
+            holder: [0; MAX_IRQ as usize],
+            all: Distributor::new(vcpus).all(),
+        }
+    }
+    /// Gives the VM an SPI, emulated or passed through. Ids that are no SPIs are ignored.
+    pub fn own(&mut self, irq: u32, physical: bool) {
+        if (32..MAX_IRQ).contains(&irq) {
+            let group = self.group(irq);
+            group.owned |= 1 << (irq & 31);
+            group.physical |= u32::from(physical) << (irq & 31);
+            self.targets[irq as usize >> 2] |= 1 << ((irq & 3) * 8);
+        }
+    }
+    /// As after power-on, with the same SPIs; disables and deactivates the physical ones. After every
+    /// [`Banked::reset`], before a vCPU runs.
+    pub fn reset(&mut self, host: &impl Host) {
+        let old = core::mem::replace(self, Self { all: self.all, ..Self::new(1) });
+        for (first, group) in (0..).step_by(32).zip(&old.groups) {
+            ones(group.owned).for_each(|bit| self.own(first + bit, group.physical >> bit & 1 == 1));
+            for bit in ones(group.physical) {
+                host.enable(first + bit, false);
+                host.deactivate(first + bit);
+            }
+        }
+    }
+    #[inline]
+    fn group(&mut self, irq: u32) -> &mut Group {
+        &mut self.groups[(irq >> 5) as usize % GROUPS]
+    }
+
+    /// Sets the line of an emulated SPI. Returns the vCPU that has to look at its interrupts.
+    pub fn set_line(&mut self, irq: u32, high: bool, distributor: &Distributor) -> Vcpus {
+        let (group, bit) = (self.group(irq), 1 << (irq & 31));
+        if irq >= MAX_IRQ || group.owned & !group.physical & bit == 0 || (group.line & bit != 0) == high {
+            return Vcpus(0);
+        }
+        assign(&mut group.line, bit, high);
+        Vcpus(self.notify(irq, distributor))
+    }
+    /// A physical SPI was taken (acknowledged and dropped, not deactivated). Returns the vCPU that has to look.
+    pub fn raise(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {
+        let (group, bit) = (self.group(irq), 1 << (irq & 31));
+        if irq >= MAX_IRQ || group.physical & bit == 0 {
+            return Vcpus(0);
+        }
+        group.line |= bit;
+        Vcpus(self.notify(irq, distributor))
+    }
+    /// Tells the vCPU that holds `irq`, or that it is for, to look at it.
+    fn notify(&mut self, irq: u32, distributor: &Distributor) -> u8 {
+        let (group, bit) = (self.group(irq), 1 << (irq & 31));
+        let vcpu = if group.placed & bit != 0 {
+            Some(self.holder[irq as usize % MAX_IRQ as usize])
+        } else if group.waiting(0) & bit != 0 {
+            self.target(irq)
+        } else {
+            None
+        };
+        let Some(vcpu) = vcpu else { return 0 };
+        distributor.mail(vcpu).spis.store(true, Ordering::Release);
+        1 << (vcpu & 7)
+    }
+    /// The vCPU that an SPI goes to.
+    fn target(&self, irq: u32) -> Option<u8> {
+        let targets = byte(&self.targets, irq);
+        (targets != 0).then(|| targets.trailing_zeros() as u8)
+    }
+    /// [`Group::rank`] of the best SPI that waits for `vcpu`, `u32::MAX` where none does.
+    fn best(&self, vcpu: u8) -> u32 {
+        let ranks = (32..).step_by(32).zip(&self.groups[1..]).flat_map(|(first, group)| {
+            let ours = ones(group.waiting(0)).filter(move |bit| self.target(first + bit) == Some(vcpu));
+            ours.map(move |bit| group.rank(first + bit))
+        });
+        ranks.min().unwrap_or(u32::MAX)
+    }
+
+    fn write(&mut self, register: Register, lanes: u32, value: u32, host: &impl Host) -> u8 {
+        let (first, bits) = match register {
+            Register::Control if lanes & 1 == 1 => {
+                let distributor = host.distributor();
+                distributor.forward.store(value & 1 == 1, Ordering::Relaxed);
+                distributor.mail.iter().for_each(|mail| mail.spis.store(true, Ordering::Release));
+                return self.all;
+            }
+            Register::Bits(state, set, n) => {
+                let bits = value & self.groups[n].owned;
+                self.groups[n].write(state, set, bits, n as u32 * 32, host);
+                (n as u32 * 32, bits)
+            }
+            Register::Priority(n) => {
+                self.groups[n >> 3].prioritize(n, lanes, value);
+                return 0;
+            }
+            Register::Targets(n) => {
+                let (group, shift) = (&self.groups[n >> 3], (n * 4) & 31);
+                let (owned, physical) = (group.owned >> shift & 0xf, group.physical >> shift & 0xf);
+                let mask = byte_mask(owned) & lanes;
+                self.targets[n] = self.targets[n] & !mask | value & mask & (u32::from(self.all) * 0x0101_0101);
+                for irq in ones(physical).map(|bit| n as u32 * 4 + bit) {
+                    self.target(irq).into_iter().for_each(|vcpu| host.route(irq, vcpu));
+                }
+                (n as u32 * 4, owned)
+            }
+            Register::Config(n) => {
+                let (group, shift) = (&self.groups[n >> 1], (n * 16) & 31);
+                for bit in ones(group.owned >> shift & 0xffff).filter(|bit| lanes >> (bit * 2) & 2 != 0) {
+                    let edge = value >> (bit * 2) & 2 != 0;
+                    assign(&mut self.config[n], 2 << (bit * 2), edge);
+                    if group.physical >> shift >> bit & 1 == 1 {
+                        host.configure(n as u32 * 16 + bit, edge);
+                    }
+                }
+                return 0;
+            }
+            _ => return 0,
+        };
+        ones(bits).fold(0, |kick, bit| kick | self.notify(first + bit, host.distributor()))
+    }
+}
+
+/// One vCPU's private interrupts and list registers.
+#[derive(Clone, Debug)]
+pub struct Banked {
+    vcpu: u8,
+    group: Group,
+    /// What was last written to each list register, 0 where it was seen empty.
+    lr: [u32; LIST_REGISTERS],
+    /// List registers with an SPI or an EOI maintenance interrupt: [`Banked::fill`] must see them end.
+    held: u32,
+    /// The timer's list register value while it is enabled, else 0.
+    timer: u32,
+    underflow: bool,
+}
+
+impl Banked {
+    /// For vCPU `vcpu`, with the SGIs, the timer and these emulated PPIs (as a mask of bits 16 to 31).
+    pub fn new(vcpu: u8, emulated: u32) -> Self {
+        let physical = 1 << TIMER;
+        let group = Group { owned: emulated | physical | SGIS, physical, enabled: SGIS, ..Group::default() };
+        Self { vcpu: vcpu % MAX_VCPUS as u8, group, lr: [0; LIST_REGISTERS], held: 0, timer: 0, underflow: false }
+    }
+    /// As after power-on: on the vCPU's core, when it is turned off or its VM resets. SPIs that it has not
+    /// acknowledged go to other vCPUs, and the timer's physical PPI is off until the guest enables it.
+    pub fn reset(&mut self, host: &impl Host) -> Vcpus {
+        let mut shared = host.lock();
+        let mut kick = self.collect(Some(&mut shared), host, true).1;
+        for n in 0..GROUPS {
+            kick |= self.clear_active(n, u32::MAX, Some(&mut shared), host);
+        }
+        host.underflow(false);
+        host.enable(TIMER, false);
+        host.deactivate(TIMER);
+        host.distributor().mail(self.vcpu).empty();
+        *self = Self::new(self.vcpu, self.group.owned);
+        self.others(kick)
+    }
+
+    /// A trapped read of GICD.
+    #[inline]
+    pub fn read(&self, host: &impl Host, offset: u16, width: Width) -> Result<u32, Refused> {
+        let (shift, mask) = width.lane(offset)?;
+        let mail = || host.distributor().mail(self.vcpu);
+        let word = match decode(offset) {
+            Register::Control => u32::from(host.distributor().forwards()),
+            Register::Type => (GROUPS as u32 - 1) | (u32::from(host.distributor().vcpus) - 1) << 5,
+            Register::Implementer => IMPLEMENTER,
+            Register::Bits(State::Enabled, _, 0) => self.group.enabled,
+            Register::Bits(State::Enabled, _, n) => host.lock().groups[n].enabled,
+            Register::Bits(State::Pending, _, n) => {
+                let pending = |group: &Group| group.line | group.latched;
+                let waiting =
+                    if n == 0 { pending(&self.group) | mail().pending() } else { pending(&host.lock().groups[n]) };
+                waiting | self.listed(n, LR_PENDING, host)
+            }
+            Register::Bits(State::Active, _, n) => self.listed(n, LR_ACTIVE, host),
+            Register::Priority(n @ 0..8) => self.group.priority[n],
+            Register::Priority(n) => host.lock().groups[n >> 3].priority[n & 7],
+            Register::Targets(0..8) => 0x0101_0101 << self.vcpu,
+            Register::Targets(n) => host.lock().targets[n],
+            Register::Config(0) => 0xaaaa_aaaa,
+            Register::Config(1) => 0,
+            Register::Config(n) => host.lock().config[n],
+            Register::SgiPending(_, n) => self.sgi_sources(n as u32, mail(), host),
+            Register::Identification(n) => IDENTIFICATION.get(n).map_or(0, |&byte| u32::from(byte)),
+            Register::Reserved => 0,
+        };
+        Ok(word >> shift & mask)
+    }
+    /// Interrupts of group `n` that one of our list registers has in `state`.
+    fn listed(&self, n: usize, state: u32, host: &impl Host) -> u32 {
+        let ours = self.lr.iter().enumerate().filter(|&(_, &copy)| copy != 0 && (copy & LR_ID) as usize >> 5 == n);
+        ours.filter(|&(index, _)| host.get(index) & state != 0).fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
+    }
+    /// A byte of pending sources for each of four SGIs.
+    #[inline(never)]
+    fn sgi_sources(&self, n: u32, mail: &Mail, host: &impl Host) -> u32 {
+        let mut word = (0..4).fold(0, |word, lane| word | mail.sources(n * 4 + lane) << (lane * 8));
+        for (index, &copy) in self.lr.iter().enumerate() {
+            if copy != 0 && (copy & LR_ID) >> 2 == n && host.get(index) & LR_PENDING != 0 {
+                word |= 1 << ((copy >> LR_PHYSICAL_SHIFT & 7) + (copy & 3) * 8);
+            }
+        }
+        word
+    }
+
+    /// A trapped write to GICD. Returns the other vCPUs that have to look at their interrupts.
+    #[inline]
+    pub fn write(&mut self, host: &impl Host, offset: u16, width: Width, value: u32) -> Result<Vcpus, Refused> {
+        let (shift, mask) = width.lane(offset)?;
+        match offset {
+            0xf00 if width == Width::Word => Ok(self.send(host, value)),
+            0xf00..0xf04 => Err(Refused::Width),
+            _ => Ok(self.write_slowly(host, decode(offset), mask << shift, (value & mask) << shift)),
+        }
+    }
+    /// All but SGIR: takes back what the guest has not acknowledged, writes, and lists anew by the new state.
+    #[inline(never)]
+    fn write_slowly(&mut self, host: &impl Host, register: Register, lanes: u32, value: u32) -> Vcpus {
+        let private = matches!(register, Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..));
+        let mut guard = (!private).then(|| host.lock());
+        let mut shared = guard.as_deref_mut();
+        let mut kick = self.collect(shared.as_deref_mut(), host, true).1;
+        if let Register::Bits(State::Active, false, n) = register {
+            kick |= self.clear_active(n, value, shared.as_deref_mut(), host);
+        }
+        match shared.as_deref_mut() {
+            Some(shared) => kick |= shared.write(register, lanes, value, host),
+            None => self.write_private(register, lanes, value, host),
+        }
+        kick |= self.refill(shared, host, true);
+        self.others(kick)
+    }
+    fn write_private(&mut self, register: Register, lanes: u32, value: u32, host: &impl Host) {
+        match register {
+            Register::Bits(state, set, _) => {
+                self.group.write(state, set, value & self.group.owned & !SGIS, 0, host);
+            }
+            Register::Priority(n) => self.group.prioritize(n, lanes, value),
+            Register::SgiPending(set, n) => {
+                let mail = host.distributor().mail(self.vcpu);
+                for bit in ones(value & (u32::from(host.distributor().all()) * 0x0101_0101)) {
+                    let (sgi, source) = (n as u32 * 4 + bit / 8, bit % 8);
+                    if set { mail.post(sgi, source) } else { mail.clear(sgi, source) }
+                }
+            }
+            _ => {}
+        }
+        let fields = LR_HW | TIMER << LR_PHYSICAL_SHIFT | TIMER | LR_PENDING;
+        let enabled = self.group.enabled >> TIMER & 1 == 1;
+        self.timer = if enabled { fields | byte(&self.group.priority, TIMER) << LR_PRIORITY_SHIFT } else { 0 };
+    }
+    const fn others(&self, vcpus: u8) -> Vcpus {
+        Vcpus(vcpus & !(1 << self.vcpu))
+    }
+
+    /// GICD_SGIR: a software-generated interrupt.
+    #[inline]
+    fn send(&mut self, host: &impl Host, value: u32) -> Vcpus {
+        let (own, distributor) = (1u8 << self.vcpu, host.distributor());
+        let filtered = match value >> 24 & 3 {
+            0 => (value >> 16) as u8,
+            1 => !own,
+            2 => own,
+            _ => 0,
+        };
+        let targets = filtered & distributor.all();
+        for target in ones(u32::from(targets)) {
+            distributor.mail(target as u8).post(value & 0xf, u32::from(self.vcpu));
+        }
+        let kick = if targets & own != 0 { self.fill(host).0 } else { 0 };
+        self.others(targets | kick)
+    }
+
+    /// Sets the line of an emulated PPI of this vCPU. Call [`Banked::fill`] next.
+    pub fn set_line(&mut self, irq: u32, high: bool) {
+        let bit = 1u32.checked_shl(irq).unwrap_or(0) & self.group.owned & !(SGIS | self.group.physical);
+        assign(&mut self.group.line, bit, high);
+    }
+
+    /// The virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated). `false`: it could
+    /// not go straight into a list register; call [`Banked::fill`].
+    #[inline]
+    pub fn inject_timer(&mut self, host: &impl Host) -> bool {
+        // It fired, so the guest has ended it and no list register has it, unless software made it pending; then
+        // `held` is not 0.
+        let free = host.done() & ((1 << LIST_REGISTERS) - 1);
+        if self.timer == 0 || self.held != 0 || free == 0 || !host.distributor().forwards() {
+            self.group.line |= 1 << TIMER;
+            return false;
+        }
+        let index = free.trailing_zeros() as usize % LIST_REGISTERS;
+        host.set(index, self.timer);
+        self.lr[index] = self.timer;
+        true
+    }
+
+    /// Puts pending interrupts into list registers, by priority. Where more wait than fit, the underflow interrupt
+    /// comes when the guest has ended all but one. Returns the other vCPUs that have to look.
+    #[inline]
+    pub fn fill(&mut self, host: &impl Host) -> Vcpus {
+        let kick = if self.held != 0 || host.distributor().mail(self.vcpu).spis.load(Ordering::Acquire) {
+            self.refill(Some(&mut *host.lock()), host, true)
+        } else {
+            self.refill(None, host, false)
+        };
+        self.others(kick)
+    }
+    fn refill(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, withdraw: bool) -> u8 {
+        let (free, mut kick) = self.collect(shared.as_deref_mut(), host, withdraw);
+        let mut more = self.place(shared.as_deref_mut(), host, free);
+        if more && !withdraw {
+            // What waits may be more urgent than what is listed.
+            let (free, again) = self.collect(shared.as_deref_mut(), host, true);
+            kick |= again;
+            more = self.place(shared, host, free);
+        }
+        if more != self.underflow {
+            self.underflow = more;
+            host.underflow(more);
+        }
+        kick
+    }
+
+    /// Empties list registers that the guest is done with and, with `withdraw`, those it has not acknowledged;
+    /// without `shared` not those that hold SPIs. Returns the free ones, and vCPUs that have to look.
+    fn collect(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, withdraw: bool) -> (u32, u8) {
+        let mail = host.distributor().mail(self.vcpu);
+        let (done, sgis) = (host.done(), mail.pending());
+        let (mut free, mut kick) = (0, 0);
+        self.group.placed = 0;
+        for index in 0..LIST_REGISTERS {
+            let (copy, irq, slot) = (self.lr[index], self.lr[index] & LR_ID, 1 << index);
+            if copy == 0 {
+                free |= slot;
+                continue;
+            }
+            if irq >= 32 && shared.is_none() {
+                continue;
+            }
+            // Pending once more: merges with the listed one if that is not yet acknowledged, else has to follow it.
+            let again = irq < 16 && sgis >> irq & 1 == 1;
+            if done & slot != 0 {
+                if copy & LR_EOI != 0 {
+                    host.set(index, 0);
+                }
+            } else if (withdraw || again) && host.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING {
+                host.set(index, 0);
+                match shared.as_deref_mut() {
+                    Some(shared) if irq >= 32 => shared.group(irq).put_back(copy),
+                    _ if irq < 16 => mail.post(irq, copy >> LR_PHYSICAL_SHIFT & 7),
+                    _ => self.group.put_back(copy),
+                }
+            } else {
+                if again && copy & LR_EOI == 0 {
+                    host.set(index, host.get(index) | LR_EOI);
+                    self.lr[index] |= LR_EOI;
+                    self.held |= slot;
+                }
+                self.group.placed |= 1u32.checked_shl(irq).unwrap_or(0);
+                continue;
+            }
+            free |= slot;
+            kick |= self.vacate(index, shared.as_deref_mut(), host);
+        }
+        (free, kick)
+    }
+    /// Notes that a list register is empty.
+    fn vacate(&mut self, index: usize, shared: Option<&mut Shared>, host: &impl Host) -> u8 {
+        let irq = self.lr[index] & LR_ID;
+        self.lr[index] = 0;
+        self.held &= !(1 << index);
+        match shared {
+            Some(shared) if irq >= 32 => {
+                shared.group(irq).placed &= !(1 << (irq & 31));
+                shared.notify(irq, host.distributor())
+            }
+            _ => 0,
+        }
+    }
+    /// Deactivates those of `bits` in group `n` that are active in our list registers.
+    fn clear_active(&mut self, n: usize, bits: u32, mut shared: Option<&mut Shared>, host: &impl Host) -> u8 {
+        let active = self.listed(n, LR_ACTIVE, host) & bits;
+        let mut kick = 0;
+        for index in 0..LIST_REGISTERS {
+            let (copy, irq) = (self.lr[index], self.lr[index] & LR_ID);
+            if copy != 0 && irq as usize >> 5 == n && active >> (irq & 31) & 1 == 1 {
+                if copy & LR_HW != 0 {
+                    host.deactivate(irq);
+                }
+                host.set(index, 0);
+                kick |= self.vacate(index, shared.as_deref_mut(), host);
+            }
+        }
+        kick
+    }
+
+    /// Fills the free list registers. Returns whether more interrupts wait.
+    fn place(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, mut free: u32) -> bool {
+        let mail = host.distributor().mail(self.vcpu);
+        // Only who holds the lock can see the SPIs and take the note away.
+        let unseen = if shared.is_some() {
+            mail.spis.store(false, Ordering::Relaxed);
+            false
+        } else {
+            mail.spis.load(Ordering::Relaxed)
+        };
+        if !host.distributor().forwards() {
+            return unseen;
+        }
+        loop {
+            let waiting = ones(self.group.waiting(mail.pending()));
+            let private = waiting.fold(u32::MAX, |best, irq| best.min(self.group.rank(irq)));
+            let spi = shared.as_deref().map_or(u32::MAX, |shared| shared.best(self.vcpu));
+            let best = private.min(spi);
+            if best == u32::MAX {
+                return unseen;
+            }
+            if free == 0 {
+                if spi != u32::MAX {
+                    mail.spis.store(true, Ordering::Relaxed);
+                }
+                return true;
+            }
+            let (index, irq) = (free.trailing_zeros() as usize % LIST_REGISTERS, best & LR_ID);
+            let fields = match shared.as_deref_mut() {
+                Some(shared) if irq >= 32 => {
+                    shared.holder[irq as usize % MAX_IRQ as usize] = self.vcpu;
+                    shared.group(irq).take(irq)
+                }
+                _ if irq < 16 => self.take_sgi(irq, mail),
+                _ => self.group.take(irq),
+            };
+            let copy = fields | irq | LR_PENDING | best >> 10 << LR_PRIORITY_SHIFT;
+            host.set(index, copy & !COPY_LATCHED);
+            self.lr[index] = copy;
+            self.held |= u32::from(irq >= 32 || copy & LR_EOI != 0) << index;
+            free &= free - 1;
+        }
+    }
+    /// Takes an SGI from one of its sources; the next source's has to follow when the guest has ended this one.
+    fn take_sgi(&mut self, sgi: u32, mail: &Mail) -> u32 {
+        let sources = mail.sources(sgi);
+        let source = sources.trailing_zeros() & 7;
+        mail.clear(sgi, source);
+        self.group.placed |= 1 << sgi;
+        source << LR_PHYSICAL_SHIFT | if sources & sources.wrapping_sub(1) != 0 { LR_EOI } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+    use proptest::prelude::*;
+    use std::vec::Vec;
+
+    const UART: u32 = 33;
+    const DISK: u32 = 41;
+    const EMULATED_PPI: u32 = 23;
+
+    /// What the module asked of the physical GIC.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Asked {
+        Deactivate(u32),
+        Enable(u32, bool),
+        Route(u32, u8),
+        Configure(u32, bool),
+    }
+
+    /// A VM, with each core's list registers as the hardware's virtual CPU interface would treat them.
+    struct Machine {
+        distributor: Distributor,
+        shared: RefCell<Shared>,
+        cores: Vec<Core>,
+        asked: RefCell<Vec<Asked>>,
+    }
+
+    struct Core {
+        banked: RefCell<Banked>,
+        lr: [Cell<u32>; LIST_REGISTERS],
+        underflow: Cell<bool>,
+    }
+
+    /// A core's view of its machine.
+    struct View<'a>(&'a Machine, &'a Core);
+
+    impl Host for View<'_> {
+        fn distributor(&self) -> &Distributor {
+            &self.0.distributor
+        }
+        fn lock(&self) -> impl DerefMut<Target = Shared> {
+            self.0.shared.borrow_mut()
+        }
+        fn done(&self) -> u32 {
+            let invalid = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE) == 0;
+            (0..LIST_REGISTERS).filter(|&n| invalid(&self.1.lr[n])).fold(0, |mask, n| mask | 1 << n)
+        }
+        fn get(&self, index: usize) -> u32 {
+            self.1.lr[index].get()
+        }
+        fn set(&self, index: usize, value: u32) {
+            assert_eq!(value & 0x0070_0000, 0, "reserved bits");
+            self.1.lr[index].set(value);
+        }
+        fn underflow(&self, on: bool) {
+            self.1.underflow.set(on);
+        }
+        fn deactivate(&self, irq: u32) {
+            self.0.asked.borrow_mut().push(Asked::Deactivate(irq));
+        }
+        fn enable(&self, irq: u32, on: bool) {
+            self.0.asked.borrow_mut().push(Asked::Enable(irq, on));
+        }
+        fn route(&self, irq: u32, vcpu: u8) {
+            self.0.asked.borrow_mut().push(Asked::Route(irq, vcpu));
+        }
+        fn configure(&self, irq: u32, edge: bool) {
+            self.0.asked.borrow_mut().push(Asked::Configure(irq, edge));
+        }
+    }
+
+    impl Machine {
+        /// Distributor on, timer, UART and disk enabled.
+        fn new(vcpus: u8) -> Self {
+            let machine = Self::off(vcpus);
+            machine.write(0, 0x000, 1);
+            machine.write(0, 0x104, 1 << (UART - 32) | 1 << (DISK - 32));
+            for vcpu in 0..vcpus {
+                machine.write(usize::from(vcpu), 0x100, 1 << TIMER);
+            }
+            machine.asked.borrow_mut().clear();
+            machine
+        }
+        fn off(vcpus: u8) -> Self {
+            let mut shared = Shared::new(vcpus);
+            shared.own(UART, false);
+            shared.own(DISK, true);
+            let core = |vcpu| Core {
+                banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI)),
+                lr: Default::default(),
+                underflow: Cell::new(false),
+            };
+            Self {
+                distributor: Distributor::new(vcpus),
+                shared: RefCell::new(shared),
+                cores: (0..vcpus).map(core).collect(),
+                asked: RefCell::default(),
+            }
+        }
+        fn view(&self, vcpu: usize) -> View<'_> {
+            View(self, &self.cores[vcpu])
+        }
+        /// Runs `fill` on these vCPUs, and on those that it names, as the glue does.
+        fn kick(&self, vcpus: Vcpus) {
+            let mut left = vcpus.0;
+            while left != 0 {
+                let vcpu = left.trailing_zeros() as usize;
+                left &= left - 1;
+                left |= self.cores[vcpu].banked.borrow_mut().fill(&self.view(vcpu)).0;
+            }
+        }
+        fn access(&self, vcpu: usize, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
+            let kick = self.cores[vcpu].banked.borrow_mut().write(&self.view(vcpu), offset, width, value)?;
+            assert_eq!(kick.0 >> vcpu & 1, 0, "write looks after its own vCPU");
+            self.kick(kick);
+            Ok(())
+        }
+        fn write(&self, vcpu: usize, offset: u16, value: u32) {
+            self.access(vcpu, offset, Width::Word, value).unwrap();
+        }
+        fn read_as(&self, vcpu: usize, offset: u16, width: Width) -> Result<u32, Refused> {
+            self.cores[vcpu].banked.borrow().read(&self.view(vcpu), offset, width)
+        }
+        fn read(&self, vcpu: usize, offset: u16) -> u32 {
+            self.read_as(vcpu, offset, Width::Word).unwrap()
+        }
+        fn uart(&self, high: bool) {
+            let kick = self.shared.borrow_mut().set_line(UART, high, &self.distributor);
+            self.kick(kick);
+        }
+        fn timer(&self, vcpu: usize) -> bool {
+            let view = self.view(vcpu);
+            let injected = self.cores[vcpu].banked.borrow_mut().inject_timer(&view);
+            if !injected {
+                self.kick(Vcpus(1 << vcpu));
+            }
+            injected
+        }
+        fn listed(&self, vcpu: usize) -> Vec<u32> {
+            let valid = |lr: &u32| lr & (LR_PENDING | LR_ACTIVE) != 0;
+            self.cores[vcpu].lr.iter().map(Cell::get).filter(valid).collect()
+        }
+        /// The guest reads GICV_IAR: the id and, for an SGI, the source.
+        fn acknowledge(&self, vcpu: usize) -> Option<(u32, u32)> {
+            let pending = |lr: &&Cell<u32>| lr.get() & LR_PENDING != 0;
+            let best = |lr: &&Cell<u32>| (lr.get() >> 23 & 0x1f, lr.get() & LR_ID);
+            let lr = self.cores[vcpu].lr.iter().filter(pending).min_by_key(best)?;
+            lr.set(lr.get() ^ LR_PENDING | LR_ACTIVE);
+            let id = lr.get() & LR_ID;
+            Some((id, if id < 16 { lr.get() >> 10 & 7 } else { 0 }))
+        }
+        /// The guest writes GICV_EOIR; the maintenance interrupts that follow are handled.
+        fn end(&self, vcpu: usize, id: u32) {
+            let active = |lr: &&Cell<u32>| lr.get() & LR_ACTIVE != 0 && lr.get() & LR_ID == id;
+            let Some(lr) = self.cores[vcpu].lr.iter().find(active) else { return };
+            lr.set(lr.get() & !LR_ACTIVE);
+            self.maintain(vcpu);
+        }
+        fn maintain(&self, vcpu: usize) {
+            let ended = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE | LR_HW | LR_EOI) == LR_EOI;
+            let core = &self.cores[vcpu];
+            let due = || core.lr.iter().any(ended) || core.underflow.get() && self.listed(vcpu).len() < 2;
+            if due() {
+                self.kick(Vcpus(1 << vcpu));
+                assert!(!due(), "the maintenance interrupt would come again at once");
+            }
+        }
+        /// Acknowledges and ends until nothing is left.
+        fn drain(&self, vcpu: usize) -> Vec<(u32, u32)> {
+            let mut seen = Vec::new();
+            while let Some((id, source)) = self.acknowledge(vcpu) {
+                seen.push((id, source));
+                assert!(seen.len() < 1000, "does not end");
+                self.end(vcpu, id);
+            }
+            seen
+        }
+    }
+
+    #[test]
+    fn constants() {
+        let machine = Machine::off(4);
+        assert_eq!(machine.read(0, 0x004), 7 | 3 << 5);
+        assert_eq!(machine.read(0, 0xfe8) >> 4, 2, "architecture version of PIDR2");
+        assert_eq!(machine.read(2, 0x800), 0x0404_0404);
+        assert_eq!(machine.read(0, 0xc00), 0xaaaa_aaaa);
+        assert_eq!(machine.read(0, 0x100), SGIS);
+        assert_eq!(machine.read_as(0, 0x1000, Width::Word), Err(Refused::Offset));
+        assert_eq!(machine.read_as(0, 0x102, Width::Word), Err(Refused::Misaligned));
+        assert_eq!(machine.read_as(0, 0x100, Width::Double), Err(Refused::Width));
+        assert_eq!(machine.access(0, 0xf00, Width::Byte, 0), Err(Refused::Width));
+        // Eight vCPUs: the mask of all must not overflow.
+        Machine::off(8).write(0, 0xf00, 1 << 24 | 3);
+    }
+
+    #[test]
+    fn timer_goes_straight_into_a_list_register() {
+        let machine = Machine::new(2);
+        machine.write(1, 0x418, 0x5700_0000);
+        assert!(machine.timer(1));
+        assert_eq!(machine.listed(1), [LR_HW | LR_PENDING | 0x50 << 20 | TIMER << 10 | TIMER]);
+        assert_eq!(machine.read(1, 0x200), 1 << TIMER);
+        assert_eq!(machine.acknowledge(1), Some((TIMER, 0)));
+        assert_eq!((machine.read(1, 0x200), machine.read(1, 0x300)), (0, 1 << TIMER));
+        machine.end(1, TIMER);
+        assert!(machine.timer(1));
+        assert_eq!(machine.drain(1), [(TIMER, 0)]);
+        assert_eq!(machine.listed(0), []);
+    }
+
+    #[test]
+    fn a_disabled_timer_waits() {
+        let machine = Machine::new(1);
+        machine.write(0, 0x180, 1 << TIMER);
+        assert!(!machine.timer(0));
+        assert_eq!(machine.drain(0), []);
+        machine.write(0, 0x100, 1 << TIMER);
+        assert_eq!(machine.listed(0), [LR_HW | LR_PENDING | TIMER << 10 | TIMER]);
+        // Disabling takes back what is not acknowledged; so does turning the distributor off.
+        machine.write(0, 0x180, 1 << TIMER);
+        assert_eq!(machine.listed(0), []);
+        machine.write(0, 0x100, 1 << TIMER);
+        machine.write(0, 0x000, 0);
+        assert_eq!(machine.listed(0), []);
+        machine.write(0, 0x000, 1);
+        assert_eq!(machine.drain(0), [(TIMER, 0)]);
+        let flips: Vec<_> = [false, true, false, true].map(|on| Asked::Enable(TIMER, on)).into();
+        assert_eq!(*machine.asked.borrow(), flips);
+    }
+
+    #[test]
+    fn the_timer_made_pending_by_software_does_not_double() {
+        let machine = Machine::new(1);
+        machine.write(0, 0x200, 1 << TIMER);
+        assert_eq!(machine.acknowledge(0), Some((TIMER, 0)));
+        assert!(!machine.timer(0));
+        assert_eq!(machine.listed(0).len(), 1);
+        machine.end(0, TIMER);
+        assert_eq!(machine.drain(0), [(TIMER, 0)]);
+    }
+
+    #[test]
+    fn a_high_line_interrupts_until_it_falls() {
+        let machine = Machine::new(2);
+        machine.uart(true);
+        assert_eq!(machine.acknowledge(0), Some((UART, 0)));
+        machine.end(0, UART);
+        assert_eq!(machine.acknowledge(0), Some((UART, 0)));
+        machine.uart(false);
+        machine.end(0, UART);
+        assert_eq!(machine.acknowledge(0), None);
+        // A line that falls before the guest looks leaves nothing behind.
+        machine.uart(true);
+        machine.uart(false);
+        assert_eq!(machine.listed(0), []);
+    }
+
+    #[test]
+    fn a_retargeted_spi_moves() {
+        let machine = Machine::new(3);
+        machine.uart(true);
+        machine.write(1, 0x820, 0x0000_0400);
+        assert_eq!(machine.listed(0), []);
+        assert_eq!(machine.acknowledge(2), Some((UART, 0)));
+        // Active on vCPU 2 it stays there; the next one goes to vCPU 1.
+        machine.write(0, 0x820, 0x0000_0600);
+        assert_eq!(machine.acknowledge(1), None);
+        machine.end(2, UART);
+        assert_eq!(machine.acknowledge(1), Some((UART, 0)));
+        // Targets that do not exist are not stored.
+        machine.write(0, 0x820, 0x0000_ff00);
+        assert_eq!(machine.read(0, 0x820), 0x0000_0700);
+    }
+
+    #[test]
+    fn a_physical_spi_is_ended_by_the_guest() {
+        let machine = Machine::off(2);
+        machine.write(0, 0x000, 1);
+        machine.write(0, 0x828, 0x0000_0200);
+        machine.write(0, 0xc08, 2 << 18);
+        machine.write(0, 0x104, u32::MAX);
+        let asked = [Asked::Route(DISK, 1), Asked::Configure(DISK, true), Asked::Enable(DISK, true)];
+        assert_eq!(*machine.asked.borrow(), asked);
+        let raise = || {
+            let kick = machine.shared.borrow_mut().raise(DISK, &machine.distributor);
+            machine.kick(kick);
+        };
+        raise();
+        assert_eq!(machine.listed(1), [LR_HW | LR_PENDING | DISK << 10 | DISK]);
+        assert_eq!(machine.acknowledge(1), Some((DISK, 0)));
+        machine.end(1, DISK);
+        assert_eq!(machine.acknowledge(1), None);
+        // It comes again, now for vCPU 0, though vCPU 1 has not looked at its list registers since.
+        machine.write(0, 0x828, 0x0000_0100);
+        raise();
+        assert_eq!(machine.drain(0), [(DISK, 0)]);
+        assert_eq!(machine.listed(1), []);
+    }
+
+    #[test]
+    fn clearing_the_active_state_deactivates() {
+        let machine = Machine::new(1);
+        assert!(machine.timer(0));
+        assert_eq!(machine.acknowledge(0), Some((TIMER, 0)));
+        machine.write(0, 0x380, 1 << TIMER);
+        assert_eq!(machine.listed(0), []);
+        assert_eq!(*machine.asked.borrow(), [Asked::Deactivate(TIMER)]);
+    }
+
+    #[test]
+    fn sgis_of_several_sources_follow_each_other() {
+        let machine = Machine::new(4);
+        for vcpu in [2, 1, 3] {
+            machine.write(vcpu, 0xf00, 1 << 16 | 5);
+        }
+        assert_eq!(machine.read(0, 0xf14), 0x0000_0e00);
+        assert_eq!(machine.listed(0).len(), 1);
+        machine.write(0, 0xf14, 0x0000_0800);
+        let mut seen = machine.drain(0);
+        seen.sort_unstable();
+        assert_eq!(seen, [(5, 1), (5, 2)]);
+        // To all but itself; to itself; to a list with a vCPU that does not exist.
+        machine.write(1, 0xf00, 1 << 24 | 7);
+        machine.write(1, 0xf00, 2 << 24 | 8);
+        machine.write(1, 0xf00, 0x11 << 16 | 9);
+        assert_eq!(machine.drain(0), [(7, 1), (9, 1)]);
+        assert_eq!(machine.drain(1), [(8, 1)]);
+        assert_eq!(machine.drain(3), [(7, 1)]);
+    }
+
+    #[test]
+    fn an_emulated_ppi_follows_its_line() {
+        let machine = Machine::new(1);
+        machine.write(0, 0x100, 1 << EMULATED_PPI);
+        let line = |high| {
+            machine.cores[0].banked.borrow_mut().set_line(EMULATED_PPI, high);
+            machine.kick(Vcpus(1));
+        };
+        line(true);
+        assert_eq!(machine.acknowledge(0), Some((EMULATED_PPI, 0)));
+        machine.end(0, EMULATED_PPI);
+        assert_eq!(machine.listed(0).len(), 1);
+        line(false);
+        assert_eq!(machine.listed(0), []);
+    }
+
+    #[test]
+    fn resets_forget_and_hand_over() {
+        let machine = Machine::new(2);
+        machine.uart(true);
+        assert!(!machine.timer(0), "an SPI is listed, so the slow way");
+        machine.write(1, 0xf00, 1 << 16 | 5);
+        let view = machine.view(0);
+        let kick = machine.cores[0].banked.borrow_mut().reset(&view);
+        assert_eq!(kick, Vcpus(0));
+        assert_eq!(machine.listed(0), []);
+        assert_eq!(*machine.asked.borrow(), [Asked::Enable(TIMER, false), Asked::Deactivate(TIMER)]);
+        machine.write(1, 0x820, 0x0000_0200);
+        assert_eq!(machine.acknowledge(1), Some((UART, 0)));
+        let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
+        machine.asked.borrow_mut().clear();
+        machine.shared.borrow_mut().reset(&view);
+        machine.distributor.reset();
+        assert_eq!(*machine.asked.borrow(), [Asked::Enable(DISK, false), Asked::Deactivate(DISK)]);
+        let fresh = Machine::off(2);
+        for offset in (0..0x1000).step_by(4) {
+            assert_eq!(machine.read(1, offset), fresh.read(1, offset), "{offset:#x}");
+        }
+    }
+
+    /// Offsets that mean something as often as offsets that do not.
+    fn offsets() -> impl Strategy<Value = u16> {
+        prop_oneof![any::<u16>(), 0u16..0x1000, Just(0), (0u16..0x20).prop_map(|n| 0x100 + n * 0x20), 0x800u16..0x840]
+    }
+
+    fn widths() -> impl Strategy<Value = Width> {
+        (0u64..4).prop_map(Width::from_sas)
+    }
+
+    /// Invariants that no guest may break.
+    fn check(machine: &Machine) -> Result<(), TestCaseError> {
+        let owned = [SGIS | 1 << TIMER | 1 << EMULATED_PPI, 1 << (UART - 32) | 1 << (DISK - 32), 0, 0, 0, 0, 0, 0];
+        let shared = machine.shared.borrow();
+        let banked: Vec<_> = machine.cores.iter().map(|core| core.banked.borrow()).collect();
+        let private = banked.iter().map(|banked| (owned[0], &banked.group));
+        for (owned, group) in private.chain(owned.iter().copied().zip(&shared.groups).skip(1)) {
+            prop_assert_eq!(group.owned, owned);
+            prop_assert_eq!((group.physical | group.enabled | group.line | group.latched | group.placed) & !owned, 0);
+            for (n, priority) in group.priority.iter().enumerate() {
+                prop_assert_eq!(priority & !(byte_mask(owned >> (n * 4)) & 0xf8f8_f8f8), 0);
+            }
+        }
+        for irq in (32..MAX_IRQ).filter(|irq| ![UART, DISK].contains(irq)) {
+            prop_assert_eq!(byte(&shared.targets, irq), 0);
+            prop_assert_eq!(shared.config[irq as usize / 16] >> (irq % 16 * 2) & 3, 0);
+        }
+        for asked in &*machine.asked.borrow() {
+            let (Asked::Deactivate(irq) | Asked::Enable(irq, _)) = *asked else {
+                prop_assert!(matches!(asked, Asked::Route(DISK, _) | Asked::Configure(DISK, _)));
+                continue;
+            };
+            prop_assert!([TIMER, DISK].contains(&irq));
+        }
+        let mut spis = Vec::new();
+        for vcpu in 0..machine.cores.len() {
+            let mut ids: Vec<_> = machine.listed(vcpu).iter().map(|lr| lr & LR_ID).collect();
+            for &id in &ids {
+                prop_assert!(owned.get(id as usize / 32).is_some_and(|owned| owned >> (id % 32) & 1 == 1));
+            }
+            spis.extend(ids.iter().copied().filter(|&id| id >= 32));
+            ids.sort_unstable();
+            ids.dedup();
+            prop_assert_eq!(ids.len(), machine.listed(vcpu).len(), "an interrupt is listed twice");
+        }
+        spis.sort_unstable();
+        let listed = spis.len();
+        spis.dedup();
+        prop_assert_eq!(spis.len(), listed, "an SPI is listed by two vCPUs");
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn no_access_reaches_a_foreign_interrupt(
+            steps in prop::collection::vec((0u8..8, 0usize..3, offsets(), widths(), any::<u32>()), 0..60)
+        ) {
+            let machine = Machine::new(3);
+            // What the physical GIC has active; it does not fire again before it is deactivated.
+            let mut fired = [false; 3];
+            for (kind, vcpu, offset, width, value) in steps {
+                match kind {
+                    0..4 => {
+                        let written = machine.access(vcpu, offset, width, value).is_ok();
+                        let read = machine.read_as(vcpu, offset, width).is_ok();
+                        prop_assert!(written == read || !written && offset & !3 == 0xf00);
+                    }
+                    4 => _ = machine.acknowledge(vcpu),
+                    5 => machine.listed(vcpu).into_iter().for_each(|lr| machine.end(vcpu, lr & LR_ID)),
+                    6 => machine.uart(value & 1 == 1),
+                    _ => {
+                        let hardware = |lr: &u32| lr & LR_HW != 0 && lr & LR_ID == TIMER;
+                        let waits = machine.cores[vcpu].banked.borrow().group.line >> TIMER & 1 == 1;
+                        fired[vcpu] = machine.listed(vcpu).iter().any(hardware) || waits;
+                        if !fired[vcpu] {
+                            machine.timer(vcpu);
+                        }
+                    }
+                }
+                machine.maintain(vcpu);
+                check(&machine)?;
+            }
+        }
+
+        #[test]
+        fn bytes_halves_and_words_agree(
+            offset in (0u16..0x400).prop_map(|n| n * 4),
+            setup in prop::collection::vec((offsets(), any::<u32>()), 0..20),
+            value: u32,
+        ) {
+            let machines = [Machine::new(2), Machine::new(2), Machine::new(2)];
+            for machine in &machines {
+                for &(offset, value) in &setup {
+                    let _ = machine.access(1, offset & !3, Width::Word, value);
+                }
+            }
+            // GICD_CTLR, the registers with one byte per interrupt, and the bitmaps: all but SGIR.
+            if offset & !3 != 0xf00 {
+                machines[0].write(1, offset, value);
+                for lane in 0..4 {
+                    machines[1].access(1, offset + lane, Width::Byte, value >> (lane * 8)).unwrap();
+                }
+                for lane in [0, 2] {
+                    machines[2].access(1, offset + lane, Width::Half, value >> (lane * 8)).unwrap();
+                }
+            }
+            for offset in (0..0x1000).step_by(4) {
+                let word = machines[0].read(1, offset);
+                for machine in &machines {
+                    let byte = |lane: u16| machine.read_as(1, offset + lane, Width::Byte).unwrap() << (lane * 8);
+                    prop_assert_eq!(byte(0) | byte(1) | byte(2) | byte(3), word, "{:#x}", offset);
+                    let half = |lane: u16| machine.read_as(1, offset + lane, Width::Half).unwrap() << (lane * 8);
+                    prop_assert_eq!(half(0) | half(2), word, "{:#x}", offset);
+                }
+            }
+        }
+
+        #[test]
+        fn every_sgi_is_delivered_exactly_once(
+            steps in prop::collection::vec((0u8..4, 0usize..4, 0u32..16, any::<u8>()), 0..200)
+        ) {
+            let machine = Machine::new(4);
+            // The reference: what is pending at whom, from whom; and what each guest has active.
+            let mut pending = std::collections::BTreeSet::new();
+            let mut active: [Vec<u32>; 4] = Default::default();
+            let mut timers = [0; 4];
+            for (kind, vcpu, sgi, targets) in steps {
+                match kind {
+                    0 | 1 => {
+                        machine.write(vcpu, 0xf00, u32::from(targets) << 16 | sgi);
+                        let targets = (0..4).filter(|target| targets >> target & 1 == 1);
+                        pending.extend(targets.map(|target| (target, sgi, vcpu as u32)));
+                    }
+                    2 => {
+                        // The virtual CPU interface preempts only for what is more urgent; take what comes.
+                        match machine.acknowledge(vcpu) {
+                            Some((TIMER, _)) => {
+                                timers[vcpu] -= 1;
+                                machine.end(vcpu, TIMER);
+                            }
+                            Some((id, source)) => {
+                                prop_assert!(pending.remove(&(vcpu, id, source)), "not sent, or delivered twice");
+                                active[vcpu].push(id);
+                            }
+                            None => {}
+                        }
+                        if sgi & 7 == 0 && timers[vcpu] == 0 {
+                            machine.timer(vcpu);
+                            timers[vcpu] += 1;
+                        }
+                    }
+                    _ => {
+                        if let Some(id) = active[vcpu].pop() {
+                            machine.end(vcpu, id);
+                        }
+                    }
+                }
+                machine.maintain(vcpu);
+                check(&machine)?;
+            }
+            for vcpu in 0..4 {
+                while let Some(id) = active[vcpu].pop() {
+                    machine.end(vcpu, id);
+                }
+                for (id, source) in machine.drain(vcpu) {
+                    if id == TIMER {
+                        timers[vcpu] -= 1;
+                    } else {
+                        prop_assert!(pending.remove(&(vcpu, id, source)), "not sent, or delivered twice");
+                    }
+                }
+            }
+            prop_assert!(pending.is_empty(), "lost: {:?}", pending);
+            prop_assert_eq!(timers, [0; 4]);
+        }
+
+        #[test]
+        fn delivered_in_order_of_priority(priorities: [u8; 20], sgis in 0u32..0x10000, others in 0u8..16) {
+            let machine = Machine::new(2);
+            machine.write(0, 0x100, 1 << EMULATED_PPI);
+            let ids: Vec<u32> = (0..16).chain([EMULATED_PPI, TIMER, UART, DISK]).collect();
+            for (&id, &priority) in ids.iter().zip(&priorities) {
+                machine.access(0, 0x400 + id as u16, Width::Byte, u32::from(priority)).unwrap();
+            }
+            for sgi in (0..16).filter(|sgi| sgis >> sgi & 1 == 1) {
+                machine.write(1, 0xf00, 1 << 16 | sgi);
+            }
+            machine.write(0, 0x200, u32::from(others & 1) << EMULATED_PPI);
+            if others & 2 != 0 {
+                machine.timer(0);
+            }
+            machine.uart(others & 4 != 0);
+            machine.write(0, 0x204, u32::from(others >> 3) << (DISK - 32));
+            // A level-sensitive line would interrupt for ever; latch the UART's instead.
+            if others & 4 != 0 {
+                machine.write(0, 0x204, 1 << (UART - 32));
+                machine.uart(false);
+            }
+            let wanted = |index: usize| if index < 16 { sgis >> index & 1 == 1 } else { others >> (index - 16) & 1 == 1 };
+            let mut expected: Vec<_> =
+                (0..20).filter(|&index| wanted(index)).map(|index| (priorities[index] & 0xf8, ids[index])).collect();
+            expected.sort_unstable();
+            let seen: Vec<_> = machine.drain(0).into_iter().map(|(id, _)| id).collect();
+            prop_assert_eq!(seen, expected.into_iter().map(|(_, id)| id).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! The emulated PL011 of a VM (Arm DDI 0183): enough for Linux's driver.
+//!
+//! ```text
+//! trapped read    value = uart.read(offset)
+//! trapped write   if let Some(byte) = uart.write(offset, value) { line_buffer.push(byte) … }
+//! console input   uart.push_rx(byte)
+//! after each      kick(spis.set_line(irq::UART, uart.line_level(), &dist))
+//! ```
+//!
+//! Bytes leave at once, so the transmit FIFO is always empty and its interrupt is raised again by each write. Baud
+//! rate, line control and FIFO levels are kept and read back, but change nothing: the receive interrupt is raised
+//! by the first byte. The whole state is behind one lock of the hypervisor.
+
+/// Bytes that the receive FIFO holds.
+pub const RX_FIFO: usize = 32;
+
+const DR: u16 = 0x000;
+const RSR: u16 = 0x004;
+const FR: u16 = 0x018;
+const ILPR: u16 = 0x020;
+const IBRD: u16 = 0x024;
+const FBRD: u16 = 0x028;
+const LCR_H: u16 = 0x02c;
+const CR: u16 = 0x030;
+const IFLS: u16 = 0x034;
+const IMSC: u16 = 0x038;
+const RIS: u16 = 0x03c;
+const MIS: u16 = 0x040;
+const ICR: u16 = 0x044;
+const DMACR: u16 = 0x048;
+const ID: u16 = 0xfe0;
+
+/// FR: clear to send, data set ready and carrier detect, as a null modem says.
+const FR_MODEM: u32 = 0b111;
+const FR_RXFE: u32 = 1 << 4;
+const FR_RXFF: u32 = 1 << 6;
+const FR_TXFE: u32 = 1 << 7;
+/// RIS, IMSC, MIS, ICR: receive, transmit, receive timeout, overrun; and all bits that exist.
+const INT_RX: u32 = 1 << 4;
+const INT_TX: u32 = 1 << 5;
+const INT_RT: u32 = 1 << 6;
+const INT_OE: u32 = 1 << 10;
+const INT_ALL: u32 = 0x7ff;
+const DR_OVERRUN: u32 = 1 << 11;
+
+/// UARTPeriphID0-3 (PL011 r1p5: 32-byte FIFOs) and UARTPCellID0-3.
+const IDENTIFICATION: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
+
+/// The receive FIFO is full; the byte is lost, and the guest will see an overrun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+/// A PL011.
+#[derive(Clone, Debug)]
+pub struct Pl011 {
+    fifo: [u8; RX_FIFO],
+    head: usize,
+    len: usize,
+    overrun: bool,
+    /// RIS without the receive bits, which follow from the FIFO; `timeout_cleared` hides them after an ICR write.
+    raised: u32,
+    timeout_cleared: bool,
+    mask: u32,
+    control: u32,
+    line_control: u32,
+    integer_baud: u32,
+    fraction_baud: u32,
+    low_power: u32,
+    fifo_levels: u32,
+    dma: u32,
+}
+
+impl Default for Pl011 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Pl011 {
+    /// As after reset.
+    pub const fn new() -> Self {
+        Self {
+            fifo: [0; RX_FIFO],
+            head: 0,
+            len: 0,
+            overrun: false,
+            raised: 0,
+            timeout_cleared: false,
+            mask: 0,
+            control: 0x300,
+            line_control: 0,
+            integer_baud: 0,
+            fraction_baud: 0,
+            low_power: 0,
+            fifo_levels: 0x12,
+            dma: 0,
+        }
+    }
+
+    /// A trapped read; offsets without a register read as 0. Narrow reads take the low bits.
+    pub fn read(&mut self, offset: u16) -> u32 {
+        match offset {
+            DR => self.pop_rx(),
+            RSR => u32::from(self.overrun) << 3,
+            FR => {
+                let empty = if self.len == 0 { FR_RXFE } else { 0 };
+                let full = if self.len == RX_FIFO { FR_RXFF } else { 0 };
+                FR_MODEM | FR_TXFE | empty | full
+            }
+            ILPR => self.low_power,
+            IBRD => self.integer_baud,
+            FBRD => self.fraction_baud,
+            LCR_H => self.line_control,
+            CR => self.control,
+            IFLS => self.fifo_levels,
+            IMSC => self.mask,
+            RIS => self.status(),
+            MIS => self.status() & self.mask,
+            DMACR => self.dma,
+            ID.. => IDENTIFICATION.get(usize::from(offset - ID) >> 2).map_or(0, |&byte| u32::from(byte)),
+            _ => 0,
+        }
+    }
+
+    /// A trapped write. Returns the byte that the guest sent, if it did.
+    pub fn write(&mut self, offset: u16, value: u32) -> Option<u8> {
+        match offset {
+            DR => {
+                self.raised |= INT_TX;
+                return Some(value as u8);
+            }
+            RSR => self.overrun = false,
+            ILPR => self.low_power = value & 0xff,
+            IBRD => self.integer_baud = value & 0xffff,
+            FBRD => self.fraction_baud = value & 0x3f,
+            LCR_H => self.line_control = value & 0xff,
+            CR => self.control = value & 0xff87,
+            IFLS => self.fifo_levels = value & 0x3f,
+            IMSC => {
+                // The FIFO is below its level whenever a driver begins to wait for that, as one that first filled it
+                // up on real hardware would soon see.
+                if value & !self.mask & INT_TX != 0 {
+                    self.raised |= INT_TX;
+                }
+                self.mask = value & INT_ALL;
+            }
+            ICR => {
+                self.raised &= !value;
+                self.timeout_cleared |= value & (INT_RX | INT_RT) != 0;
+            }
+            DMACR => self.dma = value & 7,
+            _ => {}
+        }
+        None
+    }
+
+    /// A byte arrives for the guest.
+    pub fn push_rx(&mut self, byte: u8) -> Result<(), Full> {
+        if self.len == RX_FIFO {
+            self.overrun = true;
+            self.raised |= INT_OE;
+            return Err(Full);
+        }
+        self.fifo[(self.head + self.len) % RX_FIFO] = byte;
+        self.len += 1;
+        self.timeout_cleared = false;
+        Ok(())
+    }
+
+    fn pop_rx(&mut self) -> u32 {
+        if self.len == 0 {
+            return 0;
+        }
+        let byte = self.fifo[self.head];
+        self.head = (self.head + 1) % RX_FIFO;
+        self.len -= 1;
+        // An overrun is reported with the last byte that did fit.
+        let lost = self.len == 0 && self.overrun;
+        u32::from(byte) | if lost { DR_OVERRUN } else { 0 }
+    }
+
+    /// Raw interrupt status. With bytes in the FIFO both the level and the timeout interrupt are raised: the guest may
+    /// wait for either.
+    const fn status(&self) -> u32 {
+        self.raised | if self.len > 0 && !self.timeout_cleared { INT_RX | INT_RT } else { 0 }
+    }
+
+    /// The level of the interrupt line.
+    pub const fn line_level(&self) -> bool {
+        self.status() & self.mask != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    #[test]
+    fn identifies_itself_to_the_amba_bus() {
+        let mut uart = Pl011::new();
+        // As Linux puts it together from eight words: its PL011 driver wants id 0x00041011 under mask 0x000fffff.
+        let word = |uart: &mut Pl011, first: u16| (0..4).fold(0, |id, n| id | uart.read(first + n * 4) << (n * 8));
+        assert_eq!(word(&mut uart, 0xfe0) & 0x000f_ffff, 0x0004_1011);
+        assert_eq!(word(&mut uart, 0xff0), 0xb105_f00d);
+    }
+
+    #[test]
+    fn sends_and_interrupts() {
+        let mut uart = Pl011::new();
+        assert_eq!(uart.write(DR, 0x141), Some(0x41));
+        assert!(!uart.line_level());
+        uart.write(ICR, INT_ALL);
+        // A driver that starts to send unmasks the interrupt and waits for it.
+        uart.write(IMSC, INT_TX);
+        assert!(uart.line_level());
+        assert_eq!(uart.read(MIS), INT_TX);
+        uart.write(ICR, INT_TX);
+        assert!(!uart.line_level());
+        assert_eq!(uart.write(DR, 0x42), Some(0x42));
+        assert!(uart.line_level());
+        uart.write(IMSC, 0);
+        assert!(!uart.line_level());
+        assert_eq!(uart.read(RIS), INT_TX);
+        assert_eq!(uart.read(FR) & FR_TXFE, FR_TXFE);
+        assert_eq!(uart.read(FR) & (1 << 3 | 1 << 5), 0, "never busy, never full");
+    }
+
+    #[test]
+    fn receives() {
+        let mut uart = Pl011::new();
+        uart.write(IMSC, INT_RX | INT_RT);
+        assert!(!uart.line_level());
+        assert_eq!(uart.read(FR) & FR_RXFE, FR_RXFE);
+        assert_eq!(uart.push_rx(b'a'), Ok(()));
+        assert_eq!(uart.push_rx(b'b'), Ok(()));
+        assert!(uart.line_level());
+        // Cleared, the interrupt comes back with the next byte.
+        uart.write(ICR, INT_RX | INT_RT);
+        assert!(!uart.line_level());
+        assert_eq!(uart.push_rx(b'c'), Ok(()));
+        assert!(uart.line_level());
+        assert_eq!([uart.read(DR), uart.read(DR), uart.read(DR)], [0x61, 0x62, 0x63]);
+        assert!(!uart.line_level());
+        assert_eq!(uart.read(DR), 0);
+    }
+
+    #[test]
+    fn overrun_is_seen() {
+        let mut uart = Pl011::new();
+        for byte in 0..32 {
+            assert_eq!(uart.push_rx(byte), Ok(()));
+        }
+        assert_eq!(uart.read(FR) & FR_RXFF, FR_RXFF);
+        assert_eq!(uart.push_rx(32), Err(Full));
+        assert_eq!(uart.read(RSR), 8);
+        assert_eq!(uart.read(RIS) & INT_OE, INT_OE);
+        for byte in 0..31 {
+            assert_eq!(uart.read(DR), byte);
+        }
+        assert_eq!(uart.read(DR), 31 | DR_OVERRUN);
+        uart.write(RSR, 0);
+        assert_eq!(uart.read(RSR), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn any_access_is_survived_and_bytes_keep_their_order(
+            steps in prop::collection::vec((0u8..3, any::<u16>(), any::<u32>()), 0..300)
+        ) {
+            let mut uart = Pl011::new();
+            let mut fifo = VecDeque::new();
+            for (kind, offset, value) in steps {
+                match kind {
+                    0 if uart.push_rx(value as u8).is_ok() => fifo.push_back(value as u8),
+                    0 => prop_assert_eq!(fifo.len(), RX_FIFO),
+                    1 => {
+                        // Often a register, sometimes anything.
+                        let offset = if value & 3 == 0 { offset } else { offset & 0x7c };
+                        let read = uart.read(offset);
+                        if offset == DR {
+                            prop_assert_eq!(read & 0xff, u32::from(fifo.pop_front().unwrap_or(0)));
+                        }
+                    }
+                    _ => prop_assert_eq!(uart.write(offset, value), (offset == DR).then_some(value as u8)),
+                }
+                prop_assert_eq!(uart.line_level(), uart.read(MIS) != 0);
+                prop_assert_eq!(uart.read(FR) & FR_RXFE != 0, fifo.is_empty());
+            }
+            let rest: Vec<u8> = (0..fifo.len()).map(|_| uart.read(DR) as u8).collect();
+            prop_assert_eq!(rest, Vec::from(fifo));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The physical UARTs: the console that all VMs share, and the telemetry line.
+
+use crate::layout;
+use crate::mmio::Registers;
+use cloison_core::blob::UartKind;
+use core::fmt::{self, Write};
+use spin::mutex::TicketMutex;
+
+/// A UART's driver: polled output, input by interrupt.
+#[derive(Clone, Copy)]
+pub struct Uart {
+    registers: Registers,
+    kind: UartKind,
+}
+
+impl Uart {
+    /// The UART at `va`.
+    ///
+    /// # Safety
+    /// As for [`Registers::new`].
+    pub const unsafe fn new(va: u64, kind: UartKind) -> Self {
+        // SAFETY: passed on to the caller.
+        Self { registers: unsafe { Registers::new(va) }, kind }
+    }
+
+    /// Turns transmitter and receiver on. Line settings stay as the boot loader left them.
+    pub fn init(self) {
+        match self.kind {
+            // UARTEN, TXE, RXE (Arm DDI 0183, 3.3.8); the FIFO enable of LCR_H.
+            UartKind::Pl011 => {
+                self.registers.write(0x2c, self.registers.read(0x2c) | 1 << 4);
+                self.registers.write(0x30, 1 | 1 << 8 | 1 << 9);
+            }
+            // Transmit and receive enable (Zynq UltraScale+ UG1087, Control_reg0).
+            UartKind::Cadence => self.registers.write(0x00, 0x14),
+        }
+    }
+
+    /// Makes received bytes raise the UART's interrupt.
+    pub fn enable_input(self) {
+        match self.kind {
+            // RXIM and RTIM.
+            UartKind::Pl011 => self.registers.write(0x38, 1 << 4 | 1 << 6),
+            // Trigger level 1; RTRIG.
+            UartKind::Cadence => {
+                self.registers.write(0x20, 1);
+                self.registers.write(0x08, 1);
+            }
+        }
+    }
+
+    /// Sends one byte, waiting while the FIFO is full.
+    #[inline]
+    pub fn send(self, byte: u8) {
+        while !self.can_send() {
+            core::hint::spin_loop();
+        }
+        self.registers.write(if self.kind == UartKind::Pl011 { 0x00 } else { 0x30 }, u32::from(byte));
+    }
+
+    /// Whether the FIFO has room.
+    #[inline]
+    pub fn can_send(self) -> bool {
+        match self.kind {
+            UartKind::Pl011 => self.registers.read(0x18) & 1 << 5 == 0,
+            UartKind::Cadence => self.registers.read(0x2c) & 1 << 4 == 0,
+        }
+    }
+
+    /// Takes a received byte, and the interrupt's cause once there is none left.
+    pub fn receive(self) -> Option<u8> {
+        match self.kind {
+            UartKind::Pl011 => {
+                if self.registers.read(0x18) & 1 << 4 == 0 {
+                    return Some(self.registers.read(0x00) as u8);
+                }
+                self.registers.write(0x44, 1 << 4 | 1 << 6);
+            }
+            UartKind::Cadence => {
+                if self.registers.read(0x2c) & 1 << 1 == 0 {
+                    return Some(self.registers.read(0x30) as u8);
+                }
+                self.registers.write(0x14, 1);
+            }
+        }
+        None
+    }
+}
+
+impl Write for Uart {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            if byte == b'\n' {
+                self.send(b'\r');
+            }
+            self.send(byte);
+        }
+        Ok(())
+    }
+}
+
+/// The console; `None` before `init` and on an image without boot parameters.
+///
+/// A ticket lock serves in order: a VM that prints without end delays another's line by one line per core.
+static CONSOLE: TicketMutex<Option<Uart>> = TicketMutex::new(None);
+
+/// Sets the console up under the early map, at its physical address.
+pub fn init_early(parameters: &crate::boot::BootParameters) {
+    let kind = match parameters.console_kind {
+        1 => UartKind::Pl011,
+        2 => UartKind::Cadence,
+        _ => return,
+    };
+    // SAFETY: the early map holds the console's gigabyte one to one, as a device.
+    let uart = unsafe { Uart::new(parameters.console_base, kind) };
+    uart.init();
+    *CONSOLE.lock() = Some(uart);
+}
+
+/// Moves the console to its page in the final map.
+pub fn init_final(kind: UartKind) -> Uart {
+    // SAFETY: a device page of `layout`.
+    let uart = unsafe { Uart::new(layout::CONSOLE, kind) };
+    uart.init();
+    *CONSOLE.lock() = Some(uart);
+    uart
+}
+
+/// The telemetry UART in the final map.
+pub fn telemetry(kind: UartKind) -> Uart {
+    // SAFETY: a device page of `layout`.
+    let uart = unsafe { Uart::new(layout::TELEMETRY, kind) };
+    uart.init();
+    uart
+}
+
+/// Prints one line of the hypervisor's.
+pub fn print(arguments: fmt::Arguments) {
+    if let Some(uart) = CONSOLE.lock().as_mut() {
+        let _ = uart.write_fmt(arguments);
+    }
+}
+
+/// Prints one line of a guest's, with its VM's name.
+pub fn print_guest_line(vm: &str, line: &str) {
+    if let Some(uart) = CONSOLE.lock().as_mut() {
+        let _ = writeln!(uart, "[{vm}] {line}");
+    }
+}
+
+/// Prints after a fatal exception: takes the lock by force, since its holder may be this core.
+pub fn print_fatal(arguments: fmt::Arguments) {
+    for _ in 0..100_000 {
+        if let Some(mut console) = CONSOLE.try_lock() {
+            if let Some(uart) = console.as_mut() {
+                let _ = uart.write_fmt(arguments);
+            }
+            return;
+        }
+        core::hint::spin_loop();
+    }
+    // SAFETY: whoever holds the lock has had time for many lines; the system is lost, and a torn line is better than
+    // none.
+    unsafe { CONSOLE.force_unlock() };
+    print(arguments);
+}
+
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record) {
+        let level = match record.level() {
+            log::Level::Error => "error: ",
+            log::Level::Warn => "warning: ",
+            log::Level::Info => "",
+            log::Level::Debug => "debug: ",
+            log::Level::Trace => "trace: ",
+        };
+        print(format_args!("[core {}] {level}{}\n", crate::cpu::current_index(), record.args()));
+    }
+
+    fn flush(&self) {}
+}
+
+/// Connects the `log` macros with the console.
+pub fn init_log(level: cloison_core::blob::LogLevel) {
+    use cloison_core::blob::LogLevel;
+    static LOGGER: Logger = Logger;
+    // A second call changes nothing; there is one.
+    let _ = log::set_logger(&LOGGER);
+    log::set_max_level(match level {
+        LogLevel::Error => log::LevelFilter::Error,
+        LogLevel::Warn => log::LevelFilter::Warn,
+        LogLevel::Info => log::LevelFilter::Info,
+        LogLevel::Debug => log::LevelFilter::Debug,
+        LogLevel::Trace => log::LevelFilter::Trace,
+    });
+}

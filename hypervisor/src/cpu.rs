@@ -1,0 +1,112 @@
+//! What each physical core owns, and the mailboxes by which cores reach each other.
+
+use crate::mmu::Windows;
+use crate::time::Deadlines;
+use crate::vm::Vm;
+use crate::{hem, layout, quota, telemetry, virq};
+use alloc::boxed::Box;
+use cloison_core::blob::System;
+use core::cell::{Cell, RefCell};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// One core's own state. Only that core holds a reference to it: EL2 runs with interrupts masked, so there is no
+/// second thread of execution on a core either, and a `RefCell` that is borrowed twice is a bug, not a race.
+#[repr(C)]
+pub struct Cpu {
+    /// Stack for exceptions that EL2 itself takes; the vectors read it at offset 0.
+    emergency_stack: u64,
+    /// Top of the core's stack; `enter_guest` and `park` read it at offset 8.
+    stack_top: u64,
+    /// Core number.
+    pub index: usize,
+    /// vCPU number in `vm`.
+    pub vcpu: usize,
+    /// The VM that owns the core; cores that no VM owns stay parked.
+    pub vm: Option<&'static Vm>,
+    /// Set when the vCPU has to stop: acted upon before the next return to the guest.
+    pub leave: Cell<bool>,
+    /// Set while a budget is spent.
+    pub throttled: Cell<bool>,
+    /// Windows onto guest pages.
+    pub windows: Windows,
+    /// When EL2 needs this core.
+    pub deadlines: Deadlines,
+    /// Virtual interrupts.
+    pub virq: RefCell<virq::Virq>,
+    /// Budgets.
+    pub quotas: RefCell<quota::Quotas>,
+    /// The observation segment.
+    pub segment: RefCell<hem::Segment>,
+    /// Records that wait for the telemetry line.
+    pub ring: RefCell<telemetry::Ring>,
+    /// Traps and hypercalls taken since the vCPU started.
+    pub exits_sync: Cell<u64>,
+    /// Interrupts taken since the vCPU started.
+    pub exits_irq: Cell<u64>,
+}
+
+/// Bytes of the stack for fatal exceptions.
+const EMERGENCY_STACK: usize = 4096;
+
+/// Creates this core's state and makes it the one that [`this`] returns.
+pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system: &System) {
+    let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
+    let cpu = Box::leak(Box::new(Cpu {
+        emergency_stack: emergency,
+        stack_top: layout::STACKS + 4096 + layout::STACK_SIZE + index as u64 * layout::STACK_STRIDE,
+        index,
+        vcpu: vm.map_or(0, |(_, vcpu)| vcpu),
+        vm: vm.map(|(vm, _)| vm),
+        leave: Cell::new(false),
+        throttled: Cell::new(false),
+        windows: Windows::new(windows, index),
+        deadlines: Deadlines::default(),
+        virq: RefCell::new(virq::Virq::default()),
+        quotas: RefCell::new(quota::Quotas::new(vm, system)),
+        segment: RefCell::new(hem::Segment::default()),
+        ring: RefCell::new(telemetry::Ring::new()),
+        exits_sync: Cell::new(0),
+        exits_irq: Cell::new(0),
+    }));
+    aarch64_cpu::registers::Writeable::set(&aarch64_cpu::registers::TPIDR_EL2, &raw const *cpu as u64);
+}
+
+/// The running core's state.
+#[inline(always)]
+pub fn this() -> &'static Cpu {
+    let pointer = crate::sysreg::read!("tpidr_el2") as *const Cpu;
+    // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran anything that comes here, and no
+    // guest can write TPIDR_EL2.
+    unsafe { &*pointer }
+}
+
+/// The running core's number, also before its state exists.
+pub fn current_index() -> usize {
+    if crate::sysreg::read!("tpidr_el2") == 0 { 0 } else { this().index }
+}
+
+/// Something a core has been asked to do.
+#[derive(Clone, Copy)]
+#[repr(u32)]
+pub enum Request {
+    /// Stop the vCPU.
+    Stop = 1,
+    /// Start the vCPU as its power state says.
+    Start = 1 << 1,
+    /// Look for virtual interrupts.
+    Interrupts = 1 << 2,
+}
+
+static MAILBOXES: [AtomicU32; layout::MAX_CORES] = [const { AtomicU32::new(0) }; layout::MAX_CORES];
+
+/// Asks another core (or this one) to do something, and interrupts it.
+pub fn ask(core: u8, request: Request) {
+    MAILBOXES[usize::from(core)].fetch_or(request as u32, Ordering::Release);
+    crate::gic::kick(1 << core);
+}
+
+/// Takes the requests that have arrived.
+#[inline(always)]
+pub fn take_requests(cpu: &Cpu) -> u32 {
+    MAILBOXES[cpu.index].swap(0, Ordering::Acquire)
+}

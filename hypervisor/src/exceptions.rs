@@ -1,0 +1,325 @@
+//! The EL2 vectors: a guest's way in and out, and the end of everything when EL2 itself faults.
+
+use crate::cpu;
+use crate::{gic, sysreg, traps, virq};
+use core::arch::global_asm;
+
+/// A guest's general registers, as the vectors save them.
+#[repr(C)]
+pub struct GuestRegisters {
+    /// `x0`–`x30`.
+    pub x: [u64; 31],
+    _pad: u64,
+}
+
+global_asm!(
+    r#"
+    .macro SAVE
+    sub     sp, sp, #256
+    stp     x0, x1, [sp]
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    stp     x18, x19, [sp, #144]
+    stp     x20, x21, [sp, #160]
+    stp     x22, x23, [sp, #176]
+    stp     x24, x25, [sp, #192]
+    stp     x26, x27, [sp, #208]
+    stp     x28, x29, [sp, #224]
+    str     x30, [sp, #240]
+    .endm
+    // For handlers that are Rust functions and never look at the callee-saved registers.
+    .macro SAVE_VOLATILE
+    sub     sp, sp, #256
+    stp     x0, x1, [sp]
+    stp     x2, x3, [sp, #16]
+    stp     x4, x5, [sp, #32]
+    stp     x6, x7, [sp, #48]
+    stp     x8, x9, [sp, #64]
+    stp     x10, x11, [sp, #80]
+    stp     x12, x13, [sp, #96]
+    stp     x14, x15, [sp, #112]
+    stp     x16, x17, [sp, #128]
+    str     x18, [sp, #144]
+    stp     x29, x30, [sp, #232]
+    .endm
+    .macro FATAL kind
+    .balign 128
+    // The stack may be what is wrong: continue on the emergency stack, once there is one.
+    msr     tpidr_el1, x1
+    mrs     x1, tpidr_el2
+    cbz     x1, 1f
+    msr     elr_el1, x0
+    mov     x0, sp
+    msr     sp_el1, x0
+    ldr     x1, [x1]
+    mov     sp, x1
+    mrs     x0, elr_el1
+1:  mrs     x1, tpidr_el1
+    SAVE
+    mov     x0, sp
+    mov     x1, #\kind
+    bl      fatal_exception
+    b       .
+    .endm
+    .macro GUEST handler
+    .balign 128
+    SAVE
+    mov     x0, sp
+    bl      \handler
+    b       restore
+    .endm
+
+    .section .text.vectors, "ax"
+    .balign 2048
+    .global vectors
+vectors:
+    FATAL 0
+    FATAL 1
+    FATAL 2
+    FATAL 3
+    FATAL 4
+    FATAL 5
+    FATAL 6
+    FATAL 7
+    GUEST guest_sync
+    .balign 128
+    SAVE_VOLATILE
+    bl      guest_irq
+    b       restore_volatile
+    GUEST guest_irq
+    GUEST guest_serror
+    .balign 128
+    mov     x0, #8
+    b       aarch32
+    .balign 128
+    mov     x0, #9
+    b       aarch32
+    .balign 128
+    mov     x0, #10
+    b       aarch32
+    .balign 128
+    mov     x0, #11
+aarch32:
+    bl      guest_aarch32
+    b       .
+
+restore_volatile:
+    ldp     x29, x30, [sp, #232]
+    ldr     x18, [sp, #144]
+    ldp     x16, x17, [sp, #128]
+    ldp     x14, x15, [sp, #112]
+    ldp     x12, x13, [sp, #96]
+    ldp     x10, x11, [sp, #80]
+    ldp     x8, x9, [sp, #64]
+    ldp     x6, x7, [sp, #48]
+    ldp     x4, x5, [sp, #32]
+    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp]
+    add     sp, sp, #256
+    eret
+
+restore:
+    ldr     x30, [sp, #240]
+    ldp     x28, x29, [sp, #224]
+    ldp     x26, x27, [sp, #208]
+    ldp     x24, x25, [sp, #192]
+    ldp     x22, x23, [sp, #176]
+    ldp     x20, x21, [sp, #160]
+    ldp     x18, x19, [sp, #144]
+    ldp     x16, x17, [sp, #128]
+    ldp     x14, x15, [sp, #112]
+    ldp     x12, x13, [sp, #96]
+    ldp     x10, x11, [sp, #80]
+    ldp     x8, x9, [sp, #64]
+    ldp     x6, x7, [sp, #48]
+    ldp     x4, x5, [sp, #32]
+    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp]
+    add     sp, sp, #256
+    eret
+
+    // Into a fresh guest: x0 points to its x0-x3; all other registers are zero.
+    .global enter_guest
+enter_guest:
+    mrs     x4, tpidr_el2
+    ldr     x4, [x4, #8]
+    mov     sp, x4
+    ldp     x2, x3, [x0, #16]
+    ldp     x0, x1, [x0]
+    .irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
+    mov     x\n, xzr
+    .endr
+    isb
+    eret
+
+    // Forgets whatever the core was doing for its guest and waits for requests.
+    .global park_on_fresh_stack
+park_on_fresh_stack:
+    mrs     x0, tpidr_el2
+    ldr     x0, [x0, #8]
+    mov     sp, x0
+    mov     x29, xzr
+    mov     x30, xzr
+    b       parked
+"#
+);
+
+unsafe extern "C" {
+    fn enter_guest(arguments: *const [u64; 4]) -> !;
+    fn park_on_fresh_stack() -> !;
+}
+
+/// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers zero.
+pub fn enter(arguments: &[u64; 4]) -> ! {
+    // SAFETY: the caller has set ELR_EL2, SPSR_EL2 and the EL1 state; the stack that is given up holds nothing that is
+    // needed again.
+    unsafe { enter_guest(arguments) }
+}
+
+/// Leaves the guest for good and waits for requests on an empty stack.
+pub fn park() -> ! {
+    // SAFETY: what lies on the stack is given up; no borrow or lock of this core is held where this is called.
+    unsafe { park_on_fresh_stack() }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn guest_sync(registers: &mut GuestRegisters) {
+    let cpu = cpu::this();
+    cpu.exits_sync.set(cpu.exits_sync.get() + 1);
+    traps::dispatch(cpu, registers);
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn guest_irq() {
+    let cpu = cpu::this();
+    let acknowledged = gic::acknowledge();
+    if acknowledged == gic::VIRTUAL_TIMER {
+        virq::timer(cpu);
+        return;
+    }
+    other_interrupt(cpu, acknowledged);
+}
+
+#[cold]
+#[inline(never)]
+fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
+    cpu.exits_irq.set(cpu.exits_irq.get() + 1);
+    virq::physical(cpu, acknowledged);
+    // A spent budget holds the core here. Interrupts for its VM are taken and kept in list registers meanwhile.
+    while cpu.throttled.get() && !cpu.leave.get() {
+        aarch64_cpu::asm::wfi();
+        virq::physical(cpu, gic::acknowledge());
+    }
+    if cpu.leave.get() {
+        crate::vm::leave(cpu);
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn guest_serror(_: &mut GuestRegisters) {
+    let cpu = cpu::this();
+    // The guest's own stray access; the hypervisor's would arrive at the vectors above.
+    crate::vm::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn guest_aarch32() -> ! {
+    // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first exit.
+    crate::vm::kill(cpu::this(), format_args!("AArch32 is not supported"))
+}
+
+/// Prints what is known about an exception that EL2 took from itself, and stops the machine.
+#[unsafe(no_mangle)]
+extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
+    const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
+    let esr = sysreg::read!("esr_el2");
+    crate::console::print_fatal(format_args!(
+        "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
+        cpu::current_index(),
+        KINDS[kind as usize & 3],
+        esr >> 26 & 0x3f,
+        sysreg::read!("elr_el2"),
+        sysreg::read!("far_el2"),
+        sysreg::read!("spsr_el2"),
+        sysreg::read!("sp_el1"),
+    ));
+    for (row, values) in registers.x.chunks(4).enumerate() {
+        let mut text = heapless_line();
+        for (column, value) in values.iter().enumerate() {
+            let _ = core::fmt::write(&mut text, format_args!("  x{:<2} {value:#018x}", row * 4 + column));
+        }
+        crate::console::print_fatal(format_args!("{}\n", text.as_str()));
+    }
+    backtrace(registers.x[29]);
+    stop_machine()
+}
+
+/// A line of text on the stack: no heap where the heap may be what is broken.
+fn heapless_line() -> Line {
+    Line { bytes: [0; 160], len: 0 }
+}
+
+struct Line {
+    bytes: [u8; 160],
+    len: usize,
+}
+
+impl Line {
+    fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
+    }
+}
+
+impl core::fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let take = text.len().min(self.bytes.len() - self.len);
+        self.bytes[self.len..self.len + take].copy_from_slice(&text.as_bytes()[..take]);
+        self.len += take;
+        Ok(())
+    }
+}
+
+/// Prints the return addresses of the frames from `frame` on.
+fn backtrace(mut frame: u64) {
+    crate::console::print_fatal(format_args!("backtrace:"));
+    for _ in 0..16 {
+        let on_stack = (crate::layout::STACKS..crate::layout::STACKS + 0x10_0000).contains(&frame);
+        let in_image = (crate::boot::image().data..crate::boot::image().end).contains(&frame);
+        if frame & 15 != 0 || !(on_stack || in_image) {
+            break;
+        }
+        // SAFETY: the address lies in a stack or in the image's data, both mapped; a torn frame chain gives a wrong
+        // address, not a fault, since the loop checks each link.
+        let (next, address) = unsafe { ((frame as *const u64).read(), (frame as *const u64).add(1).read()) };
+        crate::console::print_fatal(format_args!(" {address:#x}"));
+        if next <= frame {
+            break;
+        }
+        frame = next;
+    }
+    crate::console::print_fatal(format_args!("\n"));
+}
+
+/// Turns the machine off, so that a lost hypervisor is noticed and not a silent hang.
+pub fn stop_machine() -> ! {
+    sysreg::smc(cloison_abi::psci::SYSTEM_OFF, 0, 0, 0);
+    loop {
+        aarch64_cpu::asm::wfi();
+    }
+}
+
+#[panic_handler]
+fn panic(info: &core::panic::PanicInfo) -> ! {
+    crate::console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
+    let frame: u64;
+    // SAFETY: reads the frame pointer.
+    unsafe { core::arch::asm!("mov {}, x29", out(reg) frame, options(nomem, nostack)) };
+    backtrace(frame);
+    stop_machine()
+}

@@ -1,0 +1,91 @@
+//! Observation segments: counts of the VM's HEMs between two calls of the guest.
+
+use crate::cpu::Cpu;
+use crate::vm::Vm;
+use crate::{pmu, telemetry};
+use cloison_abi::CallError;
+use cloison_core::units::{Cycles, EventId};
+use cloison_core::wire::{HemRecord, MAX_HEMS, Record};
+
+/// The segment that a vCPU is in, if it is in one.
+#[derive(Default)]
+pub struct Segment {
+    open: Option<Open>,
+}
+
+struct Open {
+    workload: u32,
+    sub_experiment: u32,
+    run: u32,
+    hems: u32,
+}
+
+impl Open {
+    fn mask(&self) -> u64 {
+        (1 << self.hems) - 1
+    }
+}
+
+/// Starts a segment: the VM's HEMs and the cycle counter from zero.
+pub fn begin(cpu: &Cpu, vm: &Vm, workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
+    let mut segment = cpu.segment.borrow_mut();
+    if segment.open.is_some() {
+        return Err(CallError::Sequence);
+    }
+    let free = pmu::counters().saturating_sub(cpu.quotas.borrow().reserved());
+    let hems = (vm.spec.hems.len().min(MAX_HEMS) as u32).min(free);
+    let open = Open { workload, sub_experiment, run, hems };
+    for (counter, &event) in (0..hems).zip(&vm.spec.hems) {
+        pmu::configure(counter, event, 0);
+    }
+    pmu::take_overflows(open.mask());
+    pmu::start(open.mask());
+    pmu::start_cycles();
+    segment.open = Some(open);
+    Ok(())
+}
+
+/// Ends the segment and logs its record.
+pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
+    let open = cpu.segment.borrow_mut().open.take().ok_or(CallError::Sequence)?;
+    let cycles = Cycles(pmu::stop_cycles());
+    pmu::stop(open.mask());
+    let overflowed = pmu::take_overflows(open.mask()) as u8;
+    let mut record = HemRecord {
+        vm: vm.id,
+        vcpu: cpu.vcpu as u8,
+        workload: open.workload,
+        sub_experiment: open.sub_experiment,
+        run: open.run,
+        cycles,
+        len: open.hems as u8,
+        events: [EventId(0); MAX_HEMS],
+        counts: [0; MAX_HEMS],
+        overflowed,
+    };
+    for (counter, &event) in (0..open.hems).zip(&vm.spec.hems) {
+        record.events[counter as usize] = event;
+        record.counts[counter as usize] = pmu::count(counter);
+    }
+    telemetry::record(cpu, Record::Hem(record));
+    Ok(cycles)
+}
+
+/// One HEM's count in the running segment, and whether its counter has overflowed.
+pub fn read(cpu: &Cpu, index: u64) -> Result<(u32, bool), CallError> {
+    let segment = cpu.segment.borrow();
+    let open = segment.open.as_ref().ok_or(CallError::Sequence)?;
+    if index >= u64::from(open.hems) {
+        return Err(CallError::Absent);
+    }
+    let overflowed = crate::sysreg::read!("pmovsclr_el0") >> index & 1 == 1;
+    Ok((pmu::count(index as u32), overflowed))
+}
+
+/// Gives up an open segment, without a record: the vCPU starts or stops.
+pub fn reset(cpu: &Cpu) {
+    if let Some(open) = cpu.segment.borrow_mut().open.take() {
+        pmu::stop(open.mask());
+        pmu::stop_cycles();
+    }
+}

@@ -1,0 +1,94 @@
+//! Cloison's own calls (`cloison_abi::Call`), granted per VM.
+
+use crate::cpu::Cpu;
+use crate::exceptions::GuestRegisters;
+use crate::vm::Vm;
+use crate::{hem, migrate, psci, quota, time};
+use cloison_abi::{ABI_VERSION, Call, CallError, services};
+use cloison_core::addr::Ipa;
+use cloison_core::units::Events;
+
+/// SMC Calling Convention: "unknown function".
+const UNKNOWN: u64 = -1i64 as u64;
+/// SMCCC_VERSION and its answer, 1.1.
+const SMCCC_VERSION: u32 = 0x8000_0000;
+
+/// Serves an HVC or SMC.
+#[inline(always)]
+pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters) {
+    let function = registers.x[0] as u32;
+    if function == Call::Identify as u32 {
+        registers.x[0] = ABI_VERSION;
+        registers.x[1] = u64::from(vm.spec.services);
+        registers.x[2] = u64::from(vm.id);
+        registers.x[3] = cpu.vcpu as u64;
+        return;
+    }
+    if let Some(result) = psci::call(cpu, vm, function, [registers.x[1], registers.x[2], registers.x[3]]) {
+        registers.x[0] = result as u64;
+        return;
+    }
+    rare(cpu, vm, registers, function);
+}
+
+#[inline(never)]
+fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, function: u32) {
+    if function == SMCCC_VERSION {
+        registers.x[0] = 0x1_0001;
+        return;
+    }
+    let Some(call) = Call::from_id(function) else {
+        registers.x[0] = UNKNOWN;
+        return;
+    };
+    match serve(cpu, vm, call, [registers.x[1], registers.x[2], registers.x[3]]) {
+        Ok([x1, x2, x3]) => {
+            registers.x[0] = 0;
+            registers.x[1] = x1;
+            registers.x[2] = x2;
+            registers.x[3] = x3;
+        }
+        Err(error) => registers.x[0] = error as i64 as u64,
+    }
+}
+
+fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
+    let granted = |service: u32| if vm.spec.services & service != 0 { Ok(()) } else { Err(CallError::Denied) };
+    let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
+    match call {
+        Call::Identify => Ok([u64::from(vm.spec.services), u64::from(vm.id), cpu.vcpu as u64]),
+        Call::Time => Ok([time::now().0, 0, 0]),
+        Call::SegmentBegin => {
+            granted(services::HEM)?;
+            hem::begin(cpu, vm, word(x1)?, word(x2)?, word(x3)?).map(|()| [0; 3])
+        }
+        Call::SegmentEnd => {
+            granted(services::HEM)?;
+            hem::end(cpu, vm).map(|cycles| [cycles.0, 0, 0])
+        }
+        Call::HemRead => {
+            granted(services::HEM)?;
+            hem::read(cpu, x1).map(|(count, overflowed)| [u64::from(count), u64::from(overflowed), 0])
+        }
+        Call::Migrate => {
+            granted(services::MIGRATE)?;
+            migrate::top(cpu, vm, x1).map(|moved| [moved, 0, 0])
+        }
+        Call::Restore => {
+            granted(services::MIGRATE)?;
+            migrate::restore_all(cpu, vm).map(|moved| [moved, 0, 0])
+        }
+        Call::MigratePage => {
+            granted(services::MIGRATE)?;
+            migrate::one(cpu, vm, Ipa(x1)).map(|()| [1, 0, 0])
+        }
+        Call::QuotaRead => {
+            granted(services::QUOTA)?;
+            quota::read(cpu, x1)
+        }
+        Call::QuotaSet => {
+            granted(services::QUOTA)?;
+            quota::set(cpu, x1, Events(x2)).map(|()| [0; 3])
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! EL2's virtual address space: what lies where.
+//!
+//! EL2 has a single range of 39 bits here. It maps no guest memory, apart from two pages per core at a time (`WINDOW`).
+
+use cloison_core::addr::PAGE_SIZE;
+
+/// Where the image is linked: text and read-only data, then data; each page on a frame of the hypervisor's colors.
+pub const IMAGE: u64 = 0x40_0000_0000;
+/// Where the hypervisor's other frames appear, in the order of their numbers: stacks, tables and the rest of the heap.
+pub const ARENA: u64 = 0x48_0000_0000;
+/// Device registers, a page each.
+pub const DEVICES: u64 = 0x50_0000_0000;
+/// Interrupt distributor.
+pub const GICD: u64 = DEVICES;
+/// CPU interface, first page.
+pub const GICC: u64 = DEVICES + PAGE_SIZE;
+/// CPU interface, second page, which holds GICC_DIR alone.
+pub const GICC_DIR: u64 = DEVICES + 2 * PAGE_SIZE;
+/// Virtual interface control.
+pub const GICH: u64 = DEVICES + 3 * PAGE_SIZE;
+/// Console UART.
+pub const CONSOLE: u64 = DEVICES + 4 * PAGE_SIZE;
+/// Telemetry UART.
+pub const TELEMETRY: u64 = DEVICES + 5 * PAGE_SIZE;
+/// Windows onto guest pages: per core two pages, then two that stay unmapped.
+pub const WINDOW: u64 = 0x58_0000_0000;
+/// The guest images as they were loaded: read-only and not cached, so that reading them again for a restart displaces
+/// nothing from the shared cache.
+pub const PAYLOAD: u64 = 0x60_0000_0000;
+/// Stacks: per core one page that stays unmapped, then the stack.
+pub const STACKS: u64 = 0x68_0000_0000;
+/// Bytes of a core's stack.
+pub const STACK_SIZE: u64 = 4 * PAGE_SIZE;
+/// Distance from one core's stack to the next.
+pub const STACK_STRIDE: u64 = 8 * PAGE_SIZE;
+/// The heap: the part in the image, continued in frames of the hypervisor's colors.
+pub const HEAP_EXTENSION: u64 = 256 * 1024;
+
+/// The most physical cores that the hypervisor handles.
+pub const MAX_CORES: usize = 8;

@@ -1,0 +1,333 @@
+//! Cloison: a static partitioning hypervisor for AArch64 that makes a shared-cache multicore predictable.
+//!
+//! Principles:
+//! 1. *Static.* VMs, cores, colors, pools and budgets are fixed when the system image is built. One vCPU per core, no
+//!    scheduler.
+//! 2. *A guest hurts only itself.* What it says is an allegation: addresses go through stage 2, calls give typed
+//!    errors, and nothing it drives allocates without bound.
+//! 3. *What can be tested on the host lives in `cloison_core`.* Here is what needs the machine.
+//! 4. *EL2 runs with interrupts masked, from entry to exit.* Each core owns its state; what cores share is atomic or
+//!    behind a ticket lock.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`boot`] | from the boot loader to Rust; onto the colored copy |
+//! | [`mmu`], [`layout`] | EL2's own frames and tables |
+//! | [`exceptions`], [`traps`] | vectors; what a guest traps on |
+//! | [`cpu`], [`vm`] | what a core owns; the life of VMs and vCPUs |
+//! | [`stage2`], [`migrate`], [`audit`] | guest memory by color; moving pages; proof of both |
+//! | [`virq`], [`gic`] | virtual and physical interrupts |
+//! | [`psci`], [`hypercall`] | what guests may call |
+//! | [`quota`], [`hem`], [`pmu`] | budgets and observation segments on event counters |
+//! | [`telemetry`], [`console`] | what leaves on the UARTs |
+//! | [`time`], [`heap`], [`mmio`], [`sysreg`] | counter and deadlines, heap, registers |
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod audit;
+mod boot;
+mod console;
+mod cpu;
+mod exceptions;
+mod gic;
+mod heap;
+mod hem;
+mod hypercall;
+mod layout;
+mod migrate;
+mod mmio;
+mod mmu;
+mod pmu;
+mod psci;
+mod quota;
+mod stage2;
+mod sysreg;
+mod telemetry;
+mod time;
+mod traps;
+mod virq;
+mod vm;
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use buddy_system_allocator::FrameAllocator as Buddy;
+use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_core::blob::{BlobError, HEADER_LEN, Header, System};
+use cloison_core::color::CacheGeometry;
+use cloison_core::pool::{FrameAllocator, PoolState};
+use cloison_core::wire::{BootInfo, Frame, PoolInfo, VERSION, VmInfo};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use spin::Once;
+
+/// What secondary cores need, set before they start.
+struct Shared {
+    system: System,
+    windows: u64,
+}
+
+static SHARED: Once<Shared> = Once::new();
+static CORES_UP: AtomicU32 = AtomicU32::new(0);
+static GO: AtomicU64 = AtomicU64::new(0);
+
+/// Prints why the system cannot run and stops the machine.
+fn refuse(why: core::fmt::Arguments) -> ! {
+    console::print(format_args!("cloison: {why}\n"));
+    exceptions::stop_machine()
+}
+
+/// Runs at the link address under the early map; `base` and `size` are the loaded image's.
+#[unsafe(no_mangle)]
+extern "C" fn boot_main(base: u64, size: u64) -> ! {
+    heap::init_early();
+    console::init_early(&boot::parameters());
+    time::init();
+    let image = boot::image();
+    let header_at = base + (image.end - image.start);
+    let loaded = size.saturating_sub(image.end - image.start);
+    let system = match read_system(header_at, loaded) {
+        Ok(found) => found,
+        Err(error) => refuse(format_args!("{error}")),
+    };
+    let (header, system) = system;
+    console::init_log(system.log_level);
+    if let Err(why) = check_machine(&system) {
+        refuse(format_args!("{why}"));
+    }
+    run(base, image, header_at, header, system)
+}
+
+fn read_system(header_at: u64, loaded: u64) -> Result<(Header, System), BlobError> {
+    let bytes = |len: u64| {
+        // SAFETY: the memory behind the image is mapped one to one by the early map and nobody writes it; what it holds
+        // is checked.
+        unsafe { core::slice::from_raw_parts(header_at as *const u8, len as usize) }
+    };
+    let header = Header::parse(bytes(HEADER_LEN as u64), sysreg::crc32)?;
+    let expected_len = header.total_len();
+    if expected_len > loaded {
+        return Err(BlobError::Truncated { expected_len });
+    }
+    let system = header.decode(bytes(expected_len), sysreg::crc32)?;
+    Ok((header, system))
+}
+
+/// What the image assumes of the machine and can be asked of it.
+fn check_machine(system: &System) -> Result<(), alloc::string::String> {
+    // CLIDR_EL1: the last level that has a cache.
+    let clidr = sysreg::read!("clidr_el1");
+    let level = (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0);
+    sysreg::write!("csselr_el1", level << 1);
+    sysreg::isb();
+    let found = CacheGeometry::from_ccsidr(sysreg::read!("ccsidr_el1"));
+    if found != system.board.llc {
+        return Err(alloc::format!(
+            "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the board file of this machine",
+            system.board.name,
+            system.board.llc
+        ));
+    }
+    // DCZID_EL0: DC ZVA clears 2^BS words.
+    if sysreg::read!("dczid_el0") != 4 {
+        return Err("DC ZVA does not clear 64 bytes on this CPU".into());
+    }
+    if system.board.cores.len() > layout::MAX_CORES {
+        return Err(alloc::format!("{} cores; Cloison handles {}", system.board.cores.len(), layout::MAX_CORES));
+    }
+    Ok(())
+}
+
+fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, system: System) -> ! {
+    let colors = system.board.llc.colors().unwrap_or(1);
+    for range in &system.board.ram {
+        let mut gigabyte = range.start.0;
+        while gigabyte < range.end().0 {
+            boot::early_identity(gigabyte);
+            gigabyte = (gigabyte | 0x3fff_ffff) + 1;
+        }
+    }
+    let loaded = PhysRange { start: PhysAddr(base), len: header_at + header.total_len() - base };
+    let Some(&bank) = system.board.ram.iter().find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end()) else {
+        refuse(format_args!("loaded at {base:#x}, which is not in the RAM of board {}", system.board.name));
+    };
+    let mut frames = mmu::OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
+    let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(vm::mapped_ranges(vm))).sum();
+    let gic = system.board.gic;
+    let payload = PhysRange { start: PhysAddr(header_at + u64::from(header.payload_offset)), len: u64::from(header.payload_len) };
+    let built = mmu::build(
+        &mut frames,
+        &mmu::Plan {
+            devices: [
+                Some(gic.gicd),
+                Some(gic.gicc),
+                Some(gic.gicc_dir),
+                Some(gic.gich),
+                Some(system.board.console.base.page_base()),
+                system.board.telemetry.map(|uart| uart.base.page_base()),
+            ],
+            payload,
+            cores: system.board.cores.len(),
+            stage2_frames,
+            image: &image,
+        },
+    );
+    // SAFETY: the frames are the hypervisor's own, as many as the image has pages, and the tables map the image there.
+    unsafe { boot::continue_on_copy(&built.image_frames, built.ttbr) };
+    // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
+    // SAFETY: the tables map these pages behind the image, for the heap alone.
+    unsafe { heap::extend(layout::HEAP_EXTENSION as usize) };
+    let console = console::init_final(system.board.console.kind);
+    if let Some(uart) = &system.board.telemetry {
+        telemetry::init(console::telemetry(uart.kind));
+    }
+    log::info!(
+        "Cloison {} on {}: {}, {colors} colors, own colors {}, {} VMs",
+        env!("CARGO_PKG_VERSION"),
+        system.board.name,
+        system.name,
+        system.hypervisor_colors,
+        system.vms.len()
+    );
+
+    let frames: &'static mmu::OwnFrames = Box::leak(Box::new(frames));
+    let mut reserved = system.board.reserved.clone();
+    reserved.push(loaded);
+    let mut contiguous = Buddy::<32>::new();
+    if system.contiguous > 0 {
+        match set_aside(&system, loaded, frames.span()) {
+            Some(range) => {
+                contiguous.add_frame(range.start.page_number() as usize, range.end().page_number() as usize);
+                reserved.push(range);
+            }
+            None => refuse(format_args!("no {} contiguous bytes of RAM", system.contiguous)),
+        }
+    }
+    let memory = vm::Memory {
+        frames: FrameAllocator::new(colors, &system.board.ram, &reserved),
+        pools: system.pools.iter().cloned().map(PoolState::new).collect(),
+        contiguous,
+    };
+    let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
+    let system = match vm::create(system, memory, tables) {
+        Ok(system) => system,
+        Err(error) => refuse(format_args!("{error}")),
+    };
+    describe(&system, colors, frames);
+    if system.audit {
+        audit::run();
+        log::info!("audit done; turning the machine off");
+        exceptions::stop_machine();
+    }
+    gic::init_distributor();
+    pmu::init(system.board.pmu_irq);
+    sysreg::tlbi_guests();
+    let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
+    core_up(shared, boot_core(&shared.system));
+    start_secondaries(&shared.system, built.trampoline);
+    vm::init_console_input(console, shared.system.board.console.irq);
+    GO.store(1, Ordering::Release);
+    let cpu = cpu::this();
+    for vm in vm::all() {
+        vm::start(cpu, vm);
+    }
+    exceptions::park()
+}
+
+/// Finds room for contiguous memory at the end of a bank, away from what is in use.
+fn set_aside(system: &System, loaded: PhysRange, own: PhysRange) -> Option<PhysRange> {
+    system.board.ram.iter().rev().find_map(|bank| {
+        let mut end = bank.end().page_base().0;
+        loop {
+            let start = end.checked_sub(system.contiguous)? & !(PAGE_SIZE - 1);
+            let range = PhysRange { start: PhysAddr(start), len: system.contiguous };
+            if range.start < bank.start {
+                return None;
+            }
+            let blocked = system.board.reserved.iter().chain([&loaded, &own]).find(|taken| taken.overlaps(&range));
+            match blocked {
+                None => return Some(range),
+                Some(taken) => end = taken.start.page_base().0,
+            }
+        }
+    })
+}
+
+/// Says on the telemetry line what was built.
+fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
+    telemetry::send(&Frame::Boot(BootInfo {
+        version: VERSION,
+        system: system.name.clone(),
+        board: system.board.name.clone(),
+        colors,
+        hypervisor_colors: system.hypervisor_colors,
+        hypervisor_frames: (0..frames.taken()).map(|number| frames.frame(number).page_number() as u32).collect(),
+        timer_hz: sysreg::read!("cntfrq_el0"),
+    }));
+    let memory = vm::memory().lock();
+    for pool in &memory.pools {
+        let spec = pool.spec();
+        let per_color = |count: &dyn Fn(cloison_core::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
+        telemetry::send(&Frame::Pool(PoolInfo {
+            name: spec.name.clone(),
+            kind: spec.kind,
+            colors: spec.colors,
+            used: per_color(&|color| memory.frames.total(color) - memory.frames.available(color)),
+            total: per_color(&|color| memory.frames.total(color)),
+        }));
+    }
+    for vm in vm::all() {
+        telemetry::send(&Frame::Vm(VmInfo {
+            name: vm.spec.name.clone(),
+            cores: vm.spec.cores.clone(),
+            pages: vm.spec.regions.iter().map(|region| region.pages).sum(),
+        }));
+    }
+}
+
+/// The number of the core that runs this, by its MPIDR.
+fn boot_core(system: &System) -> usize {
+    let own = sysreg::read!("mpidr_el1") & 0xff_00ff_ffff;
+    system.board.cores.iter().position(|&mpidr| mpidr == own).unwrap_or(0)
+}
+
+/// What each core does for itself, before any guest runs.
+fn core_up(shared: &Shared, index: usize) {
+    cpu::init(index, shared.windows, vm::owner(index), &shared.system);
+    gic::init_core(shared.system.board.pmu_irq);
+    traps::init_core();
+    pmu::init_core(cpu::this().quotas.borrow().reserved());
+    sysreg::write!("cnthp_ctl_el2", 0);
+    CORES_UP.fetch_add(1, Ordering::Release);
+}
+
+/// Starts the other cores, one after the other.
+fn start_secondaries(system: &System, trampoline: PhysAddr) {
+    let own = boot_core(system);
+    for (index, &mpidr) in system.board.cores.iter().enumerate() {
+        if index == own || vm::owner(index).is_none() {
+            continue;
+        }
+        let before = CORES_UP.load(Ordering::Acquire);
+        let entry = trampoline.0 + boot::SECONDARY_OFFSET;
+        let result = sysreg::smc(cloison_abi::psci::CPU_ON_64, mpidr, entry, index as u64);
+        if result != cloison_abi::psci::SUCCESS {
+            refuse(format_args!("core {index} does not start: PSCI CPU_ON says {result}"));
+        }
+        while CORES_UP.load(Ordering::Acquire) == before {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// A secondary core, on its stack under the final tables.
+#[unsafe(no_mangle)]
+extern "C" fn secondary_main(index: usize) -> ! {
+    if let Some(shared) = SHARED.get() {
+        core_up(shared, index);
+        while GO.load(Ordering::Acquire) == 0 {
+            core::hint::spin_loop();
+        }
+    }
+    exceptions::park()
+}

@@ -1,0 +1,185 @@
+//! Migration: a page of a running VM changes its frame, and the guest notices nothing but time.
+//!
+//! Break before make: the page is taken from all vCPUs (descriptor invalid, TLBs cleared), written back, copied,
+//! written back again, and given its new frame. A vCPU that touches it meanwhile faults into EL2 and waits there
+//! (`traps`). One core at a time migrates pages of a VM.
+
+use crate::cpu::Cpu;
+use crate::vm::{self, Memory, Vm};
+use crate::{sysreg, telemetry, time};
+use alloc::vec::Vec;
+use cloison_abi::CallError;
+use cloison_core::addr::{Ipa, PhysAddr};
+use cloison_core::blob::{self, Backing};
+use cloison_core::migrate::{self as plan, Away, AwayList};
+use cloison_core::units::Nanos;
+use cloison_core::wire::{MigrationOutcome, MigrationRecord, Record};
+
+/// Pages outside its profile that a guest may have migrated by name.
+const EXTRA_PAGES: usize = 64;
+
+/// A VM's migration state.
+pub struct Migration {
+    /// The profile's pages, most important first.
+    ranking: Vec<Ipa>,
+    away: AwayList,
+}
+
+impl Migration {
+    /// The state of a VM none of whose pages is away.
+    pub fn new(spec: &blob::Vm) -> Self {
+        let Some(profile) = &spec.profile else {
+            return Self { ranking: Vec::new(), away: AwayList::default() };
+        };
+        let ranking = plan::top(profile, &spec.regions, usize::MAX);
+        let away = AwayList::with_capacity(ranking.len() + EXTRA_PAGES);
+        Self { ranking, away }
+    }
+}
+
+/// Moves a page to `to` and says where it was; `None` where it is not a page of RAM.
+fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
+    let began = time::ticks();
+    let from = vm.stage2.unmap(ipa)?;
+    cpu.windows.with_two(from, to, |source, target| {
+        // A guest with its caches off reads and writes memory, not the cache: both sides meet at the point of
+        // coherency.
+        sysreg::clean_invalidate_page(source);
+        // SAFETY: both windows are this core's; the target frame belongs to nobody else.
+        unsafe { sysreg::copy_page(source, target) };
+        sysreg::clean_invalidate_page(target);
+    });
+    // The page may hold instructions.
+    sysreg::invalidate_instruction_caches();
+    vm.stage2.remap(ipa, to);
+    let took = time::ticks() - began;
+    Some((from, time::to_nanos(took)))
+}
+
+fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
+    telemetry::record(cpu, Record::Migration(MigrationRecord { vm: vm.id, ipa, from, to, took, outcome }));
+}
+
+/// Takes a frame of the VM's PVT pool and moves the page there.
+fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipa: Ipa) -> Result<(), CallError> {
+    let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
+    let frame = {
+        let mut memory = vm::memory().lock();
+        let Memory { frames, pools, .. } = &mut *memory;
+        if !away.has_room() {
+            return Err(CallError::PoolFull);
+        }
+        pools[usize::from(profile.pool)].allocate(frames).map_err(|_| CallError::PoolFull)?
+    };
+    match exchange(cpu, vm, ipa, frame) {
+        Some((home, took)) => {
+            away.push(Away { ipa, home, frame });
+            log(cpu, vm, ipa, home, frame, took, MigrationOutcome::Moved);
+            Ok(())
+        }
+        None => {
+            give_back(vm, frame);
+            Err(CallError::Invalid)
+        }
+    }
+}
+
+fn give_back(vm: &Vm, frame: PhysAddr) {
+    if let Some(profile) = &vm.spec.profile {
+        let mut memory = vm::memory().lock();
+        let Memory { frames, pools, .. } = &mut *memory;
+        if let Err(error) = pools[usize::from(profile.pool)].free(frame, frames) {
+            log::error!("VM {}: frame not taken back: {error:?}", vm.spec.name);
+        }
+    }
+}
+
+/// Moves the page that went last back home.
+fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, outcome: MigrationOutcome) -> bool {
+    let Some(page) = away.pop() else { return false };
+    if let Some((from, took)) = exchange(cpu, vm, page.ipa, page.home) {
+        log(cpu, vm, page.ipa, from, page.home, took, outcome);
+    }
+    give_back(vm, page.frame);
+    true
+}
+
+/// Moves the `k` most important pages of the profile, all or none. Pages that are away already count as moved before.
+pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
+    let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    let Migration { ranking, away } = &mut *migration;
+    if ranking.is_empty() {
+        return Err(CallError::Absent);
+    }
+    if k == 0 || k > ranking.len() as u64 {
+        return Err(CallError::Invalid);
+    }
+    let before = away.len();
+    for &ipa in ranking.iter().take(k as usize) {
+        if away.contains(ipa) {
+            continue;
+        }
+        if let Err(error) = go(cpu, vm, away, ipa) {
+            let at = match vm.stage2.page(ipa) {
+                crate::stage2::Page::Mapped(frame) => frame,
+                _ => PhysAddr(0),
+            };
+            let moved = away.len() - before;
+            while away.len() > before {
+                come_back(cpu, vm, away, MigrationOutcome::RolledBack);
+            }
+            log(cpu, vm, ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
+            log::warn!(
+                "VM {}: PVT pool full after {moved} of {k} pages; all {moved} are back where they were",
+                vm.spec.name
+            );
+            telemetry::pump(cpu, || true);
+            return Err(error);
+        }
+    }
+    let moved = (away.len() - before) as u64;
+    telemetry::pump(cpu, || true);
+    Ok(moved)
+}
+
+/// Moves one page by its IPA.
+pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa) -> Result<(), CallError> {
+    let in_pool = |region: &blob::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
+    if !ipa.is_page_aligned() || !vm.spec.regions.iter().any(in_pool) {
+        return Err(CallError::Invalid);
+    }
+    let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    if migration.away.contains(ipa) {
+        return Err(CallError::Invalid);
+    }
+    go(cpu, vm, &mut migration.away, ipa)
+}
+
+/// Moves every page home, the last one first.
+pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
+    let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    let mut moved = 0;
+    while come_back(cpu, vm, &mut migration.away, MigrationOutcome::Restored) {
+        moved += 1;
+    }
+    telemetry::pump(cpu, || true);
+    Ok(moved)
+}
+
+/// Sets the deadline at which the VM's profile asks for its pages to move.
+pub fn arm(cpu: &Cpu, vm: &Vm) {
+    if let Some(after) = vm.spec.profile.as_ref().and_then(|profile| profile.after) {
+        cpu.deadlines.migration.set(time::now().0 + after.0);
+        cpu.deadlines.program();
+    }
+}
+
+/// The deadline has come: the guest keeps running on its other vCPUs.
+pub fn on_deadline(cpu: &Cpu) {
+    let Some(vm) = cpu.vm else { return };
+    let Some(profile) = &vm.spec.profile else { return };
+    match top(cpu, vm, u64::from(profile.top)) {
+        Ok(moved) => log::info!("VM {}: {moved} pages moved to its PVT pool", vm.spec.name),
+        Err(error) => log::warn!("VM {}: pages not moved: {error:?}", vm.spec.name),
+    }
+}

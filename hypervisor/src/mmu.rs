@@ -1,0 +1,313 @@
+//! EL2's own translation: frames of the hypervisor's colors, the final tables, and the windows onto guest pages.
+//!
+//! What the tables map: text (read-only, executable), read-only data, data (not executable), each page on a frame of
+//! the hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
+//! guest images. No guest memory, no memory of the boot loader, nothing writable and executable.
+
+use crate::layout;
+use crate::sysreg;
+use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress};
+use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, RootTable, Translation};
+use alloc::vec::Vec;
+use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_core::color::{Color, ColorSet};
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+/// The frames that the hypervisor itself lives in, numbered: frame `n` has the `n % k`-th of its `k` colors.
+///
+/// A formula rather than an account: no pool may hold a color of the hypervisor, so no other frame can meet them.
+#[derive(Clone, Debug)]
+pub struct OwnFrames {
+    /// First stripe (a multiple of the stripe's size).
+    base: u64,
+    limit: u64,
+    colors: Vec<Color>,
+    stripe: u64,
+    next: u32,
+    /// Frames that hold the image; their pages appear at `layout::IMAGE`, not in the arena.
+    reserved: u32,
+}
+
+impl OwnFrames {
+    /// Frames of `set` from the first stripe at or after `start`, inside `bank`.
+    pub fn new(set: ColorSet, colors: u32, start: PhysAddr, bank: PhysRange) -> Self {
+        let stripe = u64::from(colors) * PAGE_SIZE;
+        Self { base: start.0.next_multiple_of(stripe), limit: bank.end().0, colors: set.iter().collect(), stripe, next: 0, reserved: 0 }
+    }
+
+    /// The frame with this number.
+    pub fn frame(&self, number: u32) -> PhysAddr {
+        let per_stripe = self.colors.len() as u32;
+        let color = self.colors[(number % per_stripe) as usize];
+        PhysAddr(self.base + u64::from(number / per_stripe) * self.stripe + u64::from(color.0) * PAGE_SIZE)
+    }
+
+    /// Takes the next frame. Panics where the RAM ends: that is a boot-time matter of the board's size.
+    pub fn take(&mut self) -> u32 {
+        let number = self.next;
+        self.next += 1;
+        assert!(self.frame(number).page(1).0 <= self.limit, "the hypervisor's colors have no RAM left");
+        number
+    }
+
+    /// How many have been taken.
+    pub fn taken(&self) -> u32 {
+        self.next
+    }
+
+    /// The memory from the first to the last frame taken, with all colors between them.
+    pub fn span(&self) -> PhysRange {
+        PhysRange { start: PhysAddr(self.base), len: self.frame(self.next.saturating_sub(1)).page(1).0 - self.base }
+    }
+
+    /// Number of the frame at `pa`, which must be one.
+    fn number(&self, pa: PhysAddr) -> u32 {
+        let offset = pa.0 - self.base;
+        let color = (offset % self.stripe / PAGE_SIZE) as u8;
+        let place = self.colors.iter().position(|own| own.0 == color).unwrap_or(0) as u32;
+        (offset / self.stripe) as u32 * self.colors.len() as u32 + place
+    }
+
+    /// Where the frame at `pa` appears once the final tables are on.
+    pub fn arena(&self, pa: PhysAddr) -> u64 {
+        layout::ARENA + u64::from(self.number(pa)) * PAGE_SIZE
+    }
+}
+
+/// Table frames while the early identity map is on: allocated from the hypervisor's frames, reached by physical address.
+struct BootTables<'a> {
+    frames: &'a mut OwnFrames,
+    _exclusive: PhantomData<&'a mut ()>,
+}
+
+impl Translation<Attr> for BootTables<'_> {
+    fn allocate_table(&mut self) -> (NonNull<PageTable<Attr>>, PhysicalAddress) {
+        let number = self.frames.take();
+        let pa = self.frames.frame(number);
+        let table = identity(pa).cast::<PageTable<Attr>>();
+        zero_page(pa);
+        (table, PhysicalAddress(pa.0 as usize))
+    }
+
+    unsafe fn deallocate_table(&mut self, _table: NonNull<PageTable<Attr>>) {
+        // Boot maps only; a frame is never given back.
+    }
+
+    fn physical_to_virtual(&self, pa: PhysicalAddress) -> NonNull<PageTable<Attr>> {
+        identity(PhysAddr(pa.0 as u64)).cast()
+    }
+}
+
+fn identity(pa: PhysAddr) -> NonNull<u8> {
+    NonNull::new(pa.0 as *mut u8).expect("RAM that the hypervisor takes for itself never starts at 0")
+}
+
+/// Zeroes a frame through the early identity map.
+fn zero_page(pa: PhysAddr) {
+    let mut line = pa.0;
+    while line < pa.0 + PAGE_SIZE {
+        // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one; DC ZVA clears 64 bytes on the
+        // Cortex-A53 (checked at boot by `check_cpu`).
+        unsafe { core::arch::asm!("dc zva, {}", in(reg) line, options(nostack, preserves_flags)) };
+        line += 64;
+    }
+}
+
+const DATA: Attr = Attr::VALID
+    .union(Attr::ATTRIBUTE_INDEX_1)
+    .union(Attr::INNER_SHAREABLE)
+    .union(Attr::ACCESSED)
+    .union(Attr::USER_RES1)
+    .union(Attr::XN);
+const RODATA: Attr = DATA.union(Attr::READ_ONLY);
+const TEXT: Attr = RODATA.difference(Attr::XN);
+const DEVICE: Attr =
+    Attr::VALID.union(Attr::ATTRIBUTE_INDEX_0).union(Attr::ACCESSED).union(Attr::USER_RES1).union(Attr::XN);
+const UNCACHED_RODATA: Attr = Attr::VALID
+    .union(Attr::ATTRIBUTE_INDEX_2)
+    .union(Attr::INNER_SHAREABLE)
+    .union(Attr::ACCESSED)
+    .union(Attr::USER_RES1)
+    .union(Attr::XN)
+    .union(Attr::READ_ONLY);
+
+/// What the final tables need to know.
+pub struct Plan<'a> {
+    /// Device pages, at `layout::DEVICES` in this order.
+    pub devices: [Option<PhysAddr>; 6],
+    /// The guest images.
+    pub payload: PhysRange,
+    /// Physical cores.
+    pub cores: usize,
+    /// Frames that stage 2 will need for its tables.
+    pub stage2_frames: u32,
+    /// Link addresses of the image's parts.
+    pub image: &'a crate::boot::ImageLayout,
+}
+
+/// The tables, ready to be switched to.
+pub struct Built {
+    /// Physical address of the root table.
+    pub ttbr: u64,
+    /// Frames of the image's pages, in order.
+    pub image_frames: Vec<u64>,
+    /// Physical address of the trampoline's copy.
+    pub trampoline: PhysAddr,
+    /// Number of the first frame set aside for stage 2.
+    pub stage2_first: u32,
+    /// Arena addresses of the window descriptors: `[core][page]`.
+    pub windows: u64,
+}
+
+/// Builds the final tables in frames of the hypervisor's colors, under the early identity map.
+pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
+    let pages = |start: u64, end: u64| (end - start) / PAGE_SIZE;
+    let image = plan.image;
+    let image_pages = pages(image.start, image.end);
+    let image_frames: Vec<u64> = (0..image_pages)
+        .map(|_| {
+            let number = frames.take();
+            frames.frame(number).0
+        })
+        .collect();
+    frames.reserved = frames.taken();
+    let heap: Vec<u32> = (0..layout::HEAP_EXTENSION / PAGE_SIZE).map(|_| frames.take()).collect();
+    let stacks: Vec<u32> = (0..plan.cores as u64 * layout::STACK_SIZE / PAGE_SIZE).map(|_| frames.take()).collect();
+    let stage2_first = frames.taken();
+    for _ in 0..plan.stage2_frames {
+        frames.take();
+    }
+    // The arena shows all frames behind the image's, those of these very tables included: an upper bound of them is
+    // mapped, and what the tables did not need stays zero.
+    let tables = 24;
+    let arena_end = frames.taken() + tables;
+    let arena_frames: Vec<(u32, PhysAddr)> = (frames.reserved..arena_end).map(|number| (number, frames.frame(number))).collect();
+    let heap_frames: Vec<PhysAddr> = heap.iter().map(|&number| frames.frame(number)).collect();
+    let stack_frames: Vec<PhysAddr> = stacks.iter().map(|&number| frames.frame(number)).collect();
+
+    let trampoline = PhysAddr(image_frames[pages(image.start, image.trampoline) as usize]);
+    let mut root = RootTable::new(BootTables { frames, _exclusive: PhantomData }, 1, El2);
+    let mut map = |va: u64, pa: u64, len: u64, attributes: Attr| {
+        root.map_range(
+            &MemoryRegion::new(va as usize, (va + len) as usize),
+            PhysicalAddress(pa as usize),
+            attributes,
+            Constraints::NO_CONTIGUOUS_HINT,
+        )
+        .expect("the layout's addresses lie inside the 39-bit range");
+    };
+    for (index, &pa) in image_frames.iter().enumerate() {
+        let va = image.start + index as u64 * PAGE_SIZE;
+        let attributes = match va {
+            _ if va < image.rodata => TEXT,
+            _ if va < image.data => RODATA,
+            _ => DATA,
+        };
+        map(va, pa, PAGE_SIZE, attributes);
+    }
+    map(trampoline.0, trampoline.0, PAGE_SIZE, TEXT);
+    for (index, pa) in heap_frames.iter().enumerate() {
+        map(image.end + index as u64 * PAGE_SIZE, pa.0, PAGE_SIZE, DATA);
+    }
+    let per_stack = (layout::STACK_SIZE / PAGE_SIZE) as usize;
+    for (index, pa) in stack_frames.iter().enumerate() {
+        let base = layout::STACKS + (index / per_stack) as u64 * layout::STACK_STRIDE + PAGE_SIZE;
+        map(base + (index % per_stack) as u64 * PAGE_SIZE, pa.0, PAGE_SIZE, DATA);
+    }
+    for &(number, pa) in arena_frames.iter().skip(heap_frames.len() + stack_frames.len()) {
+        map(layout::ARENA + u64::from(number) * PAGE_SIZE, pa.0, PAGE_SIZE, DATA);
+    }
+    for (index, device) in plan.devices.iter().enumerate() {
+        if let Some(pa) = device {
+            map(layout::DEVICES + index as u64 * PAGE_SIZE, pa.0, PAGE_SIZE, DEVICE);
+        }
+    }
+    if plan.payload.len > 0 {
+        map(layout::PAYLOAD, plan.payload.start.0, plan.payload.len.next_multiple_of(PAGE_SIZE), UNCACHED_RODATA);
+    }
+    // One mapping in the windows' range, taken away again, makes their last-level table.
+    map(layout::WINDOW, trampoline.0, PAGE_SIZE, RODATA);
+    let ttbr = root.to_physical().0 as u64;
+    let mut window_table = 0;
+    let mut level = ttbr;
+    for shift in [30, 21, 12] {
+        window_table = level;
+        let entry = (level + (layout::WINDOW >> shift & 0x1ff) * 8) as *mut u64;
+        // SAFETY: `level` is a table that was just built, reached through the early identity map.
+        unsafe {
+            level = entry.read() & 0xff_ffff_f000;
+            if shift == 12 {
+                entry.write(0);
+            }
+        }
+    }
+    core::mem::forget(root);
+    assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
+    let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
+    Built { ttbr, image_frames, trampoline, stage2_first, windows }
+}
+
+/// The two windows of one core.
+#[derive(Clone, Copy)]
+pub struct Windows {
+    descriptors: *mut u64,
+    va: u64,
+}
+
+impl Windows {
+    /// The windows of core `core`; `windows` comes from [`Built::windows`].
+    pub fn new(windows: u64, core: usize) -> Self {
+        let first = core as u64 * 4;
+        Self { descriptors: (windows + first * 8) as *mut u64, va: layout::WINDOW + first * PAGE_SIZE }
+    }
+
+    /// Runs `work` with `frame` mapped, readable and writable, and gives it the frame's address.
+    #[inline(always)]
+    pub fn with<R>(&self, frame: PhysAddr, work: impl FnOnce(u64) -> R) -> R {
+        self.set(0, frame.0 | Self::PAGE);
+        sysreg::dsb_ish();
+        sysreg::isb();
+        let result = work(self.va);
+        self.set(0, 0);
+        sysreg::tlbi_el2(self.va);
+        result
+    }
+
+    /// Runs `work` with both frames mapped and gives it their addresses.
+    #[inline(always)]
+    pub fn with_two<R>(&self, first: PhysAddr, second: PhysAddr, work: impl FnOnce(u64, u64) -> R) -> R {
+        self.set(0, first.0 | Self::PAGE);
+        self.set(1, second.0 | Self::PAGE);
+        sysreg::dsb_ish();
+        sysreg::isb();
+        let result = work(self.va, self.va + PAGE_SIZE);
+        self.set(0, 0);
+        self.set(1, 0);
+        sysreg::tlbi_el2(self.va);
+        sysreg::tlbi_el2(self.va + PAGE_SIZE);
+        result
+    }
+
+    const PAGE: u64 = (DATA.union(Attr::TABLE_OR_PAGE)).bits() as u64;
+
+    #[inline(always)]
+    fn set(&self, page: usize, descriptor: u64) {
+        // SAFETY: the descriptors of this core's windows; no other core touches them, and a window is empty (and gone
+        // from the TLB) before it is filled: break before make.
+        unsafe { self.descriptors.add(page).write_volatile(descriptor) };
+    }
+}
+
+/// Zeroes the frame with this number, after the switch.
+pub fn zero_own(frames: &OwnFrames, number: u32) -> NonNull<[u64; 512]> {
+    let va = frames.arena(frames.frame(number));
+    let page = NonNull::new(va as *mut [u64; 512]).expect("arena addresses are not zero");
+    let mut line = va;
+    while line < va + PAGE_SIZE {
+        // SAFETY: a frame set aside for stage 2, mapped in the arena, not in use yet.
+        unsafe { core::arch::asm!("dc zva, {}", in(reg) line, options(nostack, preserves_flags)) };
+        line += 64;
+    }
+    page
+}

@@ -1,0 +1,122 @@
+//! The PMU (PMUv3, Arm ARM DDI 0487, chapter D13): event counters that only EL2 can reach.
+//!
+//! Quotas take counters from the top, observation segments from the bottom. MDCR_EL2.HPMN sets the quotas' counters
+//! apart, and TPM traps every access of a guest's all the same: an emulator that honors HPMN by halves must not let a
+//! guest stop its own quota.
+
+use crate::sysreg;
+use cloison_core::units::EventId;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The PMU's interrupt; `u32::MAX` where the board does not wire it.
+static INTERRUPT: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// PMCR_EL0: enable, 64-bit cycle counter.
+const PMCR_E: u64 = 1;
+const PMCR_P: u64 = 1 << 1;
+const PMCR_C: u64 = 1 << 2;
+const PMCR_LC: u64 = 1 << 6;
+/// MDCR_EL2: trap debug, OS lock and ROM registers, enable the counters from HPMN on, trap the PMU.
+const MDCR_TPMCR: u64 = 1 << 5;
+const MDCR_TPM: u64 = 1 << 6;
+const MDCR_HPME: u64 = 1 << 7;
+const MDCR_TDA: u64 = 1 << 9;
+const MDCR_TDOSA: u64 = 1 << 10;
+const MDCR_TDRA: u64 = 1 << 11;
+/// Bit of the cycle counter in the enable and overflow registers.
+const CYCLES: u64 = 1 << 31;
+
+/// Event counters of this core.
+pub fn counters() -> u32 {
+    (sysreg::read!("pmcr_el0") >> 11 & 31) as u32
+}
+
+/// Makes the board's PMU interrupt known; boot core.
+pub fn init(interrupt: Option<u32>) {
+    INTERRUPT.store(interrupt.unwrap_or(u32::MAX), Ordering::Relaxed);
+}
+
+/// Whether this is the PMU's interrupt.
+#[inline(always)]
+pub fn is_interrupt(irq: u32) -> bool {
+    INTERRUPT.load(Ordering::Relaxed) == irq
+}
+
+/// Takes this core's PMU: everything stopped, `reserved` counters for the quotas.
+pub fn init_core(reserved: u32) {
+    let available = u64::from(counters().saturating_sub(reserved));
+    sysreg::write!("mdcr_el2", available | MDCR_TPMCR | MDCR_TPM | MDCR_HPME | MDCR_TDA | MDCR_TDOSA | MDCR_TDRA);
+    sysreg::write!("pmcntenclr_el0", u64::from(u32::MAX));
+    sysreg::write!("pmintenclr_el1", u64::from(u32::MAX));
+    sysreg::write!("pmovsclr_el0", u64::from(u32::MAX));
+    sysreg::write!("pmcr_el0", PMCR_E | PMCR_P | PMCR_C | PMCR_LC);
+    sysreg::write!("pmuserenr_el0", 0);
+    // Count at EL1 and EL0 only: all filter bits zero.
+    sysreg::write!("pmccfiltr_el0", 0);
+    sysreg::isb();
+}
+
+fn select(counter: u32) {
+    sysreg::write!("pmselr_el0", u64::from(counter));
+    sysreg::isb();
+}
+
+/// Sets what a counter counts (at EL1 and EL0) and where it starts.
+pub fn configure(counter: u32, event: EventId, start: u32) {
+    select(counter);
+    sysreg::write!("pmxevtyper_el0", u64::from(event.0));
+    sysreg::write!("pmxevcntr_el0", u64::from(start));
+}
+
+/// Sets a counter's value.
+#[inline]
+pub fn preset(counter: u32, value: u32) {
+    select(counter);
+    sysreg::write!("pmxevcntr_el0", u64::from(value));
+}
+
+/// A counter's value.
+#[inline]
+pub fn count(counter: u32) -> u32 {
+    select(counter);
+    sysreg::read!("pmxevcntr_el0") as u32
+}
+
+/// Starts counters (a bit mask).
+pub fn start(mask: u64) {
+    sysreg::write!("pmcntenset_el0", mask);
+    sysreg::isb();
+}
+
+/// Stops counters.
+pub fn stop(mask: u64) {
+    sysreg::write!("pmcntenclr_el0", mask);
+    sysreg::write!("pmintenclr_el1", mask);
+    sysreg::isb();
+}
+
+/// Lets a counter's overflow interrupt.
+pub fn enable_interrupt(counter: u32) {
+    sysreg::write!("pmintenset_el1", 1 << counter);
+}
+
+/// Takes and clears the overflow flags of these counters.
+#[inline]
+pub fn take_overflows(mask: u64) -> u64 {
+    let flags = sysreg::read!("pmovsclr_el0") & mask;
+    sysreg::write!("pmovsclr_el0", flags);
+    sysreg::isb();
+    flags
+}
+
+/// Sets the cycle counter to zero and starts it.
+pub fn start_cycles() {
+    sysreg::write!("pmccntr_el0", 0);
+    start(CYCLES);
+}
+
+/// Stops the cycle counter and reads it.
+pub fn stop_cycles() -> u64 {
+    stop(CYCLES);
+    sysreg::read!("pmccntr_el0")
+}

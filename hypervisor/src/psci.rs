@@ -1,0 +1,78 @@
+//! PSCI for guests (Arm DEN 0022): their vCPUs and their own reset, nobody else's.
+
+use crate::cpu::Cpu;
+use crate::vm::{self, Power, Vm};
+use cloison_abi::psci;
+use cloison_core::addr::Ipa;
+use cloison_core::wire::VmState;
+
+/// PSCI 1.1.
+const VERSION: i64 = 0x1_0001;
+/// MIGRATE_INFO_TYPE: no Trusted OS that would have to be migrated.
+const NO_TRUSTED_OS: i64 = 2;
+
+/// Serves a PSCI call; `None` where the function is not PSCI's.
+#[inline(always)]
+pub fn call(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> Option<i64> {
+    if function == psci::VERSION {
+        return Some(VERSION);
+    }
+    rare(cpu, vm, function, arguments)
+}
+
+#[inline(never)]
+fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3]) -> Option<i64> {
+    // The 32-bit forms take 32-bit arguments.
+    let wide = function >> 30 & 1 == 1;
+    let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
+    Some(match function {
+        psci::CPU_OFF => vm::cpu_off(cpu, vm),
+        psci::SYSTEM_OFF => vm::end(cpu, vm, VmState::Off),
+        psci::SYSTEM_RESET => vm::restart(cpu, vm),
+        psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => {
+            // A standby state: the guest's WFI does the same.
+            psci::SUCCESS
+        }
+        psci::CPU_ON_32 | psci::CPU_ON_64 => match target(vm, narrow(x1)) {
+            Some(vcpu) => {
+                let entry = Ipa(narrow(x2));
+                if !vm.has_ram(entry) || entry.0 & 3 != 0 {
+                    psci::INVALID_ADDRESS
+                } else {
+                    match vm.power_on(vcpu, entry, narrow(x3)) {
+                        Ok(()) => psci::SUCCESS,
+                        Err(Power::OnPending) => psci::ON_PENDING,
+                        Err(_) => psci::ALREADY_ON,
+                    }
+                }
+            }
+            None => psci::INVALID_PARAMETERS,
+        },
+        psci::AFFINITY_INFO_32 | psci::AFFINITY_INFO_64 => match target(vm, narrow(x1)) {
+            Some(vcpu) if narrow(x2) == 0 => vm.power(vcpu) as i64,
+            _ => psci::INVALID_PARAMETERS,
+        },
+        psci::MIGRATE_INFO_TYPE => NO_TRUSTED_OS,
+        psci::FEATURES => match narrow(x1) as u32 {
+            psci::VERSION
+            | psci::CPU_OFF
+            | psci::SYSTEM_OFF
+            | psci::SYSTEM_RESET
+            | psci::CPU_SUSPEND_32
+            | psci::CPU_SUSPEND_64
+            | psci::CPU_ON_32
+            | psci::CPU_ON_64
+            | psci::AFFINITY_INFO_32
+            | psci::AFFINITY_INFO_64
+            | psci::MIGRATE_INFO_TYPE
+            | psci::FEATURES => psci::SUCCESS,
+            _ => psci::NOT_SUPPORTED,
+        },
+        _ => return None,
+    })
+}
+
+/// The vCPU that an affinity names: the VM's own, numbered from 0.
+fn target(vm: &Vm, affinity: u64) -> Option<usize> {
+    (affinity < vm.vcpus.len() as u64).then_some(affinity as usize)
+}

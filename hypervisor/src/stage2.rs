@@ -1,0 +1,218 @@
+//! Stage 2: a VM's IPA space on colored frames, page by page.
+//!
+//! 4 KiB pages, 39-bit IPA, three levels, tables in frames of the hypervisor's colors. Coloring scatters a region over
+//! single frames, and migration exchanges one frame under a running guest; both are what Cloison exists for, and both
+//! want the last-level descriptors at hand, so these tables are its own. Descriptor bits come from `aarch64-paging`.
+
+use crate::mmu::{self, OwnFrames};
+use crate::sysreg;
+use aarch64_paging::descriptor::Stage2Attributes as Attr;
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_core::blob::IPA_BITS;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+const NORMAL: u64 = Attr::VALID
+    .union(Attr::TABLE_OR_PAGE)
+    .union(Attr::MEMATTR_NORMAL_INNER_WB)
+    .union(Attr::MEMATTR_NORMAL_OUTER_WB)
+    .union(Attr::S2AP_ACCESS_RW)
+    .union(Attr::SH_INNER)
+    .union(Attr::ACCESS_FLAG)
+    .bits() as u64;
+const DEVICE: u64 = Attr::VALID
+    .union(Attr::TABLE_OR_PAGE)
+    .union(Attr::MEMATTR_DEVICE_nGnRE)
+    .union(Attr::S2AP_ACCESS_RW)
+    .union(Attr::ACCESS_FLAG)
+    .union(Attr::XN)
+    .bits() as u64;
+const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
+const VALID: u64 = Attr::VALID.bits() as u64;
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+
+/// VTCR_EL2 for these tables: 39-bit IPA from level 1, write-back inner-shareable walks, 40-bit output.
+pub const VTCR: u64 = (64 - IPA_BITS as u64) | 1 << 6 | 1 << 8 | 1 << 10 | 3 << 12 | 2 << 16 | 1 << 31;
+
+type Table = [AtomicU64; 512];
+
+/// What is behind a page at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// Nothing, or a device.
+    Absent,
+    /// This frame.
+    Mapped(PhysAddr),
+    /// It is being moved; a guest that touches it waits.
+    Moving,
+}
+
+/// The tables of one VM.
+pub struct Stage2 {
+    root: &'static Table,
+    root_pa: PhysAddr,
+    frames: &'static OwnFrames,
+    vmid: u64,
+}
+
+/// Hands out the frames that were set aside for stage-2 tables.
+pub struct TableSource {
+    /// The hypervisor's frames.
+    pub frames: &'static OwnFrames,
+    /// Number of the next one.
+    pub next: u32,
+    /// Number of the first one that is not for tables.
+    pub end: u32,
+}
+
+impl TableSource {
+    fn take(&mut self) -> (&'static Table, PhysAddr) {
+        assert!(self.next < self.end, "stage 2 needs more tables than were counted");
+        let number = self.next;
+        self.next += 1;
+        let page = mmu::zero_own(self.frames, number).cast::<Table>();
+        // SAFETY: a zeroed frame of the hypervisor's, mapped in the arena for good and given out once.
+        (unsafe { page.as_ref() }, self.frames.frame(number))
+    }
+}
+
+/// How many tables a set of page ranges `(first page number, pages)` needs, root included.
+pub fn tables_needed(ranges: impl Iterator<Item = (u64, u64)> + Clone) -> u32 {
+    let spanned = |shift: u32| {
+        let mut spans: alloc::vec::Vec<u64> = alloc::vec::Vec::new();
+        for (first, pages) in ranges.clone() {
+            for span in first >> shift..=(first + pages - 1) >> shift {
+                if !spans.contains(&span) {
+                    spans.push(span);
+                }
+            }
+        }
+        spans.len() as u32
+    };
+    1 + spanned(18) + spanned(9)
+}
+
+fn index(ipa: Ipa, level: u32) -> usize {
+    (ipa.0 >> (39 - 9 * level)) as usize & 0x1ff
+}
+
+impl Stage2 {
+    /// Empty tables for the VM with this id.
+    pub fn new(source: &mut TableSource, vm: u8) -> Self {
+        let (root, root_pa) = source.take();
+        Self { root, root_pa, frames: source.frames, vmid: u64::from(vm) + 1 }
+    }
+
+    /// VTTBR_EL2 of the VM.
+    pub fn vttbr(&self) -> u64 {
+        self.vmid << 48 | self.root_pa.0
+    }
+
+    fn table_at(&self, descriptor: u64) -> &'static Table {
+        let va = self.frames.arena(PhysAddr(descriptor & ADDRESS));
+        // SAFETY: a valid table descriptor of these tables was written by `child` and points to a table frame.
+        unsafe { &*(va as *const Table) }
+    }
+
+    fn child(&self, table: &'static Table, index: usize, source: &mut TableSource) -> &'static Table {
+        let descriptor = table[index].load(Ordering::Relaxed);
+        if descriptor & VALID != 0 {
+            return self.table_at(descriptor);
+        }
+        let (child, pa) = source.take();
+        table[index].store(pa.0 | TABLE, Ordering::Release);
+        child
+    }
+
+    /// Maps `pages` pages from `ipa` on, each to the frame that `frame` names next. Before the VM first runs.
+    pub fn map<E>(
+        &self,
+        source: &mut TableSource,
+        ipa: Ipa,
+        pages: u64,
+        device: bool,
+        mut frame: impl FnMut() -> Result<PhysAddr, E>,
+    ) -> Result<(), E> {
+        let attributes = if device { DEVICE } else { NORMAL };
+        let mut done = 0;
+        while done < pages {
+            let at = ipa.page(done);
+            let level2 = self.child(self.root, index(at, 1), source);
+            let level3 = self.child(level2, index(at, 2), source);
+            let first = index(at, 3);
+            let last = (first as u64 + pages - done).min(512) as usize;
+            for slot in &level3[first..last] {
+                slot.store(frame()?.0 | attributes, Ordering::Relaxed);
+            }
+            done += (last - first) as u64;
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn leaf(&self, ipa: Ipa) -> Option<&'static AtomicU64> {
+        if ipa.0 >> IPA_BITS != 0 {
+            return None;
+        }
+        let level1 = self.root[index(ipa, 1)].load(Ordering::Relaxed);
+        if level1 & VALID == 0 {
+            return None;
+        }
+        let level2 = self.table_at(level1)[index(ipa, 2)].load(Ordering::Relaxed);
+        if level2 & VALID == 0 {
+            return None;
+        }
+        Some(&self.table_at(level2)[index(ipa, 3)])
+    }
+
+    /// What is behind the page that holds `ipa`.
+    pub fn page(&self, ipa: Ipa) -> Page {
+        match self.leaf(ipa).map_or(0, |leaf| leaf.load(Ordering::Acquire)) {
+            0 => Page::Absent,
+            moving if moving & VALID == 0 => Page::Moving,
+            normal if normal & !ADDRESS == NORMAL => Page::Mapped(PhysAddr(normal & ADDRESS)),
+            _ => Page::Absent,
+        }
+    }
+
+    /// Takes a page of RAM from the guest (on all cores) and says which frame was behind it.
+    #[inline(always)]
+    pub fn unmap(&self, ipa: Ipa) -> Option<PhysAddr> {
+        let leaf = self.leaf(ipa)?;
+        let descriptor = leaf.load(Ordering::Relaxed);
+        if descriptor & !ADDRESS != NORMAL {
+            return None;
+        }
+        leaf.store(descriptor & !VALID, Ordering::Relaxed);
+        sysreg::tlbi_ipa(ipa);
+        Some(PhysAddr(descriptor & ADDRESS))
+    }
+
+    /// Gives a page that [`unmap`](Self::unmap) took a frame again.
+    #[inline(always)]
+    pub fn remap(&self, ipa: Ipa, frame: PhysAddr) {
+        if let Some(leaf) = self.leaf(ipa) {
+            leaf.store(frame.0 | NORMAL, Ordering::Release);
+            sysreg::dsb_ish();
+        }
+    }
+
+    /// Visits every mapped page as the MMU would find it, in order of IPA.
+    pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr)) {
+        for (i, level1) in self.root.iter().map(|entry| entry.load(Ordering::Relaxed)).enumerate() {
+            if level1 & VALID == 0 {
+                continue;
+            }
+            for (j, level2) in self.table_at(level1).iter().map(|entry| entry.load(Ordering::Relaxed)).enumerate() {
+                if level2 & VALID == 0 {
+                    continue;
+                }
+                for (k, leaf) in self.table_at(level2).iter().map(|entry| entry.load(Ordering::Relaxed)).enumerate() {
+                    if leaf & VALID != 0 {
+                        let page = ((i as u64) << 18) | (j as u64) << 9 | k as u64;
+                        visit(Ipa(page * PAGE_SIZE), PhysAddr(leaf & ADDRESS));
+                    }
+                }
+            }
+        }
+    }
+}

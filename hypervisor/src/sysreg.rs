@@ -1,0 +1,153 @@
+//! System registers that `aarch64-cpu` does not name, barriers, TLB and cache maintenance.
+//!
+//! Every register touch that is not a named field of `aarch64-cpu` goes through here.
+
+use cloison_core::addr::{Ipa, PAGE_SIZE};
+use core::arch::asm;
+
+/// Reads a system register by name.
+macro_rules! read {
+    ($name:literal) => {{
+        let value: u64;
+        // SAFETY: reading a system register has no effect on memory.
+        unsafe { core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }};
+}
+/// Writes a system register by name. The caller owes the barrier, where one is needed.
+macro_rules! write {
+    ($name:literal, $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: the registers written through this macro control the PMU, the generic timer and the guest's EL1
+        // state; none changes how EL2 translates or what its memory holds.
+        unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nostack, preserves_flags)) };
+    }};
+}
+pub(crate) use {read, write};
+
+/// Instruction barrier: what was written to system registers is in force behind it.
+#[inline(always)]
+pub fn isb() {
+    aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
+}
+
+/// Data barrier over the inner shareable domain: all cores.
+#[inline(always)]
+pub fn dsb_ish() {
+    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISH);
+}
+
+/// Data barrier over the full system.
+#[inline(always)]
+pub fn dsb() {
+    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
+}
+
+/// Forgets the running VM's translation of one IPA page, on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA, then
+/// the combined entries).
+#[inline(always)]
+pub fn tlbi_ipa(ipa: Ipa) {
+    // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
+    unsafe {
+        asm!(
+            "dsb ishst", "tlbi ipas2e1is, {0}", "dsb ish", "tlbi vmalle1is", "dsb ish", "isb",
+            in(reg) ipa.page_number(), options(nostack, preserves_flags)
+        );
+    }
+}
+
+/// Forgets all EL1&0 translations of every VM, on all cores.
+pub fn tlbi_guests() {
+    // SAFETY: as above.
+    unsafe { asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+/// Forgets this core's EL2 translation of one page.
+#[inline(always)]
+pub fn tlbi_el2(va: u64) {
+    // SAFETY: as above.
+    unsafe { asm!("dsb ishst", "tlbi vae2, {0}", "dsb nsh", "isb", in(reg) va >> 12, options(nostack, preserves_flags)) };
+}
+
+/// Cleans and invalidates the page at `va` to the point of coherency.
+#[inline(always)]
+pub fn clean_invalidate_page(va: u64) {
+    let mut line = va;
+    while line < va + PAGE_SIZE {
+        // SAFETY: maintenance by address of a mapped page; it changes no content.
+        unsafe {
+            asm!(
+                "dc civac, {0}", "dc civac, {1}", "dc civac, {2}", "dc civac, {3}",
+                in(reg) line, in(reg) line + 64, in(reg) line + 128, in(reg) line + 192,
+                options(nostack, preserves_flags)
+            );
+        }
+        line += 256;
+    }
+    dsb();
+}
+
+/// Invalidates the instruction caches of all cores.
+pub fn invalidate_instruction_caches() {
+    // SAFETY: the next fetch reads memory again.
+    unsafe { asm!("ic ialluis", "dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
+/// Copies one page; both addresses are page aligned.
+///
+/// # Safety
+/// Both pages are mapped, `to` writable and not in use otherwise.
+#[inline(always)]
+pub unsafe fn copy_page(from: u64, to: u64) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        asm!(
+            "2: ldp {a}, {b}, [{from}]", "ldp {c}, {d}, [{from}, #16]", "ldp {e}, {f}, [{from}, #32]", "ldp {g}, {h}, [{from}, #48]",
+            "stp {a}, {b}, [{to}]", "stp {c}, {d}, [{to}, #16]", "stp {e}, {f}, [{to}, #32]", "stp {g}, {h}, [{to}, #48]",
+            "add {from}, {from}, #64", "add {to}, {to}, #64", "subs {n}, {n}, #1", "b.ne 2b",
+            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 64u64 => _,
+            a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
+            e = out(reg) _, f = out(reg) _, g = out(reg) _, h = out(reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// CRC-32 (ISO-HDLC) with the CPU's CRC32 instructions.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    // SAFETY: every bit pattern is a `u64`.
+    let (head, words, tail) = unsafe { bytes.align_to::<u64>() };
+    let byte = |crc: u32, byte: u8| {
+        let next: u32;
+        // SAFETY: pure arithmetic; the CRC extension is part of the Cortex-A53.
+        unsafe { asm!(".arch_extension crc", "crc32b {0:w}, {1:w}, {2:w}", out(reg) next, in(reg) crc, in(reg) u32::from(byte), options(pure, nomem, nostack, preserves_flags)) };
+        next
+    };
+    for &b in head {
+        crc = byte(crc, b);
+    }
+    for word in words {
+        let next: u32;
+        // SAFETY: as above.
+        unsafe { asm!(".arch_extension crc", "crc32x {0:w}, {1:w}, {2}", out(reg) next, in(reg) crc, in(reg) u64::from_le(*word), options(pure, nomem, nostack, preserves_flags)) };
+        crc = next;
+    }
+    for &b in tail {
+        crc = byte(crc, b);
+    }
+    !crc
+}
+
+/// Calls the firmware (SMC Calling Convention, Arm DEN 0028).
+pub fn smc(function: u32, x1: u64, x2: u64, x3: u64) -> i64 {
+    let result: i64;
+    // SAFETY: PSCI calls of this hypervisor only: version, CPU_ON with the trampoline, SYSTEM_OFF. The firmware
+    // preserves x18 and up, and memory.
+    unsafe {
+        asm!("smc #0", inout("x0") u64::from(function) => result, inout("x1") x1 => _, inout("x2") x2 => _, inout("x3") x3 => _,
+            out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _, out("x9") _, out("x10") _, out("x11") _,
+            out("x12") _, out("x13") _, out("x14") _, out("x15") _, out("x16") _, out("x17") _, options(nostack));
+    }
+    result
+}

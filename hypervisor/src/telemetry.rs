@@ -1,0 +1,157 @@
+//! Telemetry: records wait in a ring per core and leave as frames on the second UART.
+//!
+//! Nothing here waits for the line while guests run: a core sends what fits the UART's FIFO and comes back later; a
+//! full ring drops the record, counts it, and says so in the stream.
+
+use crate::console::Uart;
+use crate::cpu::Cpu;
+use crate::time;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use cloison_core::units::Nanos;
+use cloison_core::wire::{self, Event, Frame, Record};
+use spin::mutex::TicketMutex;
+
+/// Records that a core's ring holds.
+const CAPACITY: usize = 256;
+/// How long records wait before the core that wrote them sends them.
+const DELAY: Nanos = Nanos(200_000);
+/// Frames that one visit sends at most, so that a core does not stay in EL2 for long.
+const BATCH: usize = 4;
+
+/// One core's ring.
+pub struct Ring {
+    events: Vec<Event>,
+    head: usize,
+    len: usize,
+    dropped: u32,
+}
+
+impl Ring {
+    /// An empty ring.
+    pub fn new() -> Self {
+        Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
+    }
+
+    fn push(&mut self, event: Event) {
+        if self.dropped > 0 && self.len < CAPACITY - 1 {
+            let count = core::mem::take(&mut self.dropped);
+            self.put(Event { record: Record::Dropped { count }, ..event });
+        }
+        if self.len < CAPACITY && self.dropped == 0 {
+            self.put(event);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    fn put(&mut self, event: Event) {
+        let at = (self.head + self.len) % CAPACITY;
+        if at == self.events.len() {
+            self.events.push(event);
+        } else {
+            self.events[at] = event;
+        }
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        if self.len == 0 {
+            return None;
+        }
+        let event = self.events[self.head];
+        self.head = (self.head + 1) % CAPACITY;
+        self.len -= 1;
+        Some(event)
+    }
+}
+
+/// The line, with the frame that is on its way.
+struct Line {
+    uart: Uart,
+    buffer: Box<[u8; wire::MAX_FRAME]>,
+    sent: usize,
+    len: usize,
+}
+
+impl Line {
+    /// Sends what the FIFO takes; whether the frame is out.
+    fn advance(&mut self) -> bool {
+        while self.sent < self.len && self.uart.can_send() {
+            self.uart.send(self.buffer[self.sent]);
+            self.sent += 1;
+        }
+        self.sent == self.len
+    }
+
+    fn load(&mut self, frame: &Frame) {
+        self.sent = 0;
+        self.len = wire::encode(frame, &mut self.buffer[..]).map_or(0, <[u8]>::len);
+    }
+}
+
+static LINE: TicketMutex<Option<Line>> = TicketMutex::new(None);
+
+/// Opens the line; boot core, once.
+pub fn init(uart: Uart) {
+    *LINE.lock() = Some(Line { uart, buffer: Box::new([0; wire::MAX_FRAME]), sent: 0, len: 0 });
+}
+
+/// Sends a frame and waits until it is out. While no guest runs.
+pub fn send(frame: &Frame) {
+    if let Some(line) = LINE.lock().as_mut() {
+        while !line.advance() {}
+        line.load(frame);
+        while !line.advance() {}
+    }
+}
+
+/// Notes a record of this core.
+pub fn record(cpu: &Cpu, record: Record) {
+    let now = time::now();
+    cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: now, record });
+    if cpu.deadlines.telemetry.get() == u64::MAX {
+        cpu.deadlines.telemetry.set(now.0 + DELAY.0);
+        cpu.deadlines.program();
+    }
+}
+
+/// Sends a few of this core's records, as far as the line takes them, and sets the deadline for the rest.
+pub fn drain(cpu: &Cpu) {
+    let mut budget = BATCH;
+    let empty = pump(cpu, || {
+        budget = budget.saturating_sub(1);
+        budget > 0
+    });
+    cpu.deadlines.telemetry.set(if empty { u64::MAX } else { time::now().0 + DELAY.0 });
+}
+
+/// Sends all of this core's records, waiting for the line. When its vCPU has stopped.
+pub fn flush(cpu: &Cpu) {
+    while !pump(cpu, || true) {
+        core::hint::spin_loop();
+    }
+    cpu.deadlines.telemetry.set(u64::MAX);
+}
+
+/// Sends records as long as `more` says so and the line takes them; whether all are out.
+pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
+    let Some(mut guard) = LINE.try_lock() else { return false };
+    let mut ring = cpu.ring.borrow_mut();
+    let Some(line) = guard.as_mut() else {
+        // No telemetry UART on this board: the records end here, counted by nobody who could ask.
+        while ring.pop().is_some() {}
+        return true;
+    };
+    loop {
+        if !line.advance() {
+            return false;
+        }
+        let Some(event) = ring.pop() else { break };
+        line.load(&Frame::Event(event));
+        if !more() {
+            break;
+        }
+    }
+    line.advance() && ring.len == 0
+}

@@ -1,0 +1,298 @@
+//! What a guest traps on: emulated devices, system registers, and accesses to what it does not have.
+
+use crate::cpu::Cpu;
+use crate::exceptions::GuestRegisters;
+use crate::stage2::{self, Page};
+use crate::vm::{self, Vm};
+use crate::{hypercall, sysreg, virq};
+use cloison_abi::map;
+use cloison_core::addr::Ipa;
+use cloison_core::vgic::Width;
+
+/// Exception classes (Arm ARM DDI 0487, D24.2.40, ESR_EL2.EC).
+mod class {
+    pub const WFX: u64 = 0x01;
+    pub const SIMD: u64 = 0x07;
+    pub const HVC64: u64 = 0x16;
+    pub const SMC64: u64 = 0x17;
+    pub const SYSTEM_REGISTER: u64 = 0x18;
+    pub const INSTRUCTION_ABORT: u64 = 0x20;
+    pub const DATA_ABORT: u64 = 0x24;
+}
+
+/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2, SMC, PMU-independent ID and IMPLEMENTATION DEFINED
+/// registers, set/way cache operations and ACTLR trapped, AArch64 EL1. WFI and WFE run natively: the core is the
+/// guest's own.
+const HCR: u64 = {
+    const VM: u64 = 1;
+    const SWIO: u64 = 1 << 1;
+    const PTW: u64 = 1 << 2;
+    const FMO: u64 = 1 << 3;
+    const IMO: u64 = 1 << 4;
+    const AMO: u64 = 1 << 5;
+    const FB: u64 = 1 << 9;
+    const BSU_INNER: u64 = 1 << 10;
+    const TSC: u64 = 1 << 19;
+    const TIDCP: u64 = 1 << 20;
+    const TACR: u64 = 1 << 21;
+    const TSW: u64 = 1 << 22;
+    const RW: u64 = 1 << 31;
+    VM | SWIO | PTW | FMO | IMO | AMO | FB | BSU_INNER | TSC | TIDCP | TACR | TSW | RW
+};
+
+/// Controls of this core that hold for its guest all the time; once per core.
+pub fn init_core() {
+    sysreg::write!("hcr_el2", HCR);
+    sysreg::write!("vtcr_el2", stage2::VTCR);
+    // No trap of floating point; CPACR accesses stay the guest's own.
+    sysreg::write!("cptr_el2", 0x33ff);
+    // The physical timer is EL2's, the physical counter may be read.
+    sysreg::write!("cnthctl_el2", 1);
+    sysreg::write!("cntvoff_el2", 0);
+    sysreg::write!("hstr_el2", 0);
+    sysreg::isb();
+}
+
+/// EL1 and the stage-2 root as a vCPU finds them at its first instruction.
+pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
+    sysreg::write!("vttbr_el2", vm.stage2.vttbr());
+    sysreg::write!("vmpidr_el2", 1 << 31 | vcpu as u64);
+    sysreg::write!("vpidr_el2", sysreg::read!("midr_el1"));
+    // RES1 bits of Armv8.0, MMU and caches off.
+    sysreg::write!("sctlr_el1", 0x30d0_0800);
+    sysreg::write!("cpacr_el1", 0);
+    sysreg::write!("ttbr0_el1", 0);
+    sysreg::write!("ttbr1_el1", 0);
+    sysreg::write!("tcr_el1", 0);
+    sysreg::write!("mair_el1", 0);
+    sysreg::write!("amair_el1", 0);
+    sysreg::write!("vbar_el1", 0);
+    sysreg::write!("contextidr_el1", 0);
+    sysreg::write!("tpidr_el0", 0);
+    sysreg::write!("tpidrro_el0", 0);
+    sysreg::write!("tpidr_el1", 0);
+    sysreg::write!("sp_el0", 0);
+    sysreg::write!("sp_el1", 0);
+    sysreg::write!("elr_el1", 0);
+    sysreg::write!("spsr_el1", 0);
+    sysreg::write!("esr_el1", 0);
+    sysreg::write!("far_el1", 0);
+    sysreg::write!("par_el1", 0);
+    sysreg::write!("csselr_el1", 0);
+    sysreg::write!("mdscr_el1", 0);
+    sysreg::write!("cntkctl_el1", 0);
+    sysreg::write!("cntv_ctl_el0", 0);
+    sysreg::write!("cntv_cval_el0", 0);
+    sysreg::write!("elr_el2", entry);
+    // EL1h, all exceptions masked.
+    sysreg::write!("spsr_el2", 0x3c5);
+    sysreg::isb();
+}
+
+/// Serves a synchronous exception from the guest.
+#[inline(always)]
+pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
+    let Some(vm) = cpu.vm else { return };
+    let esr = sysreg::read!("esr_el2");
+    match esr >> 26 {
+        class::HVC64 => hypercall::dispatch(cpu, vm, registers),
+        class::DATA_ABORT => data_abort(cpu, vm, registers, esr),
+        _ => rare(cpu, vm, registers, esr),
+    }
+}
+
+#[inline(never)]
+fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64) {
+    match esr >> 26 {
+        class::SMC64 => {
+            // Unlike HVC, a trapped SMC returns to itself.
+            skip_instruction();
+            hypercall::dispatch(cpu, vm, registers);
+        }
+        class::SYSTEM_REGISTER => system_register(registers, esr),
+        class::INSTRUCTION_ABORT => {
+            if !retry(vm, fault_ipa()) {
+                forbidden(cpu, vm, esr, "instruction fetch");
+            }
+        }
+        class::WFX => skip_instruction(),
+        class::SIMD => undefined(),
+        _ => undefined(),
+    }
+}
+
+fn skip_instruction() {
+    sysreg::write!("elr_el2", sysreg::read!("elr_el2").wrapping_add(4));
+}
+
+/// IPA of the page that a stage-2 fault was about (HPFAR_EL2), with the offset from FAR_EL2.
+#[inline(always)]
+fn fault_ipa() -> Ipa {
+    Ipa((sysreg::read!("hpfar_el2") >> 4 << 12) | (sysreg::read!("far_el2") & 0xfff))
+}
+
+#[inline(always)]
+fn data_abort(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64) {
+    let ipa = fault_ipa();
+    // ISV: the syndrome describes the access.
+    let described = esr >> 24 & 1 == 1;
+    if described && ipa.page_base().0 == map::GICD {
+        let offset = ipa.0 as u16 & 0xfff;
+        let register = (esr >> 16 & 31) as usize;
+        let width = Width::from_sas(esr >> 22);
+        let done = if esr >> 6 & 1 == 0 {
+            virq::read(cpu, vm, offset, width).map(|value| set_register(registers, register, u64::from(value)))
+        } else {
+            virq::write(cpu, vm, offset, width, register_value(registers, register) as u32)
+        };
+        if done.is_ok() {
+            skip_instruction();
+            return;
+        }
+    }
+    other_data_abort(cpu, vm, registers, esr, ipa, described);
+}
+
+#[inline(always)]
+fn set_register(registers: &mut GuestRegisters, register: usize, value: u64) {
+    // 31 is the zero register.
+    if let Some(slot) = registers.x.get_mut(register) {
+        *slot = value;
+    }
+}
+
+#[inline(always)]
+fn register_value(registers: &GuestRegisters, register: usize) -> u64 {
+    registers.x.get(register).copied().unwrap_or(0)
+}
+
+#[inline(never)]
+fn other_data_abort(
+    cpu: &'static Cpu,
+    vm: &'static Vm,
+    registers: &mut GuestRegisters,
+    esr: u64,
+    ipa: Ipa,
+    described: bool,
+) {
+    if described && ipa.page_base().0 == map::UART {
+        let offset = ipa.0 as u16 & 0xfff;
+        let register = (esr >> 16 & 31) as usize;
+        if esr >> 6 & 1 == 0 {
+            let (value, level) = {
+                let mut uart = vm.uart.lock();
+                let value = uart.0.read(offset);
+                (value, uart.0.line_level())
+            };
+            set_register(registers, register, u64::from(value));
+            virq::set_line(cpu, vm, cloison_abi::irq::UART, level);
+        } else {
+            uart_write(cpu, vm, offset, register_value(registers, register) as u32);
+        }
+        skip_instruction();
+        return;
+    }
+    if retry(vm, ipa) {
+        return;
+    }
+    forbidden(cpu, vm, esr, if esr >> 6 & 1 == 1 { "write" } else { "read" });
+}
+
+fn uart_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u32) {
+    let mut uart = vm.uart.lock();
+    let (device, line) = &mut *uart;
+    if let Some(byte) = device.write(offset, value)
+        && let Some(text) = line.push(byte)
+    {
+        crate::console::print_guest_line(&vm.spec.name, text);
+    }
+    let level = device.line_level();
+    drop(uart);
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, level);
+}
+
+/// A stage-2 fault on a page that is mapped (again), or is being moved: the access is repeated once it is there.
+fn retry(vm: &Vm, ipa: Ipa) -> bool {
+    loop {
+        match vm.stage2.page(ipa) {
+            Page::Absent => return false,
+            // Only a translation fault can have met the page while it was away; RAM allows everything else.
+            Page::Mapped(_) => return sysreg::read!("esr_el2") & 0x3c == 0x04,
+            Page::Moving => core::hint::spin_loop(),
+        }
+    }
+}
+
+/// The guest touched what it does not have: it takes an external abort, or its VM ends.
+fn forbidden(cpu: &'static Cpu, vm: &'static Vm, esr: u64, what: &str) {
+    if vm::kills(vm) {
+        vm::kill(cpu, format_args!("{what} of unmapped IPA {} (virtual address {:#x})", fault_ipa(), sysreg::read!("far_el2")));
+    }
+    let from_el0 = sysreg::read!("spsr_el2") & 0xf == 0;
+    let class: u64 = match (esr >> 26, from_el0) {
+        (class::INSTRUCTION_ABORT, true) => 0x20,
+        (class::INSTRUCTION_ABORT, false) => 0x21,
+        (_, true) => 0x24,
+        (_, false) => 0x25,
+    };
+    sysreg::write!("far_el1", sysreg::read!("far_el2"));
+    // 32-bit instruction, synchronous external abort, WnR as it was.
+    inject(class << 26 | 1 << 25 | esr & 1 << 6 | 0x10);
+}
+
+/// The guest executed what does not exist for it.
+fn undefined() {
+    inject(1 << 25);
+}
+
+/// Has the guest take a synchronous exception to EL1 with this syndrome (Arm ARM DDI 0487, D1.3).
+fn inject(esr: u64) {
+    let spsr = sysreg::read!("spsr_el2");
+    let offset = match spsr & 0xf {
+        0x0 => 0x400,
+        0x4 => 0x000,
+        _ => 0x200,
+    };
+    sysreg::write!("esr_el1", esr);
+    sysreg::write!("elr_el1", sysreg::read!("elr_el2"));
+    sysreg::write!("spsr_el1", spsr);
+    sysreg::write!("elr_el2", sysreg::read!("vbar_el1").wrapping_add(offset));
+    sysreg::write!("spsr_el2", 0x3c5);
+}
+
+/// System registers by (op0, op1, CRn, CRm, op2), as the trap's syndrome packs them.
+const fn encoding(op0: u64, op1: u64, crn: u64, crm: u64, op2: u64) -> u64 {
+    op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | crm << 1
+}
+
+/// The fields of the syndrome that [`encoding`] covers.
+const ENCODING_MASK: u64 = encoding(3, 7, 15, 15, 7);
+const PMUSERENR_EL0: u64 = encoding(3, 3, 9, 14, 0);
+const ACTLR_EL1: u64 = encoding(3, 0, 1, 0, 1);
+const OSLAR_EL1: u64 = encoding(2, 0, 1, 0, 4);
+const OSDLR_EL1: u64 = encoding(2, 0, 1, 3, 4);
+const MDSCR_EL1: u64 = encoding(2, 0, 0, 2, 2);
+
+fn system_register(registers: &mut GuestRegisters, esr: u64) {
+    let is_read = esr & 1 == 1;
+    let register = (esr >> 5 & 31) as usize;
+    match esr & ENCODING_MASK {
+        // No PMU for guests yet, but kernels turn EL0's access off before they ask whether there is one. Debug and
+        // auxiliary registers: nothing behind them.
+        PMUSERENR_EL0 | ACTLR_EL1 | OSLAR_EL1 | OSDLR_EL1 | MDSCR_EL1 => {
+            if is_read {
+                set_register(registers, register, 0);
+            }
+            skip_instruction();
+        }
+        // DC ISW, CSW, CISW: set/way operations reach other VMs' lines. The guest's memory is coherent; a flush of
+        // everything before it turns its caches off has nothing to do that stage 2 and its own maintenance by address
+        // do not.
+        DC_ISW | DC_CSW | DC_CISW => skip_instruction(),
+        _ => undefined(),
+    }
+}
+
+const DC_ISW: u64 = encoding(1, 0, 7, 6, 2);
+const DC_CSW: u64 = encoding(1, 0, 7, 10, 2);
+const DC_CISW: u64 = encoding(1, 0, 7, 14, 2);

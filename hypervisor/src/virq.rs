@@ -1,0 +1,205 @@
+//! Virtual interrupts: the glue between the emulated distributor and the GIC's list registers.
+
+use crate::cpu::{self, Cpu, Request};
+use crate::gic;
+use crate::vm::Vm;
+use cloison_core::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus, Width};
+use core::ops::DerefMut;
+
+/// One vCPU's side; an empty one on cores without a VM.
+#[derive(Default)]
+pub struct Virq {
+    banked: Option<Banked>,
+}
+
+/// The GIC as `cloison_core::vgic` drives it, for one VM on the running core.
+#[derive(Clone, Copy)]
+struct Physical<'a> {
+    vm: &'a Vm,
+}
+
+impl Host for Physical<'_> {
+    #[inline(always)]
+    fn distributor(&self) -> &Distributor {
+        &self.vm.distributor
+    }
+    fn lock(&self) -> impl DerefMut<Target = Shared> {
+        self.vm.spis.lock()
+    }
+    #[inline(always)]
+    fn done(&self) -> u32 {
+        gic::finished_list_registers()
+    }
+    #[inline(always)]
+    fn get(&self, index: usize) -> u32 {
+        gic::list_register(index)
+    }
+    #[inline(always)]
+    fn set(&self, index: usize, value: u32) {
+        gic::set_list_register(index, value);
+    }
+    #[inline(always)]
+    fn underflow(&self, on: bool) {
+        gic::set_underflow_interrupt(on);
+    }
+    fn deactivate(&self, irq: u32) {
+        gic::deactivate(irq);
+    }
+    fn enable(&self, irq: u32, on: bool) {
+        gic::enable(irq, on);
+    }
+    fn route(&self, irq: u32, vcpu: u8) {
+        if let Some(&core) = self.vm.spec.cores.get(usize::from(vcpu)) {
+            gic::route(irq, core);
+        }
+    }
+    fn configure(&self, irq: u32, edge: bool) {
+        gic::configure(irq, edge);
+    }
+}
+
+/// Tells the cores of these vCPUs to look at their interrupts. Whether the running core is among them.
+fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
+    let mut own = false;
+    let mut rest = vcpus.0;
+    while rest != 0 {
+        let vcpu = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        match vm.spec.cores.get(vcpu) {
+            Some(&core) if usize::from(core) == cpu.index => own = true,
+            Some(&core) => cpu::ask(core, Request::Interrupts),
+            None => {}
+        }
+    }
+    own
+}
+
+/// Fills the list registers with what waits.
+fn fill(cpu: &Cpu) {
+    let Some(vm) = cpu.vm else { return };
+    let mut virq = cpu.virq.borrow_mut();
+    let Some(banked) = virq.banked.as_mut() else { return };
+    let others = banked.fill(&Physical { vm });
+    kick(cpu, vm, others);
+}
+
+/// The virtual timer fired: into a list register, whence the guest deactivates it.
+#[inline(always)]
+pub fn timer(cpu: &'static Cpu) {
+    gic::drop_priority(gic::VIRTUAL_TIMER);
+    let Some(vm) = cpu.vm else { return };
+    let mut virq = cpu.virq.borrow_mut();
+    let Some(banked) = virq.banked.as_mut() else { return };
+    if !banked.inject_timer(&Physical { vm }) {
+        let others = banked.fill(&Physical { vm });
+        kick(cpu, vm, others);
+    }
+}
+
+/// Serves one physical interrupt, whatever it is.
+pub fn physical(cpu: &'static Cpu, acknowledged: u32) {
+    let id = acknowledged & 0x3ff;
+    match id {
+        gic::VIRTUAL_TIMER => timer(cpu),
+        gic::SPURIOUS => {}
+        gic::KICK => {
+            gic::drop_priority(acknowledged);
+            gic::deactivate(acknowledged);
+            requests(cpu);
+        }
+        gic::HYPERVISOR_TIMER => {
+            gic::drop_priority(acknowledged);
+            crate::time::on_timer(cpu);
+            gic::deactivate(acknowledged);
+        }
+        gic::MAINTENANCE => {
+            gic::drop_priority(acknowledged);
+            fill(cpu);
+            gic::deactivate(acknowledged);
+        }
+        _ if crate::pmu::is_interrupt(id) => {
+            gic::drop_priority(acknowledged);
+            crate::quota::on_overflow(cpu);
+            gic::deactivate(acknowledged);
+        }
+        _ if crate::vm::is_console_input(id) => {
+            gic::drop_priority(acknowledged);
+            crate::vm::on_console_input(cpu);
+            gic::deactivate(acknowledged);
+        }
+        _ => {
+            // A passed-through device's: the guest deactivates it, or nobody owns it and it stays active, once.
+            gic::drop_priority(acknowledged);
+            if let Some(vm) = cpu.vm {
+                let vcpus = vm.spis.lock().raise(id, &vm.distributor);
+                if kick(cpu, vm, vcpus) {
+                    fill(cpu);
+                }
+            }
+        }
+    }
+}
+
+fn requests(cpu: &'static Cpu) {
+    let requests = cpu::take_requests(cpu);
+    if requests & Request::Interrupts as u32 != 0 {
+        fill(cpu);
+    }
+    if requests & Request::Stop as u32 != 0 {
+        cpu.leave.set(true);
+    }
+    // `Request::Start` needs no action here: the parked loop looks at the vCPU's power state.
+}
+
+/// A guest's read of its distributor.
+#[inline(always)]
+pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refused> {
+    let virq = cpu.virq.borrow();
+    let Some(banked) = virq.banked.as_ref() else { return Ok(0) };
+    banked.read(&Physical { vm }, offset, width)
+}
+
+/// A guest's write to its distributor.
+#[inline(always)]
+pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
+    let mut virq = cpu.virq.borrow_mut();
+    let Some(banked) = virq.banked.as_mut() else { return Ok(()) };
+    let others = banked.write(&Physical { vm }, offset, width, value)?;
+    kick(cpu, vm, others);
+    Ok(())
+}
+
+/// The level of an emulated device's line has changed.
+pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
+    let vcpus = vm.spis.lock().set_line(irq, high, &vm.distributor);
+    if kick(cpu, vm, vcpus) {
+        fill(cpu);
+    }
+}
+
+/// A vCPU starts: no interrupt of a former life.
+pub fn start(cpu: &Cpu, vm: &Vm) {
+    gic::reset_virtual_interface();
+    let mut virq = cpu.virq.borrow_mut();
+    let banked = virq.banked.get_or_insert_with(|| Banked::new(cpu.vcpu as u8, 0));
+    let others = banked.reset(&Physical { vm });
+    drop(virq);
+    kick(cpu, vm, others);
+}
+
+/// A vCPU stops: its interrupts go back to the VM.
+pub fn stop(cpu: &Cpu, vm: &Vm) {
+    let mut virq = cpu.virq.borrow_mut();
+    if let Some(banked) = virq.banked.as_mut() {
+        let others = banked.reset(&Physical { vm });
+        drop(virq);
+        kick(cpu, vm, others);
+    }
+    gic::reset_virtual_interface();
+}
+
+/// The whole VM is reset, its vCPUs stopped.
+pub fn reset_vm(vm: &Vm) {
+    vm.spis.lock().reset(&Physical { vm });
+    vm.distributor.reset();
+}

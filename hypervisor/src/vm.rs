@@ -1,0 +1,475 @@
+//! Virtual machines: memory, images, and the life of their vCPUs.
+//!
+//! A VM owns its cores for good. Its vCPUs are off, about to start, or on; each core changes only its own vCPU's state,
+//! except that `CPU_ON` and a restart move one from off to about-to-start. A VM that stops or restarts first has all
+//! its other vCPUs leave their guest (`Request::Stop`), and waits for them.
+
+use crate::cpu::{self, Cpu, Request};
+use crate::layout;
+use crate::stage2::{Page, Stage2, TableSource};
+use crate::{console, exceptions, gic, hem, migrate, quota, sysreg, telemetry, virq};
+use alloc::string::String;
+use alloc::vec::Vec;
+use buddy_system_allocator::FrameAllocator as Buddy;
+use cloison_abi::map;
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_core::blob::{self, Backing, OnFault, System};
+use cloison_core::console::{Action, InputSwitch, LineBuffer};
+use cloison_core::pool::{FrameAllocator, PoolState};
+use cloison_core::vgic::{Distributor, Shared};
+use cloison_core::vuart::Pl011;
+use cloison_core::wire::{Record, VmState};
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use spin::Once;
+use spin::mutex::TicketMutex;
+
+/// A vCPU's power state, as PSCI's AFFINITY_INFO names it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Power {
+    /// On.
+    On = 0,
+    /// Off.
+    Off = 1,
+    /// Asked to start.
+    OnPending = 2,
+}
+
+/// What other cores need to know of a vCPU.
+pub struct Vcpu {
+    power: AtomicU8,
+    entry: AtomicU64,
+    context: AtomicU64,
+}
+
+/// A virtual machine.
+pub struct Vm {
+    /// Position in the configuration.
+    pub id: u8,
+    /// The configuration.
+    pub spec: blob::Vm,
+    /// Its IPA space.
+    pub stage2: Stage2,
+    /// The part of the emulated distributor that needs no lock.
+    pub distributor: Distributor,
+    /// Its shared interrupts.
+    pub spis: TicketMutex<Shared>,
+    /// Its emulated PL011 and the line that is being collected.
+    pub uart: TicketMutex<(Pl011, LineBuffer)>,
+    /// Its migrated pages.
+    pub migration: TicketMutex<migrate::Migration>,
+    /// Its vCPUs.
+    pub vcpus: Vec<Vcpu>,
+    /// One vCPU at a time ends or restarts the VM.
+    ending: AtomicBool,
+    /// Stopped for good.
+    pub dead: AtomicBool,
+}
+
+/// The memory that VMs live on.
+pub struct Memory {
+    /// Frames by color.
+    pub frames: FrameAllocator,
+    /// Pools, in the configuration's order.
+    pub pools: Vec<PoolState>,
+    /// Contiguous, uncolored memory, in pages.
+    pub contiguous: Buddy<32>,
+}
+
+static MEMORY: Once<TicketMutex<Memory>> = Once::new();
+static VMS: Once<Vec<Vm>> = Once::new();
+static ENDS_WITH: AtomicU32 = AtomicU32::new(u32::MAX);
+static ALIVE: AtomicU32 = AtomicU32::new(0);
+static TURNING_OFF: AtomicBool = AtomicBool::new(false);
+static CONSOLE_INPUT: TicketMutex<Option<(console::Uart, InputSwitch)>> = TicketMutex::new(None);
+static CONSOLE_IRQ: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// The memory, once [`create`] has run.
+pub fn memory() -> &'static TicketMutex<Memory> {
+    MEMORY.get().expect("created at boot, before any guest runs")
+}
+
+/// All VMs, once [`create`] has run.
+pub fn all() -> &'static [Vm] {
+    VMS.get().map_or(&[], Vec::as_slice)
+}
+
+/// Why a VM could not be built.
+pub struct BuildError {
+    vm: String,
+    region: String,
+    why: String,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VM {}: region {} did not fit: {}", self.vm, self.region, self.why)
+    }
+}
+
+/// Page ranges that stage 2 maps for a VM, for counting its tables.
+pub fn mapped_ranges(vm: &blob::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
+    let gicv = core::iter::once((Ipa(map::GICC).page_number(), 2));
+    vm.regions.iter().map(|region| (region.ipa.page_number(), u64::from(region.pages))).chain(gicv)
+}
+
+/// Builds all VMs' memory. Boot core, once.
+pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Result<System, BuildError> {
+    let gic = system.board.gic;
+    let mut vms = Vec::with_capacity(system.vms.len());
+    for (id, spec) in system.vms.iter().enumerate() {
+        let stage2 = Stage2::new(&mut tables, id as u8);
+        for region in &spec.regions {
+            let failed = |why: String| BuildError { vm: spec.name.clone(), region: region.name.clone(), why };
+            let pages = u64::from(region.pages);
+            match region.backing {
+                Backing::Pool(pool) => {
+                    let Memory { frames, pools, .. } = &mut memory;
+                    let pool = &mut pools[usize::from(pool)];
+                    stage2
+                        .map(&mut tables, region.ipa, pages, false, || pool.allocate(frames))
+                        .map_err(|error| failed(alloc::format!("pool {}: {error}", pool.spec().name)))?;
+                }
+                Backing::Contiguous => {
+                    let Some(first) = memory.contiguous.alloc(pages as usize) else {
+                        return Err(failed(alloc::format!("no {pages} contiguous pages left")));
+                    };
+                    let mut next = first as u64;
+                    let frame = || {
+                        next += 1;
+                        Ok::<_, BuildError>(PhysAddr((next - 1) * PAGE_SIZE))
+                    };
+                    stage2.map(&mut tables, region.ipa, pages, false, frame)?;
+                }
+                Backing::Device(pa) => {
+                    let mut next = pa;
+                    let frame = || {
+                        let page = next;
+                        next = next.page(1);
+                        Ok::<_, BuildError>(page)
+                    };
+                    stage2.map(&mut tables, region.ipa, pages, true, frame)?;
+                }
+            }
+        }
+        // The guest's CPU interface is the hardware's virtual one.
+        let mut gicv = [gic.gicv, gic.gicv_dir].into_iter();
+        let frame = || Ok::<_, BuildError>(gicv.next().unwrap_or(gic.gicv));
+        stage2.map(&mut tables, Ipa(map::GICC), 2, true, frame)?;
+
+        let cores = spec.cores.len() as u8;
+        let mut spis = Shared::new(cores);
+        spis.own(cloison_abi::irq::UART, false);
+        for &irq in &spec.irqs {
+            spis.own(irq, true);
+        }
+        vms.push(Vm {
+            id: id as u8,
+            spec: spec.clone(),
+            stage2,
+            distributor: Distributor::new(cores),
+            spis: TicketMutex::new(spis),
+            uart: TicketMutex::new((Pl011::new(), LineBuffer::new())),
+            migration: TicketMutex::new(migrate::Migration::new(spec)),
+            vcpus: spec
+                .cores
+                .iter()
+                .map(|_| Vcpu { power: AtomicU8::new(Power::Off as u8), entry: AtomicU64::new(0), context: AtomicU64::new(0) })
+                .collect(),
+            ending: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        });
+    }
+    ENDS_WITH.store(system.ends_with.map_or(u32::MAX, u32::from), Ordering::Relaxed);
+    ALIVE.store(vms.len() as u32, Ordering::Relaxed);
+    VMS.call_once(|| vms);
+    MEMORY.call_once(|| TicketMutex::new(memory));
+    Ok(system)
+}
+
+/// The VM and vCPU that own a physical core.
+pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
+    all().iter().find_map(|vm| vm.spec.cores.iter().position(|&own| usize::from(own) == core).map(|vcpu| (vm, vcpu)))
+}
+
+impl Vm {
+    /// A vCPU's power state.
+    pub fn power(&self, vcpu: usize) -> Power {
+        match self.vcpus[vcpu].power.load(Ordering::Acquire) {
+            0 => Power::On,
+            2 => Power::OnPending,
+            _ => Power::Off,
+        }
+    }
+
+    /// Asks an off vCPU to start; `Err` with its state where it is not off.
+    pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), Power> {
+        let slot = &self.vcpus[vcpu];
+        let claimed = slot.power.compare_exchange(Power::Off as u8, u8::MAX, Ordering::AcqRel, Ordering::Acquire);
+        if claimed.is_err() {
+            return Err(self.power(vcpu));
+        }
+        slot.entry.store(entry.0, Ordering::Relaxed);
+        slot.context.store(context, Ordering::Relaxed);
+        slot.power.store(Power::OnPending as u8, Ordering::Release);
+        cpu::ask(self.spec.cores[vcpu], Request::Start);
+        Ok(())
+    }
+
+    /// Copies the VM's image from the system image into its memory.
+    fn load_image(&self, cpu: &Cpu) {
+        let image = self.spec.image;
+        let mut done = 0;
+        while done < u64::from(image.len) {
+            let Page::Mapped(frame) = self.stage2.page(image.load.page(done / PAGE_SIZE)) else {
+                break;
+            };
+            let from = layout::PAYLOAD + u64::from(image.offset) + done;
+            cpu.windows.with(frame, |to| {
+                // SAFETY: the window is this core's, and the payload is mapped up to the end of its last page.
+                unsafe { sysreg::copy_page(from, to) };
+                sysreg::clean_invalidate_page(to);
+            });
+            done += PAGE_SIZE;
+        }
+        sysreg::invalidate_instruction_caches();
+    }
+
+    /// Whether a page is in one of the VM's regions of RAM.
+    pub fn has_ram(&self, ipa: Ipa) -> bool {
+        self.spec.regions.iter().any(|region| region.contains(ipa) && !matches!(region.backing, Backing::Device(_)))
+    }
+}
+
+/// Loads a VM's image and asks its first vCPU to start.
+pub fn start(cpu: &Cpu, vm: &Vm) {
+    vm.load_image(cpu);
+    let started = vm.power_on(0, vm.spec.image.entry, 0);
+    debug_assert!(started.is_ok(), "a VM starts with all its vCPUs off");
+}
+
+/// What a core does between guests: starts its vCPU when asked to, serves interrupts, sends telemetry.
+#[unsafe(no_mangle)]
+extern "C" fn parked() -> ! {
+    let cpu = cpu::this();
+    loop {
+        if let Some(vm) = cpu.vm {
+            let slot = &vm.vcpus[cpu.vcpu];
+            if cpu.leave.take() {
+                // Asked to stop before it had started.
+                let (pending, off) = (Power::OnPending as u8, Power::Off as u8);
+                let _ = slot.power.compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire);
+            }
+            if slot.power.load(Ordering::Acquire) == Power::OnPending as u8 {
+                enter_vcpu(cpu, vm, slot);
+            }
+        }
+        telemetry::pump(cpu, || true);
+        aarch64_cpu::asm::wfi();
+        virq::physical(cpu, gic::acknowledge());
+    }
+}
+
+fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
+    let entry = slot.entry.load(Ordering::Relaxed);
+    let first = cpu.vcpu == 0;
+    let arguments = if first { vm.spec.args } else { [slot.context.load(Ordering::Relaxed), 0, 0, 0] };
+    slot.power.store(Power::On as u8, Ordering::Release);
+    cpu.exits_sync.set(0);
+    cpu.exits_irq.set(0);
+    crate::traps::reset_guest_registers(vm, cpu.vcpu, entry);
+    virq::start(cpu, vm);
+    hem::reset(cpu);
+    if first {
+        telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Started });
+        migrate::arm(cpu, vm);
+    }
+    quota::start(cpu);
+    exceptions::enter(&arguments)
+}
+
+/// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
+pub fn leave(cpu: &'static Cpu) -> ! {
+    if let Some(vm) = cpu.vm {
+        quota::stop(cpu);
+        hem::reset(cpu);
+        virq::stop(cpu, vm);
+        sysreg::write!("cntv_ctl_el0", 0);
+        cpu.deadlines.clear();
+        telemetry::record(
+            cpu,
+            Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() },
+        );
+        telemetry::flush(cpu);
+        cpu.leave.set(false);
+        vm.vcpus[cpu.vcpu].power.store(Power::Off as u8, Ordering::Release);
+    }
+    exceptions::park()
+}
+
+/// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
+pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+    let others_off = (0..vm.vcpus.len()).all(|vcpu| vcpu == cpu.vcpu || vm.power(vcpu) == Power::Off);
+    if others_off {
+        end(cpu, vm, VmState::Off)
+    }
+    leave(cpu)
+}
+
+/// Waits until the VM's other vCPUs have left their guest.
+fn stop_others(cpu: &'static Cpu, vm: &'static Vm) {
+    // Until a whole round finds them off: one that runs may still have turned another on.
+    let mut found = true;
+    while found {
+        found = false;
+        for (vcpu, &core) in vm.spec.cores.iter().enumerate() {
+            if usize::from(core) != cpu.index && vm.power(vcpu) != Power::Off {
+                found = true;
+                stop_and_wait(vm, vcpu, core);
+            }
+        }
+    }
+}
+
+fn stop_and_wait(vm: &Vm, vcpu: usize, core: u8) {
+    while vm.power(vcpu) != Power::Off {
+        cpu::ask(core, Request::Stop);
+        for _ in 0..1000 {
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Ends the running vCPU's VM.
+pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
+    if vm.ending.swap(true, Ordering::AcqRel) {
+        // Another vCPU of the VM is at it and waits for this one.
+        leave(cpu)
+    }
+    stop_others(cpu, vm);
+    vm.dead.store(true, Ordering::Release);
+    telemetry::record(cpu, Record::VmState { vm: vm.id, state });
+    log::info!("VM {} is {state}", vm.spec.name);
+    let last = ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
+    if last || ENDS_WITH.load(Ordering::Relaxed) == u32::from(vm.id) {
+        turn_off(cpu)
+    }
+    leave(cpu)
+}
+
+/// Restarts the running vCPU's VM; the other VMs do not notice.
+pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+    if vm.ending.swap(true, Ordering::AcqRel) {
+        leave(cpu)
+    }
+    stop_others(cpu, vm);
+    telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
+    log::info!("VM {} restarts", vm.spec.name);
+    // The pages go home first, so that a restarted VM finds its memory as at its first start.
+    let _ = migrate::restore_all(cpu, vm);
+    virq::stop(cpu, vm);
+    virq::reset_vm(vm);
+    *vm.uart.lock() = (Pl011::new(), LineBuffer::new());
+    vm.load_image(cpu);
+    vm.ending.store(false, Ordering::Release);
+    // This vCPU's own way out comes last: it may be the one that starts again.
+    vm.vcpus[0].entry.store(vm.spec.image.entry.0, Ordering::Relaxed);
+    vm.vcpus[0].context.store(0, Ordering::Relaxed);
+    if cpu.vcpu == 0 {
+        quota::stop(cpu);
+        hem::reset(cpu);
+        sysreg::write!("cntv_ctl_el0", 0);
+        cpu.deadlines.clear();
+        vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);
+        exceptions::park()
+    }
+    vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);
+    cpu::ask(vm.spec.cores[0], Request::Start);
+    leave(cpu)
+}
+
+/// Stops the running vCPU's VM for good, and says why.
+pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
+    match cpu.vm {
+        Some(vm) => {
+            log::warn!("VM {} killed at {:#x}: {why}", vm.spec.name, sysreg::read!("elr_el2"));
+            end(cpu, vm, VmState::Killed)
+        }
+        None => exceptions::park(),
+    }
+}
+
+/// What the configuration says about a forbidden access: `true` to kill.
+pub fn kills(vm: &Vm) -> bool {
+    vm.spec.on_fault == OnFault::Kill
+}
+
+/// Stops all VMs and turns the machine off.
+fn turn_off(cpu: &'static Cpu) -> ! {
+    if TURNING_OFF.swap(true, Ordering::AcqRel) {
+        leave(cpu)
+    }
+    for vm in all() {
+        for (vcpu, &core) in vm.spec.cores.iter().enumerate() {
+            if usize::from(core) != cpu.index {
+                stop_and_wait(vm, vcpu, core);
+            }
+        }
+    }
+    if cpu.vm.is_some() {
+        quota::stop(cpu);
+    }
+    if let Some(vm) = cpu.vm {
+        telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
+    }
+    telemetry::flush(cpu);
+    log::info!("all VMs are off; turning the machine off");
+    exceptions::stop_machine()
+}
+
+/// Takes console input from now on; it goes to the first VM until switched.
+pub fn init_console_input(uart: console::Uart, irq: u32) {
+    *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
+    CONSOLE_IRQ.store(irq, Ordering::Relaxed);
+    gic::route(irq, 0);
+    gic::enable(irq, true);
+    uart.enable_input();
+}
+
+/// Whether this is the console's interrupt.
+pub fn is_console_input(irq: u32) -> bool {
+    CONSOLE_IRQ.load(Ordering::Relaxed) == irq
+}
+
+/// Serves the console's receive interrupt.
+pub fn on_console_input(cpu: &'static Cpu) {
+    let mut guard = CONSOLE_INPUT.lock();
+    let Some((uart, switch)) = guard.as_mut() else { return };
+    while let Some(byte) = uart.receive() {
+        match switch.push(byte) {
+            Action::Deliver(vm, byte) => deliver(cpu, &all()[usize::from(vm)], byte),
+            Action::Switched(vm) => {
+                console::print(format_args!("[console] input goes to {}\n", all()[usize::from(vm)].spec.name));
+            }
+            Action::Help => {
+                console::print(format_args!("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T"));
+                for (index, vm) in all().iter().enumerate() {
+                    console::print(format_args!(", {} {}", index + 1, vm.spec.name));
+                }
+                console::print(format_args!("\n"));
+            }
+            Action::None => {}
+        }
+    }
+}
+
+fn deliver(cpu: &'static Cpu, vm: &Vm, byte: u8) {
+    let level = {
+        let mut uart = vm.uart.lock();
+        // A guest that does not read loses input, as on a real UART whose FIFO overruns.
+        let _ = uart.0.push_rx(byte);
+        uart.0.line_level()
+    };
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, level);
+}

@@ -1,0 +1,125 @@
+//! How many pages each color has on a board, and how many a system asks for.
+
+use super::problem::count;
+use super::quantity::show_size;
+use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_core::blob::{Backing, Board, System};
+use cloison_core::color::ColorSet;
+use cloison_core::pool::FrameAllocator;
+
+/// Kept out of the pools for the system image, where the boot loader put it: hypervisor, guests, device tree.
+pub const IMAGE_BYTES: u64 = 16 << 20;
+
+/// The pages of a board, by color.
+#[derive(Clone, Debug)]
+pub struct Account {
+    ram: u64,
+    reserved: u64,
+    contiguous: u64,
+    pages: Vec<u32>,
+}
+
+impl Account {
+    /// The pages that `board` has for pools, with `contiguous` bytes set aside.
+    pub fn new(board: &Board, colors: u32, contiguous: u64) -> Self {
+        let mut taken = board.reserved.clone();
+        if let Some(first) = board.ram.first() {
+            taken.push(PhysRange { start: first.start, len: IMAGE_BYTES.min(first.len) });
+        }
+        taken.extend(top_of_ram(board, contiguous));
+        let frames = FrameAllocator::new(colors, &board.ram, &taken);
+        let pages = (0..colors).map(|color| frames.total(cloison_core::color::Color(color as u8))).collect();
+        let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
+        Self { ram: sum(&board.ram), reserved: sum(&board.reserved), contiguous, pages }
+    }
+
+    /// How many colors there are.
+    pub fn colors(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
+    /// Pages in these colors.
+    pub fn pages_of(&self, colors: ColorSet) -> u64 {
+        colors.iter().filter_map(|color| self.pages.get(usize::from(color.0))).map(|pages| u64::from(*pages)).sum()
+    }
+
+    /// Pages in all colors.
+    pub fn total(&self) -> u64 {
+        self.pages.iter().map(|pages| u64::from(*pages)).sum()
+    }
+
+    /// Where the number of pages of these colors comes from.
+    pub fn arithmetic(&self, colors: ColorSet) -> String {
+        let mut terms = format!("RAM {} - {} system image", show_size(self.ram), show_size(IMAGE_BYTES));
+        for (bytes, what) in [(self.reserved, "reserved"), (self.contiguous, "contiguous")] {
+            if bytes > 0 {
+                terms.push_str(&format!(" - {} {what}", show_size(bytes)));
+            }
+        }
+        format!(
+            "{terms} = {} pages; / {} colors x {} = {} pages in {colors}",
+            self.total(),
+            self.colors(),
+            colors.len(),
+            self.pages_of(colors)
+        )
+    }
+}
+
+/// The `bytes` at the end of the RAM that are not reserved.
+fn top_of_ram(board: &Board, bytes: u64) -> Option<PhysRange> {
+    let last = board.ram.last().filter(|_| bytes > 0)?;
+    let mut end = last.end();
+    while let Some(range) = board.reserved.iter().find(|range| range.start < end && range.end() >= end && range.len > 0)
+    {
+        end = range.start;
+    }
+    let start = PhysAddr(end.0.saturating_sub(bytes).max(last.start.0));
+    Some(PhysRange { start, len: end.0.saturating_sub(start.0) })
+}
+
+/// Pages that regions and migrations take from one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// `(what, pages)` for each region and each profile's pages.
+    pub parts: Vec<(String, u64)>,
+}
+
+impl Demand {
+    /// All pages.
+    pub fn pages(&self) -> u64 {
+        self.parts.iter().map(|(_, pages)| pages).sum()
+    }
+
+    /// The sum, written out.
+    pub fn arithmetic(&self) -> String {
+        let parts: Vec<String> = self.parts.iter().map(|(what, pages)| format!("{what} {pages}")).collect();
+        format!("{} = {}", parts.join(" + "), count(self.pages() as usize, "page"))
+    }
+}
+
+/// What a system asks of each of its pools. A migrated page keeps its home frame, so it counts in both pools.
+pub fn demand(system: &System) -> Vec<Demand> {
+    let mut demand = vec![Demand::default(); system.pools.len()];
+    for vm in &system.vms {
+        for region in &vm.regions {
+            if let Backing::Pool(pool) = region.backing
+                && let Some(demand) = demand.get_mut(usize::from(pool))
+            {
+                demand.parts.push((format!("{}.{}", vm.name, region.name), u64::from(region.pages)));
+            }
+        }
+        if let Some(profile) = &vm.profile
+            && profile.top > 0
+            && let Some(demand) = demand.get_mut(usize::from(profile.pool))
+        {
+            demand.parts.push((format!("{}'s top pages", vm.name), u64::from(profile.top)));
+        }
+    }
+    demand
+}
+
+/// Contiguous memory that a region of this many pages takes: the allocator serves powers of two.
+pub fn contiguous_bytes(pages: u32) -> u64 {
+    u64::from(pages).next_power_of_two() * PAGE_SIZE
+}

@@ -1,0 +1,233 @@
+//! What is wrong with a file: where, which field, why, and how to mend it.
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, Severity, SourceCode};
+use std::fmt;
+use std::ops::Range;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// A configuration file as it was read: its name for messages, and its text.
+#[derive(Clone, Debug)]
+pub struct SourceFile(Arc<NamedSource<String>>);
+
+impl SourceFile {
+    /// A file with this text; it is named relative to the current directory where it lies below it.
+    pub fn new(path: &Path, text: String) -> Self {
+        let name = display_path(path).display().to_string();
+        Self(Arc::new(NamedSource::new(name, text).with_language("toml")))
+    }
+
+    /// Its name in messages.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Its text.
+    pub fn text(&self) -> &str {
+        self.0.inner()
+    }
+}
+
+/// The shortest honest way to name `path`: without `.` and `..`, and relative to the current directory if below it.
+pub fn display_path(path: &Path) -> PathBuf {
+    let Ok(here) = std::env::current_dir() else { return path.to_path_buf() };
+    let mut plain = PathBuf::new();
+    for component in here.join(path).components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            other => plain.push(other),
+        }
+    }
+    plain.strip_prefix(&here).map(Path::to_path_buf).unwrap_or(plain)
+}
+
+/// One error or warning.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    severity: Severity,
+    file: SourceFile,
+    field: String,
+    message: String,
+    help: Option<String>,
+    /// The first one is where the problem is; the others say what it collides with.
+    labels: Vec<LabeledSpan>,
+}
+
+impl Problem {
+    /// Something that must be mended before the system can be built.
+    pub fn error(file: &SourceFile, field: impl Into<String>, span: Range<usize>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Error,
+            file: file.clone(),
+            field: field.into(),
+            message: message.into(),
+            help: None,
+            labels: vec![LabeledSpan::new_primary_with_span(None, span)],
+        }
+    }
+
+    /// Something that works but is probably not what was meant.
+    pub fn warning(
+        file: &SourceFile,
+        field: impl Into<String>,
+        span: Range<usize>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(file, field, span, message) }
+    }
+
+    /// Words under the place itself.
+    #[must_use]
+    pub fn label(mut self, text: impl Into<String>) -> Self {
+        if let Some(first) = self.labels.first_mut() {
+            first.set_label(Some(text.into()));
+        }
+        self
+    }
+
+    /// Another message than the one that it was made with.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    /// A narrower place than the field's.
+    #[must_use]
+    pub fn at(mut self, span: Range<usize>) -> Self {
+        if let Some(first) = self.labels.first_mut() {
+            *first = LabeledSpan::new_primary_with_span(first.label().map(str::to_owned), span);
+        }
+        self
+    }
+
+    /// Another place of the same file that takes part in the problem.
+    #[must_use]
+    pub fn also(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
+        self.labels.push(LabeledSpan::new_with_span(Some(text.into()), span));
+        self
+    }
+
+    /// How to mend it.
+    #[must_use]
+    pub fn help(mut self, text: impl Into<String>) -> Self {
+        self.help = Some(text.into());
+        self
+    }
+
+    /// The file's name.
+    pub fn file(&self) -> &str {
+        self.file.name()
+    }
+
+    /// The field, as a path from the file's root: `vm[victim].region[ram].size`.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// What is wrong.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Whether it keeps the system from being built.
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// Line and column of the place, both from 1.
+    pub fn line_and_column(&self) -> (usize, usize) {
+        let text = self.file.text();
+        let end = self.labels.first().map_or(0, LabeledSpan::offset).min(text.len());
+        let before = text.get(..end).unwrap_or(text);
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |last| last.chars().count()) + 1;
+        (line, column)
+    }
+
+    /// Where it is, for sorting: file, then position.
+    fn position(&self) -> (&str, usize) {
+        (self.file.name(), self.labels.first().map_or(0, LabeledSpan::offset))
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl Diagnostic for Problem {
+    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        Some(Box::new(&self.field))
+    }
+    fn severity(&self) -> Option<Severity> {
+        Some(self.severity)
+    }
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        Some(&*self.file.0)
+    }
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        Some(Box::new(self.labels.iter().cloned()))
+    }
+}
+
+/// Everything that is wrong with a configuration and the files it names; at least one entry is an error.
+#[derive(Clone, Debug)]
+pub struct Errors {
+    file: String,
+    problems: Vec<Problem>,
+}
+
+impl Errors {
+    /// The report on the configuration called `file`.
+    pub fn new(file: &str, mut problems: Vec<Problem>) -> Self {
+        sort(&mut problems);
+        Self { file: file.to_owned(), problems }
+    }
+
+    /// The errors and warnings, by file and position.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+/// Puts problems into the order in which a reader meets them.
+pub fn sort(problems: &mut [Problem]) {
+    problems.sort_by(|a, b| a.position().cmp(&b.position()));
+}
+
+/// `1 error`, `2 errors`.
+pub fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+impl fmt::Display for Errors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let errors = self.problems.iter().filter(|problem| problem.is_error()).count();
+        write!(f, "{}: {}", self.file, count(errors, "error"))?;
+        match self.problems.len() - errors {
+            0 => Ok(()),
+            warnings => write!(f, ", {}", count(warnings, "warning")),
+        }
+    }
+}
+
+impl std::error::Error for Errors {}
+
+impl Diagnostic for Errors {
+    fn severity(&self) -> Option<Severity> {
+        Some(Severity::Error)
+    }
+    fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
+        Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+    }
+}

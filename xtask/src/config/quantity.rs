@@ -1,0 +1,193 @@
+//! Quantities as users write them: `64M`, `1 ms`, `0-3,8`, `20000 events / 1 ms`.
+
+use cloison_core::addr::PAGE_SIZE;
+use cloison_core::units::{Events, Nanos};
+use std::ops::Range;
+
+/// Why a text is not the quantity that it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// The part of the text that is wrong.
+    pub at: Range<usize>,
+    /// What is wrong with it.
+    pub message: String,
+    /// How to write it.
+    pub help: String,
+}
+
+const SIZE_HELP: &str =
+    "write a whole number of bytes, with K, M or G for 2^10, 2^20 or 2^30 of them, or of pages: \"64M\", \"16 pages\"";
+const DURATION_HELP: &str = "write a whole number and its unit, one of ns, us, ms, s: \"50 us\"";
+const BUDGET_HELP: &str = "write events and period: \"20000 events / 1 ms\"";
+const SET_HELP: &str = "write numbers and ranges, lowest first, with commas: \"0-3,8\"";
+
+/// Splits a text into the number it starts with and the trimmed rest, which is the unit.
+fn number_and_unit(text: &str) -> Option<(u64, &str)> {
+    let trimmed = text.trim_start();
+    let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(trimmed.len());
+    let digits: String = trimmed[..end].chars().filter(|c| *c != '_').collect();
+    Some((digits.parse().ok()?, trimmed[end..].trim()))
+}
+
+fn whole(text: &str, message: String, help: &str) -> Malformed {
+    Malformed { at: 0..text.len(), message, help: help.to_owned() }
+}
+
+/// A number of bytes: `64M`, `420K`, `4096`, `16 pages`.
+pub fn size(text: &str) -> Result<u64, Malformed> {
+    let (number, unit) =
+        number_and_unit(text).ok_or_else(|| whole(text, format!("`{text}` is not a size"), SIZE_HELP))?;
+    let scale = match unit {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        "page" | "pages" => PAGE_SIZE,
+        _ => return Err(whole(text, format!("`{unit}` is not a unit of size"), SIZE_HELP)),
+    };
+    number.checked_mul(scale).ok_or_else(|| whole(text, format!("`{text}` is more than 2^64 bytes"), SIZE_HELP))
+}
+
+/// A length of time: `50 us`, `1 ms`.
+pub fn duration(text: &str) -> Result<Nanos, Malformed> {
+    let (number, unit) = number_and_unit(text)
+        .ok_or_else(|| whole(text, format!("`{}` is not a length of time", text.trim()), DURATION_HELP))?;
+    let scale = match unit {
+        "ns" => 1,
+        "us" | "µs" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "" => return Err(whole(text, format!("`{}` has no unit of time", text.trim()), DURATION_HELP)),
+        _ => return Err(whole(text, format!("`{unit}` is not a unit of time"), DURATION_HELP)),
+    };
+    let nanos = number.checked_mul(scale);
+    nanos.map(Nanos).ok_or_else(|| whole(text, format!("`{}` is more than 584 years", text.trim()), DURATION_HELP))
+}
+
+/// Events per period: `20000 events / 1 ms`.
+pub fn budget(text: &str) -> Result<(Events, Nanos), Malformed> {
+    let (events, period) = text
+        .split_once('/')
+        .ok_or_else(|| whole(text, format!("`{text}` has no period, which stands after a `/`"), BUDGET_HELP))?;
+    let (number, unit) = number_and_unit(events).ok_or_else(|| Malformed {
+        at: 0..events.len(),
+        ..whole(text, format!("`{}` is not a number of events", events.trim()), BUDGET_HELP)
+    })?;
+    if !matches!(unit, "event" | "events") {
+        let message = if unit.is_empty() {
+            format!("`{}` does not say of what", events.trim())
+        } else {
+            format!("`{unit}` is not what a budget counts; it counts events")
+        };
+        return Err(Malformed { at: 0..events.trim_end().len(), ..whole(text, message, BUDGET_HELP) });
+    }
+    let offset = events.len() + 1;
+    let period = duration(period).map_err(|error| {
+        let blank = period.len() - period.trim_start().len();
+        Malformed { at: offset + blank..offset + error.at.end, help: BUDGET_HELP.to_owned(), ..error }
+    })?;
+    Ok((Events(number), period))
+}
+
+/// A set of small numbers: `0-3,8`. In the order written; numbers that stand twice are refused.
+pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Malformed> {
+    let mut numbers: Vec<(u64, Range<usize>)> = Vec::new();
+    let mut offset = 0;
+    for part in text.split(',') {
+        let lead = part.len() - part.trim_start().len();
+        let trimmed = part.trim();
+        let at = offset + lead..offset + lead + trimmed.len();
+        offset += part.len() + 1;
+        let fail = |message: String| Malformed { at: at.clone(), message, help: SET_HELP.to_owned() };
+        if trimmed.is_empty() {
+            let message = if text.trim().is_empty() {
+                format!("no {what} is named")
+            } else {
+                "nothing stands between two commas".to_owned()
+            };
+            return Err(fail(message));
+        }
+        let parse = |number: &str| {
+            let number = number.trim();
+            number.parse::<u64>().map_err(|_| fail(format!("`{number}` is not a {what}'s number")))
+        };
+        let (low, high) = match trimmed.split_once('-') {
+            Some((low, high)) => (parse(low)?, parse(high)?),
+            None => {
+                let number = parse(trimmed)?;
+                (number, number)
+            }
+        };
+        if low > high {
+            return Err(fail(format!("the range `{trimmed}` runs backwards: {low} is more than {high}")));
+        }
+        if high - low > 1023 {
+            return Err(fail(format!("the range `{trimmed}` has {} numbers", high - low + 1)));
+        }
+        for number in low..=high {
+            if numbers.iter().any(|(other, _)| *other == number) {
+                return Err(fail(format!("{what} {number} is named twice")));
+            }
+            numbers.push((number, at.clone()));
+        }
+    }
+    Ok(numbers)
+}
+
+/// A size the way people say it: `16 MiB`, `420 KiB`, `100 bytes`.
+pub fn show_size(bytes: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
+            return format!("{} {unit}", bytes >> shift);
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+/// A length of time the way people say it: `1 ms`, `50 us`.
+pub fn show_duration(time: Nanos) -> String {
+    for (scale, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
+        if time.0 >= scale && time.0.is_multiple_of(scale) {
+            return format!("{} {unit}", time.0 / scale);
+        }
+    }
+    format!("{} ns", time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes() {
+        assert_eq!(size("64M"), Ok(64 << 20));
+        assert_eq!(size(" 420 K "), Ok(420 << 10));
+        assert_eq!(size("4_096"), Ok(4096));
+        assert_eq!(size("16 pages"), Ok(65536));
+        assert!(size("64MB").is_err() && size("").is_err() && size("M").is_err() && size("-1").is_err());
+        assert!(size("99999999999G").is_err());
+        assert_eq!(show_size(420 << 10), "420 KiB");
+        assert_eq!(show_size(4097), "4097 bytes");
+    }
+
+    #[test]
+    fn durations_and_budgets() {
+        assert_eq!(duration("50us"), Ok(Nanos(50_000)));
+        assert!(duration("50").is_err() && duration("5 min").is_err() && duration("99999999999 s").is_err());
+        assert_eq!(budget("20_000 events / 1 ms"), Ok((Events(20_000), Nanos(1_000_000))));
+        assert_eq!(budget("1 event/2s"), Ok((Events(1), Nanos(2_000_000_000))));
+        assert!(budget("20000 / 1 ms").is_err() && budget("20000 events").is_err());
+        assert_eq!(budget("20000 events / 1 week").map_err(|error| error.at), Err(15..21));
+        assert_eq!(show_duration(Nanos(1_500_000)), "1500 us");
+    }
+
+    #[test]
+    fn sets() {
+        let numbers = |text| number_set(text, "color").map(|set| set.into_iter().map(|(n, _)| n).collect::<Vec<_>>());
+        assert_eq!(numbers("0-3, 8"), Ok(vec![0, 1, 2, 3, 8]));
+        for bad in ["", "3-1", "a", "1,,2", "1-", "0-4,3", "0-99999", "-1"] {
+            assert!(numbers(bad).is_err(), "{bad}");
+        }
+        assert_eq!(number_set("0-3,9-8", "color").map_err(|error| error.at), Err(4..7));
+    }
+}

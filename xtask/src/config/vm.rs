@@ -1,0 +1,847 @@
+//! One `[[vm]]` of a configuration: its cores, regions, image, quotas and profile.
+
+use super::board::BoardFile;
+use super::events::EventTable;
+use super::node::{Context, Field, Table, suggest};
+use super::problem::{Problem, SourceFile, count, display_path};
+use super::quantity::{show_duration, show_size};
+use super::{ImageSource, WORKLOADS, profile};
+use cloison_abi::{irq, map, services};
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_core::blob::{
+    Backing, Board, IPA_BITS, Image, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm,
+};
+use cloison_core::units::{EventId, Nanos};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// A quota's period is at least this: the EL2 timer and the replenishment need their own time.
+const SHORTEST_PERIOD: Nanos = Nanos(50_000);
+/// The shortest poll interval.
+const SHORTEST_POLL: Nanos = Nanos(5_000);
+/// Without `poll`, a period is polled this often.
+const POLLS_PER_PERIOD: u64 = 50;
+/// An event counter has 32 bits and overflows after the budget.
+const LARGEST_BUDGET: u64 = u32::MAX as u64;
+/// Arguments that a guest gets.
+const ARGS: usize = 4;
+/// The longest name that fits the console's prefix.
+const LONGEST_NAME: usize = 16;
+
+/// The guest's devices that Cloison emulates, in the IPA space of every VM.
+const EMULATED: [(u64, u64, &str); 3] = [
+    (map::GICD, 0x1000, "the emulated interrupt distributor"),
+    (map::GICC, 0x2000, "the virtual CPU interface"),
+    (map::UART, 0x1000, "the emulated UART"),
+];
+
+const SERVICES: [(&str, u32); 3] = [("hem", services::HEM), ("migrate", services::MIGRATE), ("quota", services::QUOTA)];
+
+/// What all VMs are checked against.
+pub(super) struct Scene<'a> {
+    pub board: Option<&'a BoardFile>,
+    pub pools: &'a [PoolSpec],
+    /// The directory that paths in the file are relative to.
+    pub base: &'a Path,
+}
+
+/// A pool with the places that later checks point at.
+pub(super) struct PoolSpec {
+    pub pool: Pool,
+    pub path: String,
+    pub name_span: Range<usize>,
+    pub colors_span: Range<usize>,
+    pub limit_span: Range<usize>,
+}
+
+/// A VM with the places that later checks point at.
+pub(super) struct VmSpec {
+    pub vm: Vm,
+    pub image: Option<ImageSource>,
+    pub name_span: Range<usize>,
+    pub path: String,
+    pub cores: Vec<(u8, Range<usize>)>,
+    /// The place of each region's size.
+    pub region_spans: Vec<Range<usize>>,
+    /// Where the VM names a pool: pool, place.
+    pub pool_uses: Vec<(u8, Range<usize>)>,
+    pub irqs: Vec<(u32, Range<usize>)>,
+    pub top_span: Option<Range<usize>>,
+}
+
+/// A name that is fit for messages, file names and the console: returned even where an error was noted.
+pub(super) fn name<'a>(table: &mut Table<'a>, what: &str) -> Option<(&'a str, Range<usize>)> {
+    let field = table.required("name", &format!("give the {what} a name: name = \"...\""))?;
+    let name = field.string("a name")?;
+    let odd = name.chars().find(|c| !(c.is_ascii_lowercase() || c.is_ascii_digit() || *c == '-' || *c == '_'));
+    let problem = if name.is_empty() {
+        Some((format!("the {what}'s name is empty"), "empty".to_owned()))
+    } else if name.len() > LONGEST_NAME {
+        let message = format!("`{name}` has {} characters, {} too many", name.len(), name.len() - LONGEST_NAME);
+        Some((message, "too long".to_owned()))
+    } else if let Some(odd) = odd {
+        Some((format!("`{name}` has the character `{odd}`"), "odd character".to_owned()))
+    } else if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+        Some((format!("`{name}` does not start with a letter"), "first character".to_owned()))
+    } else {
+        None
+    };
+    if let Some((message, label)) = problem {
+        field.push(
+            field.error(message).label(label).help(format!(
+                "names have 1 to {LONGEST_NAME} lower-case letters, digits, `-` and `_`, a letter first"
+            )),
+        );
+    }
+    table.rename(name);
+    Some((name, field.span()))
+}
+
+/// Reads one `[[vm]]`.
+pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<Problem>) -> Option<VmSpec> {
+    let name = name(&mut table, "VM");
+    let cores = read_cores(&table, scene.board);
+    let args = read_args(&table);
+    let services = read_services(&table);
+    let on_fault = table
+        .optional("on_fault")
+        .and_then(|field| field.one_of("reaction", &[("abort", OnFault::Abort), ("kill", OnFault::Kill)]))
+        .unwrap_or(OnFault::Abort);
+    let irqs = read_irqs(&table, scene.board);
+    let events = scene.board.map(|board| &board.events);
+    let hems = read_hems(&table, events);
+    let (mut regions, complete) = read_regions(&table, scene);
+    let mut pool_uses: Vec<(u8, Range<usize>)> =
+        regions.iter().filter_map(|spec| Some((spec.pool()?, spec.backing_span.clone()))).collect();
+    let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
+    let regions: Vec<Region> = regions.drain(..).map(|spec| spec.region).collect();
+    let vcpus = cores.as_ref().map(|cores| cores.len());
+    let quotas = read_quotas(&table, vcpus, events);
+    if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
+        check_counters(&table, board, quotas, &hems, vcpus);
+    }
+    let (image, load) = read_image(&table, scene.base, &regions, complete).unzip();
+    let profile = read_profile(&table, scene, &regions, complete, profiles);
+    if services & services::MIGRATE != 0 && profile.is_none() && table.optional("profile").is_none() {
+        let field = table.optional("services").map_or(table.span(), |field| field.span());
+        table.push(
+            Problem::warning(
+                table.file(),
+                table.path_of("services"),
+                field,
+                "the VM may migrate pages, but has nowhere to",
+            )
+            .label("`migrate` without [vm.profile]")
+            .help("give the VM a [vm.profile] with a pool, or take the service away"),
+        );
+    }
+    table.finish_ref();
+    let (name, name_span) = name?;
+    let top_span = profile.as_ref().and_then(|profile| profile.top_span.clone());
+    pool_uses.extend(profile.as_ref().map(|profile| (profile.profile.pool, profile.pool_span.clone())));
+    let cores = cores?;
+    Some(VmSpec {
+        vm: Vm {
+            name: name.to_owned(),
+            cores: cores.iter().map(|(core, _)| *core).collect(),
+            regions,
+            image: load.unwrap_or(Image { offset: 0, len: 0, load: Ipa(0), entry: Ipa(0) }),
+            args,
+            services,
+            on_fault,
+            irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
+            quotas: quotas.unwrap_or_default().into_iter().map(|(quota, _)| quota).collect(),
+            hems,
+            profile: profile.map(|profile| profile.profile),
+        },
+        image,
+        name_span,
+        path: table.path().to_owned(),
+        cores,
+        region_spans,
+        pool_uses,
+        irqs,
+        top_span,
+    })
+}
+
+fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, Range<usize>)>> {
+    let field = table.required("cores", "name the physical cores, vCPU 0 first: cores = [0]")?;
+    let set = field.number_set("core")?;
+    let existing = board.map_or(8, |board| board.board.cores.len());
+    let mut cores = Vec::new();
+    for (core, span) in set {
+        if core >= existing as u64 {
+            let whose = board.map_or_else(String::new, |board| format!(" of the board {}", board.board.name));
+            field.push(
+                table
+                    .error("cores", span, format!("core {core} does not exist"))
+                    .label(format!("the cores{whose} are 0 to {}", existing - 1))
+                    .help("name cores that the board has"),
+            );
+        } else {
+            cores.push((core as u8, span));
+        }
+    }
+    Some(cores)
+}
+
+fn read_args(table: &Table<'_>) -> [u64; ARGS] {
+    let mut args = [0; ARGS];
+    let Some(field) = table.optional("args") else { return args };
+    let elements = field.elements().unwrap_or_default();
+    if elements.len() > ARGS {
+        field.push(
+            field
+                .error(format!("{} arguments, but a guest starts with {ARGS}: x0 to x3", elements.len()))
+                .label(format!("{} too many", elements.len() - ARGS))
+                .help("leave the last ones out"),
+        );
+    }
+    for (slot, element) in args.iter_mut().zip(elements) {
+        *slot = element.size().unwrap_or_default();
+    }
+    args
+}
+
+fn read_services(table: &Table<'_>) -> u32 {
+    let Some(field) = table.optional("services") else { return 0 };
+    let elements = field.elements().unwrap_or_default();
+    elements.iter().filter_map(|element| element.one_of("service", &SERVICES)).fold(0, |bits, bit| bits | bit)
+}
+
+fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<usize>)> {
+    let Some(field) = table.optional("interrupts") else { return Vec::new() };
+    let mut irqs: Vec<(u32, Range<usize>)> = Vec::new();
+    for element in field.elements().unwrap_or_default() {
+        let Some(number) = element.integer("the number of a shared interrupt, 32 to 1019") else { continue };
+        let uart = |uart: &cloison_core::blob::Uart| u64::from(uart.irq) == number;
+        let own = board.map(|board| &board.board).and_then(|board| {
+            if uart(&board.console) {
+                Some("the console's")
+            } else if board.telemetry.as_ref().is_some_and(uart) {
+                Some("the telemetry UART's")
+            } else {
+                None
+            }
+        });
+        let problem = if !(32..1020).contains(&number) {
+            Some((format!("interrupt {number} is not shared"), "32 to 1019 are"))
+        } else if number == u64::from(irq::UART) {
+            Some((format!("interrupt {number} is the one of the VM's emulated UART"), "taken in every VM"))
+        } else if let Some(owner) = own {
+            Some((format!("interrupt {number} is {owner}"), "the hypervisor's own"))
+        } else if irqs.iter().any(|(other, _)| u64::from(*other) == number) {
+            Some((format!("interrupt {number} is named twice"), "again"))
+        } else {
+            None
+        };
+        match problem {
+            Some((message, label)) => element.push(
+                element
+                    .error(message)
+                    .label(label)
+                    .help("name the shared peripheral interrupts (SPI) of the devices that are passed through"),
+            ),
+            None => irqs.push((number as u32, element.span())),
+        }
+    }
+    irqs
+}
+
+fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
+    let mut hems = Vec::new();
+    let (Some(field), Some(events)) = (table.optional("hems"), events) else { return hems };
+    for element in field.elements().unwrap_or_default() {
+        let Some(event) = events.resolve(&element) else { continue };
+        if hems.contains(&event) {
+            let name = events.by_id(event).map_or("?", |event| event.name.as_str());
+            element.push(
+                element
+                    .error(format!("{name} is counted twice"))
+                    .label("again")
+                    .help("name every event once; a counter saved is a counter for another event"),
+            );
+        } else {
+            hems.push(event);
+        }
+    }
+    hems
+}
+
+struct RegionSpec {
+    region: Region,
+    ipa_span: Range<usize>,
+    size_span: Range<usize>,
+    backing_span: Range<usize>,
+}
+
+impl RegionSpec {
+    fn pool(&self) -> Option<u8> {
+        if let Backing::Pool(pool) = self.region.backing { Some(pool) } else { None }
+    }
+}
+
+/// The regions that could be read, and whether that is all of them.
+fn read_regions(table: &Table<'_>, scene: &Scene<'_>) -> (Vec<RegionSpec>, bool) {
+    let tables = table.tables("region");
+    if tables.is_empty() {
+        table.push(
+            table
+                .error("region", table.span(), "the VM has no memory")
+                .label("no [[vm.region]]")
+                .help("add one: [[vm.region]] with name = \"ram\", ipa = 0x4000_0000, size = \"16M\", pool = \"...\""),
+        );
+        return (Vec::new(), false);
+    }
+    if tables.len() > 256 {
+        let message = format!("{} regions; a VM has at most 256", tables.len());
+        table.push(table.error("region", table.span(), message).label("too many").help("join regions"));
+        return (Vec::new(), false);
+    }
+    let mut complete = true;
+    let mut specs: Vec<RegionSpec> = Vec::new();
+    for region in tables {
+        let Some(spec) = read_region(region, scene, &specs) else {
+            complete = false;
+            continue;
+        };
+        specs.push(spec);
+    }
+    (specs, complete)
+}
+
+fn read_region(mut table: Table<'_>, scene: &Scene<'_>, before: &[RegionSpec]) -> Option<RegionSpec> {
+    let name = name(&mut table, "region");
+    if let Some((name, span)) = &name
+        && let Some(_) = before.iter().find(|spec| spec.region.name == *name)
+    {
+        table.push(
+            table
+                .error("name", span.clone(), format!("the VM has two regions called `{name}`"))
+                .label("again")
+                .help("profiles find regions by name: give each its own"),
+        );
+    }
+    let ipa_field = table.required("ipa", "say where the guest sees it: ipa = 0x4000_0000");
+    let ipa = ipa_field.as_ref().and_then(|field| page_ipa(field));
+    let size_field = table.required("size", "say how large it is: size = \"16M\"");
+    let pages = size_field.as_ref().and_then(|field| field.pages());
+    let backing = read_backing(&table, scene, pages);
+    table.finish_ref();
+    let (ipa_field, size_field) = (ipa_field?, size_field?);
+    let (backing, backing_span) = backing?;
+    let region = Region { name: name?.0.to_owned(), ipa: ipa?, pages: pages?, backing };
+    let bytes = u64::from(region.pages) * PAGE_SIZE;
+    let end = u128::from(region.ipa.0) + u128::from(bytes);
+    let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
+    if end > 1 << IPA_BITS {
+        table.push(
+            table
+                .error("ipa", ipa_span.clone(), "the region ends beyond the VM's address space")
+                .label(format!("{} + {bytes:#x} = {end:#x}", region.ipa))
+                .help(format!("an IPA has {IPA_BITS} bits: a region must end at {:#x} or below", 1u64 << IPA_BITS)),
+        );
+        return None;
+    }
+    let end = end as u64;
+    for (start, len, what) in EMULATED {
+        if region.ipa.0 < start + len && start < end {
+            table.push(
+                table
+                    .error("ipa", ipa_span.clone(), format!("the region covers {what}"))
+                    .label(format!("{}..{end:#x} meets {start:#x}..{:#x}", region.ipa, start + len))
+                    .help("keep 0x8000000..0x8012000 and 0x9000000..0x9001000 free; RAM starts at 0x40000000 by convention"),
+            );
+            break;
+        }
+    }
+    if let Some(other) = before.iter().find(|other| other.region.overlaps(&region)) {
+        let other_end = other.region.ipa.page(u64::from(other.region.pages));
+        table.push(
+            table
+                .error("ipa", ipa_span.clone(), format!("the region overlaps region `{}`", other.region.name))
+                .label(format!("{}..{end:#x}", region.ipa))
+                .also(other.ipa_span.clone(), format!("`{}` is {}..{other_end}", other.region.name, other.region.ipa))
+                .help(format!("the first free address after `{}` is {other_end}", other.region.name)),
+        );
+    }
+    Some(RegionSpec { region, ipa_span, size_span, backing_span })
+}
+
+fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
+    let ipa = Ipa(field.integer("an address: 0x4000_0000")?);
+    if !ipa.is_page_aligned() {
+        field.push(
+            field
+                .error(format!("{ipa} is not the start of a page"))
+                .label(format!("{:#x} past it", ipa.0 - ipa.page_base().0))
+                .help(format!("the page starts at {}", ipa.page_base())),
+        );
+        return None;
+    }
+    Some(ipa)
+}
+
+fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
+    let name = field.string("the name of a pool")?;
+    let found = pools.iter().position(|spec| spec.pool.name == name);
+    if found.is_none() {
+        let known = pools.iter().map(|spec| spec.pool.name.as_str());
+        field.push(
+            field.error(format!("there is no pool `{name}`")).label("unknown pool").help(suggest(name, "pools", known)),
+        );
+    }
+    found.map(|index| index as u8)
+}
+
+fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Option<(Backing, Range<usize>)> {
+    let (pool, contiguous, device) = (table.optional("pool"), table.optional("contiguous"), table.optional("device"));
+    let help = "write one of pool = \"name\", contiguous = true, device = 0x...";
+    match (pool, contiguous, device) {
+        (Some(pool), None, None) => Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span())),
+        (None, Some(contiguous), None) => {
+            if !contiguous.boolean()? {
+                contiguous.push(
+                    contiguous.error("the region has nothing behind it").label("not contiguous, so what?").help(help),
+                );
+                return None;
+            }
+            contiguous.push(
+                contiguous
+                    .warning("contiguous memory has pages of every color")
+                    .label("shares cache sets with all pools, private ones included")
+                    .help("use a pool unless a device needs contiguous memory"),
+            );
+            Some((Backing::Contiguous, contiguous.span()))
+        }
+        (None, None, Some(device)) => {
+            let pa = PhysAddr(device.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
+            if !pa.is_page_aligned() {
+                device.push(
+                    device
+                        .error(format!("{pa} is not the start of a page"))
+                        .label("not a multiple of 0x1000")
+                        .help("registers are passed through in whole pages"),
+                );
+                return None;
+            }
+            if let (Some(board), Some(pages)) = (scene.board, pages) {
+                let range = PhysRange { start: pa, len: u64::from(pages) * PAGE_SIZE };
+                check_device(&device, &board.board, range);
+            }
+            Some((Backing::Device(pa), device.span()))
+        }
+        (None, None, None) => {
+            table.push(
+                table.error("pool", table.span(), "the region has nothing behind it").label("no `pool`").help(help),
+            );
+            None
+        }
+        (_, second, third) => {
+            let span = third.or(second).map_or(table.span(), |field| field.span());
+            table.push(
+                table
+                    .error("pool", span, "the region has more than one thing behind it")
+                    .label("one too many")
+                    .help(help),
+            );
+            None
+        }
+    }
+}
+
+/// A passed-through device must be neither RAM nor one of the hypervisor's own.
+fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
+    let page = |start: PhysAddr| PhysRange { start, len: PAGE_SIZE };
+    let gic = &board.gic;
+    let mut own = vec![
+        (page(board.console.base), "the console"),
+        (page(gic.gicd), "the interrupt distributor"),
+        (page(gic.gicc), "the interrupt controller's CPU interface"),
+        (page(gic.gicc_dir), "the interrupt controller's CPU interface"),
+        (page(gic.gich), "the virtual interface control"),
+        (page(gic.gicv), "the virtual CPU interface"),
+        (page(gic.gicv_dir), "the virtual CPU interface"),
+    ];
+    own.extend(board.telemetry.iter().map(|uart| (page(uart.base), "the telemetry UART")));
+    own.extend(board.ram.iter().map(|ram| (*ram, "RAM, which is Cloison's to hand out")));
+    if let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) {
+        field.push(
+            field
+                .error(format!(
+                    "{}..{} is not a device that can be passed through: it meets {what}",
+                    range.start,
+                    range.end()
+                ))
+                .label(format!("{}..{} is {what}", taken.start, taken.end()))
+                .help("give RAM through pools; pass through only devices that the hypervisor does not use"),
+        );
+    }
+}
+
+/// A quota and the place of its table.
+type QuotaSpec = (Quota, Range<usize>);
+
+fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<Vec<QuotaSpec>> {
+    table.tables("quota").into_iter().map(|quota| read_quota(quota, vcpus, events)).collect()
+}
+
+fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<QuotaSpec> {
+    let vcpu_field = table.optional("vcpu");
+    let vcpu = match &vcpu_field {
+        Some(field) => field.integer_up_to(255, "the number of a vCPU"),
+        None => Some(0),
+    };
+    if let (Some(field), Some(vcpu), Some(vcpus)) = (&vcpu_field, vcpu, vcpus)
+        && vcpu >= vcpus as u64
+    {
+        field.push(
+            field
+                .error(format!("the VM has no vCPU {vcpu}"))
+                .label(format!("it has {}: 0 to {}", count(vcpus, "vCPU"), vcpus.saturating_sub(1)))
+                .help("vCPUs count from 0 in the order of `cores`; they are not core numbers"),
+        );
+    }
+    let event = table.required("event", "name the event: event = \"INST_RETIRED\"");
+    let event = event.and_then(|field| events.map(|events| events.resolve(&field)));
+    let budget_field = table.required("budget", "say how much per period: budget = \"20000 events / 1 ms\"");
+    let budget = budget_field.as_ref().and_then(|field| field.budget());
+    if let (Some(field), Some((events, period))) = (&budget_field, budget) {
+        let problem = if events.0 == 0 {
+            Some(("the budget is zero: the core would never run".to_owned(), "allow at least one event"))
+        } else if events.0 > LARGEST_BUDGET {
+            Some((
+                format!("{} events are more than a counter of 32 bits holds, {LARGEST_BUDGET}", events.0),
+                "make budget and period smaller by the same factor",
+            ))
+        } else if period < SHORTEST_PERIOD {
+            Some((
+                format!(
+                    "a period of {} is too short: the shortest is {}",
+                    show_duration(period),
+                    show_duration(SHORTEST_PERIOD)
+                ),
+                "make budget and period larger by the same factor",
+            ))
+        } else {
+            None
+        };
+        if let Some((message, help)) = problem {
+            field.push(field.error(message).label("budget").help(help));
+        }
+    }
+    let poll_field = table.optional("poll");
+    let poll = poll_field.as_ref().map(|field| field.duration());
+    if let (Some(field), Some(Some(poll)), Some((_, period))) = (&poll_field, poll, budget) {
+        if poll >= period {
+            field.push(
+                field
+                    .error("the counter is polled less than once per period")
+                    .label(format!("{} >= {}", show_duration(poll), show_duration(period)))
+                    .help(format!(
+                        "poll at most every {}, half the period; the default is period / {POLLS_PER_PERIOD}",
+                        show_duration(Nanos(period.0 / 2))
+                    )),
+            );
+        } else if poll < SHORTEST_POLL {
+            field.push(
+                field
+                    .error(format!("{} between two polls is too short", show_duration(poll)))
+                    .label(format!("the shortest is {}", show_duration(SHORTEST_POLL)))
+                    .help("shorter polls would spend the core's time in the hypervisor"),
+            );
+        }
+    }
+    let trace = table.optional("trace").map(|field| field.boolean());
+    let span = table.span();
+    table.finish_ref();
+    let (budget, period) = budget?;
+    let default_poll = Nanos((period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
+    let quota = Quota {
+        vcpu: vcpu? as u8,
+        event: event??,
+        budget,
+        period,
+        poll: poll.unwrap_or(Some(default_poll))?,
+        trace: trace.unwrap_or(Some(false))?,
+    };
+    Some((quota, span))
+}
+
+/// Quotas and HEMs of a core share its counters.
+fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], hems: &[EventId], vcpus: usize) {
+    let each = if board.board.pmu_shadow { 2 } else { 1 };
+    for vcpu in 0..vcpus {
+        let bound = quotas.iter().filter(|(quota, _)| usize::from(quota.vcpu) == vcpu);
+        let count_of_quotas = bound.clone().count();
+        let needed = count_of_quotas * each + hems.len();
+        if needed <= board.counters as usize {
+            continue;
+        }
+        let why = if each == 2 { " (a quota takes 2 where its interrupt needs a shadow counter)" } else { "" };
+        let arithmetic = format!(
+            "{} x {each} + {} = {needed} > {}",
+            count(count_of_quotas, "quota"),
+            count(hems.len(), "HEM"),
+            board.counters
+        );
+        let problem = match (table.optional("hems"), bound.last()) {
+            (Some(field), _) if !hems.is_empty() => field.error(""),
+            (_, Some((_, span))) => table.error("quota", span.clone(), ""),
+            (_, None) => table.error("quota", table.span(), ""),
+        };
+        let message = format!("vCPU {vcpu} needs {needed} event counters, its core has {}", board.counters);
+        table.push(problem.with_message(message).label(arithmetic).help(format!(
+            "take {} away{why}; HEMs of different runs can be counted one after the other",
+            count(needed - board.counters as usize, "counter")
+        )));
+        break;
+    }
+}
+
+fn read_image(table: &Table<'_>, base: &Path, regions: &[Region], complete: bool) -> Option<(ImageSource, Image)> {
+    let field = table.required("image", "say what the VM runs: image = { workload = \"heartbeat\" }")?;
+    let image = field.table()?;
+    let (workload, file) = (image.optional("workload"), image.optional("file"));
+    let (load_field, entry_field) = (image.optional("load"), image.optional("entry"));
+    let load = load_field.as_ref().map(|field| page_ipa(field));
+    let entry = entry_field.as_ref().map(|field| field.integer("an address: 0x4000_0000"));
+    image.finish_ref();
+    let nowhere = Image { offset: 0, len: 0, load: Ipa(0), entry: Ipa(0) };
+    let ram = |load: Ipa| {
+        regions.iter().find(|region| region.contains(load) && !matches!(region.backing, Backing::Device(_)))
+    };
+    match (workload, file) {
+        (Some(workload), None) => {
+            for surplus in load_field.iter().chain(&entry_field) {
+                surplus.push(
+                    surplus.error("a workload says itself where it is loaded").label("not here").help("leave it out"),
+                );
+            }
+            let name = workload.string("the name of a workload")?;
+            if !WORKLOADS.iter().any(|(known, _)| *known == name) {
+                workload.push(
+                    workload.error(format!("there is no workload `{name}`")).label("unknown workload").help(suggest(
+                        name,
+                        "workloads",
+                        WORKLOADS.iter().map(|(known, _)| *known),
+                    )),
+                );
+                return None;
+            }
+            if complete && ram(Ipa(map::RAM)).is_none() {
+                workload.push(
+                    workload
+                        .error(format!("no region of the VM holds {:#x}, where workloads are loaded", map::RAM))
+                        .label("cannot be loaded")
+                        .help("give the VM RAM there: [[vm.region]] with ipa = 0x4000_0000"),
+                );
+            }
+            Some((ImageSource::Workload(name.to_owned()), nowhere))
+        }
+        (None, Some(file)) => {
+            let path = base.join(file.string("the path of an image, relative to this file")?);
+            let shown = display_path(&path);
+            let bytes = match std::fs::read(&path) {
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    file.push(
+                        file.error(format!("cannot read the image {}: {}", shown.display(), plain(&error)))
+                            .label("no such image")
+                            .help("paths are relative to the directory of this file"),
+                    );
+                    return None;
+                }
+            };
+            let source = ImageSource::File(path);
+            if bytes.starts_with(b"\x7fELF") {
+                for surplus in load_field.iter().chain(&entry_field) {
+                    surplus.push(
+                        surplus
+                            .error(format!("{} is an ELF file, which says itself where it is loaded", shown.display()))
+                            .label("not for ELF files")
+                            .help("leave it out"),
+                    );
+                }
+                return Some((source, nowhere));
+            }
+            if load_field.is_none() {
+                file.push(
+                    file.error(format!(
+                        "{} is not an ELF file, so it does not say where it is loaded",
+                        shown.display()
+                    ))
+                    .label("`load` is missing")
+                    .help("write image = { file = \"...\", load = 0x4000_0000 }"),
+                );
+            }
+            let load = load??;
+            if bytes.is_empty() || bytes.len() as u64 > u64::from(u32::MAX) {
+                let size = show_size(bytes.len() as u64);
+                file.push(
+                    file.error(format!("{} has {size}", shown.display()))
+                        .label("impossible image")
+                        .help("give it 1 byte to 4 GiB"),
+                );
+                return None;
+            }
+            let span = load_field.as_ref().map_or(file.span(), Field::span);
+            let len = bytes.len() as u64;
+            if complete {
+                let room = ram(load).map(|region| region.ipa.page(u64::from(region.pages)).0 - load.0);
+                if room.is_none_or(|room| room < len) {
+                    let label = match room {
+                        None => "no RAM of the VM is there".to_owned(),
+                        Some(room) => format!("{len} bytes > {room} bytes to the region's end"),
+                    };
+                    table.push(
+                        image
+                            .error("load", span, format!("the image does not fit at {load}"))
+                            .label(label)
+                            .help("load it into a region with `pool` or `contiguous` that is large enough"),
+                    );
+                }
+            }
+            let entry = entry.unwrap_or(Some(load.0))?;
+            if let Some(field) = entry_field.filter(|_| entry < load.0 || entry - load.0 >= len) {
+                field.push(
+                    field
+                        .error(format!("the entry {entry:#x} is not inside the image"))
+                        .label(format!("the image is {load}..{:#x}", load.0 + len))
+                        .help("leave `entry` out to start at the first byte"),
+                );
+            }
+            Some((source, Image { load, entry: Ipa(entry), ..nowhere }))
+        }
+        (Some(_), Some(file)) => {
+            file.push(
+                file.error("the image is a workload and a file")
+                    .label("one too many")
+                    .help("write `workload` or `file`"),
+            );
+            None
+        }
+        (None, None) => {
+            table.push(
+                image
+                    .error("workload", image.span(), "the image is neither a workload nor a file")
+                    .label("empty")
+                    .help("write image = { workload = \"heartbeat\" } or image = { file = \"guest.elf\" }"),
+            );
+            None
+        }
+    }
+}
+
+/// An I/O error without the operating system's number.
+fn plain(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "it does not exist".to_owned(),
+        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+struct ProfileSpec {
+    profile: Profile,
+    pool_span: Range<usize>,
+    top_span: Option<Range<usize>>,
+}
+
+fn read_profile(
+    table: &Table<'_>,
+    scene: &Scene<'_>,
+    regions: &[Region],
+    complete: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<ProfileSpec> {
+    let profile = table.table("profile")?;
+    let file_field = profile.required("file", "name the profile: file = \"profiles/c2is.toml\"");
+    let pool_field = profile.required("pool", "name the private pool that pages move to: pool = \"...\"");
+    let pool = pool_field.as_ref().and_then(|field| find_pool(field, scene.pools));
+    let top_field = profile.optional("top");
+    let top = top_field.as_ref().map(|field| field.integer_up_to(u64::from(u32::MAX), "a number of pages"));
+    let after_field = profile.optional("after");
+    let after = after_field.as_ref().map(|field| field.duration());
+    profile.finish_ref();
+    if let (Some(field), Some(pool)) = (&pool_field, pool) {
+        check_profile_pool(field, &scene.pools[usize::from(pool)], pool, regions);
+    }
+    let file_field = file_field?;
+    let path: PathBuf = scene.base.join(file_field.string("the path of a profile, relative to this file")?);
+    let pages = if complete { read_pages(&file_field, &path, regions, problems) } else { None }?;
+    if let (Some(field), Some(Some(top))) = (&top_field, top)
+        && top > pages.len() as u64
+    {
+        field.push(
+            field
+                .error(format!("the top {top} of {}", count(pages.len(), "profiled page")))
+                .label(format!("{top} > {}", pages.len()))
+                .help(format!("{} names {}", display_path(&path).display(), count(pages.len(), "page"))),
+        );
+    }
+    if let (Some(field), Some(_), None) = (&top_field, top, &after_field) {
+        field.push(
+            field
+                .warning("no page moves on its own")
+                .label("`top` without `after`")
+                .help("say when they move: after = \"5 ms\" from the VM's start"),
+        );
+    }
+    let default_top = if after_field.is_some() { pages.len() as u64 } else { 0 };
+    let top = top.unwrap_or(Some(default_top))?;
+    let after = after.map_or(Some(None), |after| after.map(Some))?;
+    Some(ProfileSpec {
+        profile: Profile { pool: pool?, pages, top: top as u32, after },
+        pool_span: pool_field?.span(),
+        top_span: top_field.map(|field| field.span()),
+    })
+}
+
+fn check_profile_pool(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]) {
+    if spec.pool.kind != PoolKind::Pvt {
+        field.push(
+            field
+                .error(format!("pages cannot move to pool `{}`: it is shared", spec.pool.name))
+                .label("kind SH")
+                .also(spec.name_span.clone(), "this pool")
+                .help("pages move to a pool with kind = \"PVT\", where no other VM can evict them"),
+        );
+    } else if let Some(region) = regions.iter().find(|region| region.backing == Backing::Pool(pool)) {
+        field.push(
+            field
+                .error(format!(
+                    "pages cannot move to pool `{}`: region `{}` is in it already",
+                    spec.pool.name, region.name
+                ))
+                .label("the region's own pool")
+                .help("migration wants two pools: the region's, and a private one for the pages that matter"),
+        );
+    }
+}
+
+fn read_pages(
+    field: &Field<'_>,
+    path: &Path,
+    regions: &[Region],
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<ProfiledPage>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            field.push(
+                field
+                    .error(format!("cannot read the profile {}: {}", display_path(path).display(), plain(&error)))
+                    .label("no such profile")
+                    .help("paths are relative to the directory of this file"),
+            );
+            return None;
+        }
+    };
+    let context = Context::new(SourceFile::new(path, text));
+    let pages = profile::read(&context, regions);
+    problems.append(&mut context.into_problems());
+    pages
+}

@@ -1,0 +1,192 @@
+//! The files that `--json` writes: named numbers, and what they were measured with.
+
+use crate::workspace;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::Serialize;
+use serde_json::Number;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What one command reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    command: String,
+    figures: BTreeMap<String, Number>,
+    provenance: Provenance,
+}
+
+/// What the figures were measured with.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Provenance {
+    cloison: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    rustc: String,
+    qemu: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    board: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_crc32: Option<String>,
+    date: String,
+}
+
+impl Figures {
+    /// No figures yet; asks the tools on this machine for their versions.
+    pub fn new(command: &str) -> Self {
+        Self { command: command.to_owned(), figures: BTreeMap::new(), provenance: Provenance::of_this_machine() }
+    }
+    /// Says which board the figures are from.
+    pub fn board(mut self, board: &str) -> Self {
+        self.provenance.board = Some(board.to_owned());
+        self
+    }
+    /// Says which configuration the figures are from.
+    pub fn config(mut self, path: &Path) -> Self {
+        self.provenance.config = Some(workspace::display(path));
+        self.provenance.config_crc32 = std::fs::read(path).ok().map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
+        self
+    }
+    /// Adds a count. A name that is there already is replaced.
+    pub fn count(&mut self, name: impl Into<String>, value: u64) -> &mut Self {
+        self.figures.insert(name.into(), value.into());
+        self
+    }
+    /// Adds a measured value; one that is not finite has no place in a report and is left out.
+    pub fn value(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
+        if let Some(number) = Number::from_f64(value) {
+            self.figures.insert(name.into(), number);
+        }
+        self
+    }
+    /// A figure by its name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.figures.get(name).and_then(Number::as_f64)
+    }
+    /// All figures, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Number)> {
+        self.figures.iter().map(|(name, value)| (name.as_str(), value))
+    }
+    /// Adds the figures of another command under `prefix`.
+    pub fn absorb(&mut self, prefix: &str, other: &Self) -> &mut Self {
+        for (name, value) in &other.figures {
+            self.figures.insert(format!("{prefix}{name}"), value.clone());
+        }
+        self
+    }
+    /// Writes the figures to the file that `--json` named, if it was given.
+    pub fn write(&self, json: Option<&Path>) -> Result<()> {
+        json.map_or(Ok(()), |path| write_json(path, self))
+    }
+}
+
+/// Writes `value` as JSON, all of it or nothing.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).into_diagnostic()?;
+    text.push(b'\n');
+    write_atomic(path, &text)
+}
+
+/// Writes a file under a temporary name beside it and renames it, so that no reader sees half of it.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    let write = || -> std::io::Result<()> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        std::fs::create_dir_all(directory)?;
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(std::fs::Permissions::from_mode(0o644));
+        }
+        let mut file = builder.tempfile_in(directory)?;
+        file.write_all(bytes)?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))
+}
+
+impl Provenance {
+    fn of_this_machine() -> Self {
+        Self {
+            cloison: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
+            rustc: first_line(Command::new("rustc").arg("--version")).unwrap_or_else(|| "unknown".to_owned()),
+            qemu: first_line(Command::new(crate::qemu::PROGRAM).arg("--version"))
+                .unwrap_or_else(|| "not installed".to_owned()),
+            board: None,
+            config: None,
+            config_crc32: None,
+            date: utc_date(SystemTime::now()),
+        }
+    }
+}
+
+/// The commit that is checked out, with `-dirty` when files differ from it; `None` outside a Git checkout.
+fn commit() -> Option<String> {
+    let git = |arguments: &[&str]| first_line(Command::new("git").current_dir(workspace::root()).args(arguments));
+    let hash = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let dirty = git(&["status", "--porcelain"]).is_some();
+    Some(if dirty { format!("{hash}-dirty") } else { hash })
+}
+
+fn first_line(command: &mut Command) -> Option<String> {
+    let output = command.stderr(std::process::Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next()?.trim();
+    (output.status.success() && !line.is_empty()).then(|| line.to_owned())
+}
+
+/// `2026-01-31T12:00:00Z`, by the proleptic Gregorian calendar.
+fn utc_date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years are counted from March, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_match_known_instants() {
+        let at = |seconds| utc_date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn figures_are_sorted_and_written_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/figures.json");
+        let mut figures = Figures::new("test");
+        figures.count("zebra", 2).count("ant", u64::MAX).value("half", 0.5).value("nothing", f64::NAN);
+        figures.write(Some(&path)).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["command"], "test");
+        assert_eq!(json["figures"]["ant"], u64::MAX);
+        let names: Vec<_> = json["figures"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, ["ant", "half", "zebra"]);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

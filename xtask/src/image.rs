@@ -1,0 +1,235 @@
+//! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
+
+use crate::config::{Checked, ImageSource};
+use cloison_core::addr::{Ipa, PAGE_SIZE};
+use cloison_core::blob::{self, System};
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, elf};
+use std::path::Path;
+use thiserror::Error;
+
+/// Where in the arm64 Image header its `image_size` stands.
+const IMAGE_SIZE_OFFSET: usize = 16;
+/// `image_size` is a multiple of this.
+const IMAGE_SIZE_UNIT: u64 = 64 << 10;
+/// The arm64 Image header's magic, and where it stands.
+const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
+/// The hypervisor's boot parameters: where they stand, and their magic. They name the console, so that the hypervisor
+/// can say what is wrong with an image whose configuration it cannot read.
+const BOOT_PARAMETERS: (usize, [u8; 8]) = (64, *b"CLOIBOOT");
+/// No guest or hypervisor is anywhere near this long; a file that says so is damaged.
+const LONGEST: u64 = 1 << 30;
+
+/// Why an executable cannot go into an image.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ImageError {
+    /// Not an ELF file of the right kind.
+    #[error("{file} is not an AArch64 ELF executable: {reason}")]
+    NotElf {
+        /// Which file.
+        file: String,
+        /// What the reader says.
+        reason: String,
+    },
+    /// Nothing to load.
+    #[error("{file} has no loadable segment")]
+    Empty {
+        /// Which file.
+        file: String,
+    },
+    /// Longer than anything that makes sense.
+    #[error("{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} are accepted")]
+    TooLong {
+        /// Which file.
+        file: String,
+        /// Its span.
+        length: u64,
+    },
+    /// Does not start on a page.
+    #[error("{file} starts at {base:#x}, which is not on a page")]
+    #[diagnostic(help("let its linker script place the first segment at a multiple of 4096"))]
+    Unaligned {
+        /// Which file.
+        file: String,
+        /// Where it starts.
+        base: u64,
+    },
+    /// The hypervisor lacks its boot header.
+    #[error("the hypervisor does not start with an arm64 Image header")]
+    NoHeader,
+    /// A guest does not fit into its VM's memory.
+    #[error("VM `{vm}`: its image takes {load:#x} to {end:#x}, and no region of the VM holds that")]
+    #[diagnostic(help("the VM's memory is {regions}; make the region larger, or link the guest for it"))]
+    DoesNotFit {
+        /// Which VM.
+        vm: String,
+        /// First byte.
+        load: u64,
+        /// First byte behind it.
+        end: u64,
+        /// The VM's memory.
+        regions: String,
+    },
+    /// The system as a whole contradicts itself.
+    #[error("the configuration cannot be turned into an image: {0}")]
+    Invalid(&'static str),
+}
+
+/// An executable as it lies in memory: all its loadable segments from the lowest address on, gaps and `.bss` as zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flat {
+    /// Physical address of the first byte.
+    pub base: u64,
+    /// Address of the first instruction.
+    pub entry: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Flattens an ELF file, as a loader would do it.
+pub fn flatten(path: &Path) -> Result<Flat> {
+    let file = path.display().to_string();
+    let data = std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {file}"))?;
+    Ok(flatten_bytes(&data, &file)?)
+}
+
+/// Flattens an ELF file that is in memory; `file` names it in errors.
+pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
+    let not_elf = |reason: String| ImageError::NotElf { file: file.to_owned(), reason };
+    let header = FileHeader64::<Endianness>::parse(data).map_err(|error| not_elf(error.to_string()))?;
+    let endian = header.endian().map_err(|error| not_elf(error.to_string()))?;
+    if header.e_machine(endian) != elf::EM_AARCH64 || endian != Endianness::Little {
+        return Err(not_elf("made for another processor".to_owned()));
+    }
+    let segments = header.program_headers(endian, data).map_err(|error| not_elf(error.to_string()))?;
+    let loaded: Vec<_> =
+        segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0).collect();
+    let empty = || ImageError::Empty { file: file.to_owned() };
+    let base = loaded.iter().map(|segment| segment.p_paddr(endian)).min().ok_or_else(empty)?;
+    let end = loaded
+        .iter()
+        .map(|segment| segment.p_paddr(endian).saturating_add(segment.p_memsz(endian)))
+        .max()
+        .ok_or_else(empty)?;
+    if end - base > LONGEST {
+        return Err(ImageError::TooLong { file: file.to_owned(), length: end - base });
+    }
+    let mut bytes = vec![0; (end - base) as usize];
+    let mut entry = header.e_entry(endian);
+    for segment in loaded {
+        let content = segment
+            .data(endian, data)
+            .map_err(|()| not_elf("a segment reaches beyond the end of the file".to_owned()))?;
+        let start = (segment.p_paddr(endian) - base) as usize;
+        // What lies beyond `memsz` is not part of the segment.
+        let length = content.len().min(segment.p_memsz(endian) as usize);
+        bytes[start..start + length].copy_from_slice(&content[..length]);
+        let within = header.e_entry(endian).wrapping_sub(segment.p_vaddr(endian));
+        if within < segment.p_memsz(endian) {
+            entry = segment.p_paddr(endian) + within;
+        }
+    }
+    Ok(Flat { base, entry, bytes })
+}
+
+/// A system image, ready to boot.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// What QEMU's `-kernel` and U-Boot's `booti` take.
+    pub bytes: Vec<u8>,
+    /// The configuration as it stands in the image.
+    pub system: System,
+    /// Length of the hypervisor's part.
+    pub hypervisor_len: usize,
+}
+
+impl Image {
+    /// Writes the image to a file.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        crate::figures::write_atomic(path, &self.bytes)
+    }
+}
+
+/// Puts each VM's guest into the payload, and everything into one image.
+pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
+    assemble_system(checked.system.clone(), &checked.images, hypervisor)
+}
+
+/// As [`assemble`], for a system that was changed after it had been checked. `images` has one entry per VM.
+pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &Flat) -> Result<Image> {
+    let workloads = match images.iter().any(|image| matches!(image, ImageSource::Workload(_))) {
+        true => crate::build::guests()?,
+        false => Vec::new(),
+    };
+    let mut payload = Vec::new();
+    for (vm, image) in system.vms.iter_mut().zip(images) {
+        let file = match image {
+            ImageSource::Workload(name) => crate::build::pick(&workloads, name)?,
+            ImageSource::File(file) => file.clone(),
+        };
+        let mut bytes =
+            std::fs::read(&file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?;
+        if bytes.starts_with(&elf::ELFMAG) {
+            let flat = flatten_bytes(&bytes, &file.display().to_string())?;
+            vm.image.load = Ipa(flat.base);
+            vm.image.entry = Ipa(flat.entry);
+            bytes = flat.bytes;
+        }
+        if !vm.image.load.is_page_aligned() {
+            return Err(ImageError::Unaligned { file: file.display().to_string(), base: vm.image.load.0 }.into());
+        }
+        vm.image.offset = u32::try_from(payload.len()).into_diagnostic()?;
+        vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
+        check_fit(vm)?;
+        payload.extend_from_slice(&bytes);
+        payload.resize(payload.len().next_multiple_of(PAGE_SIZE as usize), 0);
+    }
+    Ok(system_image(hypervisor, system, &payload)?)
+}
+
+fn check_fit(vm: &blob::Vm) -> Result<(), ImageError> {
+    let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
+    let memory = || vm.regions.iter().filter(|region| !matches!(region.backing, blob::Backing::Device(_)));
+    let span = |region: &blob::Region| (region.ipa.0, region.ipa.0 + u64::from(region.pages) * PAGE_SIZE);
+    if memory().map(span).any(|(start, stop)| start <= load && end <= stop) {
+        return Ok(());
+    }
+    let named = |region: &blob::Region| {
+        let (start, stop) = span(region);
+        format!("{start:#x} to {stop:#x} (`{}`)", region.name)
+    };
+    let regions = memory().map(named).collect::<Vec<_>>().join(", ");
+    Err(ImageError::DoesNotFit { vm: vm.name.clone(), load, end, regions })
+}
+
+/// Appends the configuration and the payload to the hypervisor, and tells its boot header the length of the whole.
+pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result<Image, ImageError> {
+    let (at, magic) = ARM64_MAGIC;
+    if hypervisor.bytes.get(at..at + magic.len()) != Some(&magic) {
+        return Err(ImageError::NoHeader);
+    }
+    system.validate(payload.len() as u32).map_err(ImageError::Invalid)?;
+    let mut bytes = hypervisor.bytes.clone();
+    bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
+    let hypervisor_len = bytes.len();
+    let blob = blob::encode(&system, payload, crc32fast::hash)
+        .map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
+    bytes.extend_from_slice(&blob);
+    let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 24) else {
+        return Err(ImageError::NoHeader);
+    };
+    if parameters[..8] != BOOT_PARAMETERS.1 {
+        return Err(ImageError::NoHeader);
+    }
+    let kind: u64 = match system.board.console.kind {
+        blob::UartKind::Pl011 => 1,
+        blob::UartKind::Cadence => 2,
+    };
+    parameters[8..16].copy_from_slice(&system.board.console.base.0.to_le_bytes());
+    parameters[16..24].copy_from_slice(&kind.to_le_bytes());
+    let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
+    bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
+    Ok(Image { bytes, system, hypervisor_len })
+}

@@ -1,0 +1,76 @@
+//! `cargo xtask`: Cloison's command line.
+
+use clap::{Parser, Subcommand};
+use miette::Result;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use xtask::boot_media::{self, ImageArgs};
+use xtask::build::{self, BuildArgs};
+use xtask::demo::{self, DemoArgs};
+use xtask::hem::{self, HemArgs};
+use xtask::qemu::Board;
+use xtask::run::{self, RunArgs};
+use xtask::setup::{self, SetupArgs};
+use xtask::test::{self, TestArgs};
+use xtask::config;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask demo                             see what Cloison does, on QEMU's virt
+  cargo xtask demo --board zcu102              the same on the ZCU102
+  cargo xtask check configs/*.toml             find mistakes before a board does
+  cargo xtask inspect configs/demo.toml        who holds which colors and pages
+  cargo xtask inspect --live configs/demo.toml boot it and prove it, page by page
+  cargo xtask run configs/pvt-sh.toml          boot it, console on this terminal
+  cargo xtask image configs/demo.toml --board zcu102 -o /media/card
+
+What a command needs and this machine lacks is named and installed first; `cargo xtask setup --check` only names it.";
+
+/// Cloison: real-time partitions on multicore Arm that do not share a cache color.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", version, after_help = EXAMPLES, max_term_width = 110)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build and boot the demo, and report what it came to
+    Demo(DemoArgs),
+    /// Boot a configuration in QEMU, with its console on this terminal
+    Run(RunArgs),
+    /// Check configurations: every mistake with its place, and how to mend it
+    Check {
+        /// The configurations
+        #[arg(required = true, value_name = "CONFIG")]
+        files: Vec<PathBuf>,
+        /// The board, if not the one that the configurations name
+        #[arg(long, value_enum)]
+        board: Option<Board>,
+    },
+    /// Read the HEM log of a run
+    Hem(HemArgs),
+    /// Build the hypervisor and the guests
+    Build(BuildArgs),
+    /// Write what goes on an SD card: a bootable image and U-Boot's script
+    Image(ImageArgs),
+    /// Find out what is missing on this machine, and install it
+    Setup(SetupArgs),
+    /// Run every check and test
+    Test(TestArgs),
+}
+
+fn main() -> Result<ExitCode> {
+    let done = match Cli::parse().command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Check { files, board } => config::check_command(&files, board.map(Board::name)),
+        Command::Hem(args) => hem::hem(args),
+        Command::Build(args) => build::build(&args),
+        Command::Image(args) => boot_media::image(&args),
+        Command::Setup(args) => setup::setup(&args),
+        Command::Test(args) => return test::test(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}

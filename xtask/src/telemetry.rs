@@ -1,0 +1,390 @@
+//! The telemetry stream, read back: what a run said on the second UART.
+//!
+//! [`Telemetry::parse`] never fails: it sorts every frame that can be read into its list and notes each that cannot,
+//! with the byte at which it starts. Callers decide what a damaged stream is worth to them.
+
+use cloison_core::units::{EventId, Events, Nanos};
+use cloison_core::wire::{
+    self, BootInfo, DecodeError, Event, Frame, HemRecord, MAX_FRAME, MAX_HEMS, MigrationRecord, PoolInfo, QuotaPeriod,
+    QuotaTotal, Record, Stage2Run, VmInfo, VmState,
+};
+use std::fmt;
+
+/// Everything that one stream held.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Telemetry {
+    /// Length of the stream in bytes.
+    pub len: usize,
+    /// Frames that were read.
+    pub frames: usize,
+    /// The system that sent the stream: its first frame.
+    pub boot: Option<BootInfo>,
+    /// The pools as they were when all regions had been allocated.
+    pub pools: Vec<PoolInfo>,
+    /// The VMs; position is the id.
+    pub vms: Vec<VmInfo>,
+    /// The stage-2 tables, read back page by page (audit only).
+    pub stage2: Vec<Stage2Run>,
+    /// Pages that the audit says it logged, once it is complete.
+    pub audit_end: Option<u64>,
+    /// What happened while guests ran, in the order of arrival.
+    pub events: Vec<Event>,
+    /// What could not be read or made no sense, with the byte at which its frame starts.
+    pub problems: Vec<(usize, Problem)>,
+}
+
+/// Something wrong with one frame of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The frame does not decode.
+    Decode(DecodeError),
+    /// More bytes without a closing zero than a frame can have.
+    TooLong {
+        /// Its length, as far as the next zero.
+        len: usize,
+    },
+    /// The first frame that could be read is not a `Boot` frame: the start of the stream is missing.
+    NoBoot,
+    /// The stream was written by another version.
+    Version {
+        /// The version that its `Boot` frame says.
+        found: u16,
+    },
+    /// A second `Boot` frame: the stream of another run follows.
+    SecondBoot,
+    /// A record names a VM that no `Vm` frame described.
+    UnknownVm(u8),
+    /// A HEM record claims more events than one can hold.
+    TooManyEvents(u8),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Decode(DecodeError::Unterminated) => f.write_str("cut off: no zero byte closes this frame"),
+            Self::Decode(error) => write!(f, "{error}"),
+            Self::TooLong { len } => {
+                write!(f, "{len} bytes without a frame end, but no frame is longer than {MAX_FRAME}")
+            }
+            Self::NoBoot => f.write_str("the stream does not begin with a Boot frame"),
+            Self::Version { found } => {
+                write!(f, "written by telemetry version {found}, this tool reads version {}", wire::VERSION)
+            }
+            Self::SecondBoot => f.write_str("a second Boot frame: another run begins here"),
+            Self::UnknownVm(vm) => write!(f, "a record of VM {vm}, which the stream did not announce"),
+            Self::TooManyEvents(len) => write!(f, "a HEM record of {len} events; {MAX_HEMS} is the most"),
+        }
+    }
+}
+
+/// A HEM record with its origin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HemRun<'a> {
+    /// Physical core.
+    pub core: u8,
+    /// When the segment ended.
+    pub at: Nanos,
+    /// The counts.
+    pub record: &'a HemRecord,
+}
+
+impl HemRun<'_> {
+    /// The record's events with their counts and whether the counter overflowed.
+    pub fn counts(&self) -> impl Iterator<Item = (EventId, u32, bool)> {
+        let record = self.record;
+        (0..usize::from(record.len).min(MAX_HEMS))
+            .map(|index| (record.events[index], record.counts[index], record.overflowed >> index & 1 == 1))
+    }
+}
+
+/// How a VM ended, as far as the stream says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It has no `Started` record.
+    NeverStarted,
+    /// By itself.
+    Off,
+    /// With the system, because the VM that the system ends with was off.
+    Stopped,
+    /// By the hypervisor, for what it did.
+    Killed,
+    /// Not in the stream.
+    Running,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NeverStarted => "never started",
+            Self::Off => "off",
+            Self::Stopped => "stopped with the system",
+            Self::Killed => "killed",
+            Self::Running => "no end seen",
+        })
+    }
+}
+
+impl Telemetry {
+    /// Reads a stream. Frames after a second `Boot` frame, and all frames where the first one says another version, are
+    /// not read: they would be taken for something that they are not.
+    pub fn parse(stream: &[u8]) -> Self {
+        let mut all = Self { len: stream.len(), ..Self::default() };
+        for (offset, frame) in wire::decode(stream) {
+            let problem = match frame {
+                Ok(frame) => {
+                    all.frames += 1;
+                    all.take(frame)
+                }
+                Err(error) => {
+                    let len = stream[offset..].iter().position(|&byte| byte == 0).unwrap_or(stream.len() - offset);
+                    Err(if len >= MAX_FRAME { Problem::TooLong { len } } else { Problem::Decode(error) })
+                }
+            };
+            if let Err(problem) = problem {
+                all.problems.push((offset, problem));
+                if matches!(problem, Problem::SecondBoot | Problem::Version { .. }) {
+                    break;
+                }
+            }
+        }
+        all
+    }
+
+    fn take(&mut self, frame: Frame) -> Result<(), Problem> {
+        if self.frames == 1 && !matches!(frame, Frame::Boot(_)) {
+            self.sort_in(frame)?;
+            return Err(Problem::NoBoot);
+        }
+        self.sort_in(frame)
+    }
+
+    fn sort_in(&mut self, frame: Frame) -> Result<(), Problem> {
+        match frame {
+            Frame::Boot(_) if self.boot.is_some() => return Err(Problem::SecondBoot),
+            Frame::Boot(boot) => {
+                let found = boot.version;
+                self.boot = Some(boot);
+                if found != wire::VERSION {
+                    return Err(Problem::Version { found });
+                }
+            }
+            Frame::Pool(pool) => self.pools.push(pool),
+            Frame::Vm(vm) => self.vms.push(vm),
+            Frame::Stage2(run) => self.stage2.push(run),
+            Frame::AuditEnd { pages } => self.audit_end = Some(pages),
+            Frame::Event(event) => {
+                if let Record::Hem(HemRecord { len, .. }) = event.record
+                    && usize::from(len) > MAX_HEMS
+                {
+                    return Err(Problem::TooManyEvents(len));
+                }
+                // Without a Boot frame the stream's head is lost, and the VMs' names with it: the ids still mean
+                // something.
+                if self.boot.is_some()
+                    && let Some(vm) = vm_of(&event.record)
+                    && usize::from(vm) >= self.vms.len()
+                {
+                    return Err(Problem::UnknownVm(vm));
+                }
+                self.events.push(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// A VM's name, or `vm<id>` where the stream does not say it.
+    pub fn vm_name(&self, vm: u8) -> String {
+        self.vms.get(usize::from(vm)).map_or_else(|| format!("vm{vm}"), |info| info.name.clone())
+    }
+
+    /// The HEM records, in the order of arrival.
+    pub fn hem_runs(&self) -> impl Iterator<Item = HemRun<'_>> {
+        self.events.iter().filter_map(|event| match &event.record {
+            Record::Hem(record) => Some(HemRun { core: event.core, at: event.at, record }),
+            _ => None,
+        })
+    }
+
+    /// The migration records, in the order of arrival.
+    pub fn migrations(&self) -> impl Iterator<Item = (&Event, &MigrationRecord)> {
+        self.events.iter().filter_map(|event| match &event.record {
+            Record::Migration(record) => Some((event, record)),
+            _ => None,
+        })
+    }
+
+    /// The quotas' totals with the core each ran on.
+    pub fn quota_totals(&self) -> impl Iterator<Item = (u8, &QuotaTotal)> {
+        self.events.iter().filter_map(|event| match &event.record {
+            Record::QuotaTotal(total) => Some((event.core, total)),
+            _ => None,
+        })
+    }
+
+    /// The traced quota periods with the core each ran on.
+    pub fn quota_periods(&self) -> impl Iterator<Item = (u8, &QuotaPeriod)> {
+        self.events.iter().filter_map(|event| match &event.record {
+            Record::QuotaPeriod(period) => Some((event.core, period)),
+            _ => None,
+        })
+    }
+
+    /// Every change of a VM's state.
+    pub fn vm_states(&self) -> impl Iterator<Item = (Nanos, u8, VmState)> {
+        self.events.iter().filter_map(|event| match event.record {
+            Record::VmState { vm, state } => Some((event.at, vm, state)),
+            _ => None,
+        })
+    }
+
+    /// How a VM ended.
+    pub fn end_of(&self, vm: u8) -> End {
+        match self.vm_states().filter(|&(_, of, _)| of == vm).last() {
+            None => End::NeverStarted,
+            Some((.., VmState::Off)) => End::Off,
+            Some((.., VmState::Killed)) => End::Killed,
+            // A core whose vCPU is stopped says how often it was entered, whoever stopped it.
+            Some((since, _, VmState::Started | VmState::Restarted)) => {
+                let stopped = |event: &Event| {
+                    matches!(event.record, Record::Exits { vm: of, .. } if of == vm) && event.at >= since
+                };
+                if self.events.iter().any(stopped) { End::Stopped } else { End::Running }
+            }
+        }
+    }
+
+    /// From a VM's first start to its last sign of life in the stream; `None` where it never started.
+    pub fn vm_runtime(&self, vm: u8) -> Option<Nanos> {
+        let start = self.vm_states().find(|&(_, of, _)| of == vm)?.0;
+        let last = self.events.iter().filter(|event| vm_of(&event.record) == Some(vm)).map(|event| event.at).max()?;
+        Some(Nanos(last.0.saturating_sub(start.0)))
+    }
+
+    /// Traps and interrupts that entered the hypervisor, per VM.
+    pub fn exits(&self) -> impl Iterator<Item = (u8, u64, u64)> {
+        self.events.iter().filter_map(|event| match event.record {
+            Record::Exits { vm, sync, irq } => Some((vm, sync, irq)),
+            _ => None,
+        })
+    }
+
+    /// Records that the hypervisor had to drop.
+    pub fn dropped(&self) -> u64 {
+        let lost = |event: &Event| match event.record {
+            Record::Dropped { count } => u64::from(count),
+            _ => 0,
+        };
+        self.events.iter().map(lost).sum()
+    }
+
+    /// Pages in all stage-2 frames.
+    pub fn audited_pages(&self) -> u64 {
+        self.stage2.iter().map(|run| run.frames.len() as u64).sum()
+    }
+
+    /// The sum of all quotas' overshoot, and the largest in one period.
+    pub fn overshoot(&self) -> (Events, Events) {
+        self.quota_totals().fold((Events(0), Events(0)), |(sum, most), (_, total)| {
+            (Events(sum.0 + total.overshoot.0), most.max(total.max_overshoot))
+        })
+    }
+}
+
+fn vm_of(record: &Record) -> Option<u8> {
+    match record {
+        Record::Hem(hem) => Some(hem.vm),
+        Record::Migration(migration) => Some(migration.vm),
+        Record::QuotaPeriod(period) => Some(period.vm),
+        Record::QuotaTotal(total) => Some(total.vm),
+        Record::VmState { vm, .. } | Record::Exits { vm, .. } => Some(*vm),
+        Record::Dropped { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_core::color::ColorSet;
+
+    fn boot() -> Frame {
+        Frame::Boot(BootInfo {
+            version: wire::VERSION,
+            system: "small".into(),
+            board: "virt".into(),
+            colors: 16,
+            hypervisor_colors: ColorSet(1),
+            hypervisor_frames: vec![0x40200],
+            timer_hz: 62_500_000,
+        })
+    }
+
+    fn vm(name: &str) -> Frame {
+        Frame::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16 })
+    }
+
+    fn event(at: u64, record: Record) -> Frame {
+        Frame::Event(Event { core: 0, at: Nanos(at), record })
+    }
+
+    fn stream(frames: &[Frame]) -> Vec<u8> {
+        let mut buffer = [0; MAX_FRAME];
+        frames.iter().flat_map(|frame| wire::encode(frame, &mut buffer).expect("fits").to_vec()).collect()
+    }
+
+    #[test]
+    fn the_example_of_the_documentation() {
+        let example = [0x07, 0x04, 0x03, 0x41, 0x86, 0xbc, 0xbc, 0x00];
+        assert_eq!(stream(&[Frame::AuditEnd { pages: 3 }]), example);
+        assert_eq!(Telemetry::parse(&example).audit_end, Some(3));
+    }
+
+    #[test]
+    fn sorts_and_sums() {
+        let state = |at, state| event(at, Record::VmState { vm: 0, state });
+        let bytes = stream(&[
+            boot(),
+            vm("a"),
+            state(10, VmState::Started),
+            event(20, Record::Dropped { count: 3 }),
+            event(30, Record::Dropped { count: 4 }),
+            state(110, VmState::Off),
+        ]);
+        let telemetry = Telemetry::parse(&bytes);
+        assert_eq!(telemetry.problems, []);
+        assert_eq!(telemetry.dropped(), 7);
+        assert_eq!(telemetry.end_of(0), End::Off);
+        assert_eq!(telemetry.end_of(1), End::NeverStarted);
+        assert_eq!(telemetry.vm_runtime(0), Some(Nanos(100)));
+        assert_eq!(telemetry.vm_name(0), "a");
+        assert_eq!(telemetry.vm_name(1), "vm1");
+    }
+
+    #[test]
+    fn a_vm_that_the_system_stopped_is_neither_off_nor_running() {
+        let frames = [
+            boot(),
+            vm("a"),
+            event(10, Record::VmState { vm: 0, state: VmState::Started }),
+            event(90, Record::Exits { vm: 0, sync: 1, irq: 2 }),
+        ];
+        assert_eq!(Telemetry::parse(&stream(&frames)).end_of(0), End::Stopped);
+        assert_eq!(Telemetry::parse(&stream(&frames)).vm_runtime(0), Some(Nanos(80)));
+        assert_eq!(Telemetry::parse(&stream(&frames[..3])).end_of(0), End::Running);
+    }
+
+    #[test]
+    fn a_record_of_an_unknown_vm_is_a_problem_and_no_event() {
+        let bytes = stream(&[boot(), vm("a"), event(1, Record::VmState { vm: 1, state: VmState::Off })]);
+        let telemetry = Telemetry::parse(&bytes);
+        assert!(matches!(telemetry.problems[..], [(_, Problem::UnknownVm(1))]));
+        assert_eq!(telemetry.events, []);
+    }
+
+    #[test]
+    fn what_follows_a_second_boot_is_not_mixed_in() {
+        let bytes = stream(&[boot(), vm("a"), boot(), vm("b")]);
+        let telemetry = Telemetry::parse(&bytes);
+        assert_eq!(telemetry.vms.len(), 1);
+        assert!(matches!(telemetry.problems[..], [(_, Problem::SecondBoot)]));
+    }
+}

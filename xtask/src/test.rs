@@ -1,0 +1,301 @@
+//! `cargo xtask test`: everything that must hold before a change goes in, cheapest first.
+
+use crate::figures::Figures;
+use crate::{build, lines, setup, workspace};
+use clap::ValueEnum;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use xshell::{Shell, cmd};
+
+/// `cargo xtask test`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TestArgs {
+    /// Run only the tests whose name contains this (and no other step than tests)
+    pub filter: Option<String>,
+    /// Run only these steps
+    #[arg(long, value_enum, value_name = "STEP", value_delimiter = ',')]
+    pub only: Vec<Step>,
+    /// How many system tests run at a time; each boots a machine with four cores
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub jobs: usize,
+    /// Write the figures here too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The steps, in the order in which they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Step {
+    /// rustfmt
+    Format,
+    /// clippy over the host's crates
+    ClippyHost,
+    /// clippy over the crates that run on a board
+    ClippyBoard,
+    /// The number of lines that run at EL2
+    Lines,
+    /// Unit and property tests
+    Unit,
+    /// The pure crates under Miri
+    Miri,
+    /// The EL2 image and the guests
+    Build,
+    /// Boots on QEMU
+    System,
+}
+
+impl Step {
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Format => "rustfmt",
+            Self::ClippyHost => "clippy, host crates",
+            Self::ClippyBoard => "clippy, board crates",
+            Self::Lines => "lines at EL2",
+            Self::Unit => "unit and property tests",
+            Self::Miri => "Miri on the pure crates",
+            Self::Build => "build hypervisor and guests",
+            Self::System => "system tests on QEMU",
+        }
+    }
+}
+
+/// How many checks ended how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Tally {
+    const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
+    const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
+    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
+
+    const fn of(success: bool) -> Self {
+        if success { Self::PASSED } else { Self::FAILED }
+    }
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.failed += other.failed;
+        self.skipped += other.skipped;
+    }
+    /// Reads libtest's `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
+    fn parse(line: &str) -> Option<Self> {
+        let rest = line.trim().strip_prefix("test result: ")?;
+        let number = |what: &str| {
+            let part = rest.split([';', '.']).map(str::trim).find(|part| part.ends_with(what))?;
+            part.split_whitespace().next()?.parse().ok()
+        };
+        Some(Self { passed: number(" passed")?, failed: number(" failed")?, skipped: number(" ignored")? })
+    }
+}
+
+/// Property tests under Miri run this many cases each: it is several hundred times slower than the processor.
+const MIRI_CASES: &str = "4";
+
+/// Runs `cargo xtask test`. The last line on standard output is `N passed, N failed, N skipped`.
+pub fn test(args: &TestArgs) -> Result<ExitCode> {
+    let shell = Shell::new().into_diagnostic()?;
+    shell.change_dir(workspace::root());
+    let chosen = |step: &Step| match (&args.filter, args.only.is_empty()) {
+        (_, false) => args.only.contains(step),
+        (Some(_), true) => matches!(step, Step::Unit | Step::System),
+        (None, true) => true,
+    };
+    let steps: Vec<Step> = Step::value_variants().iter().copied().filter(chosen).collect();
+    let runner = Runner { shell, filter: args.filter.clone(), jobs: args.jobs };
+    let started = Instant::now();
+    let mut total = Tally::default();
+    let mut figures = Figures::new("test");
+    let mut summary = Vec::new();
+    for (index, &step) in steps.iter().enumerate() {
+        println!("\n[{}/{}] {}", index + 1, steps.len(), step.title());
+        let step_started = Instant::now();
+        let tally = runner.run(step, &mut figures).unwrap_or_else(|error| {
+            eprintln!("{error:?}");
+            Tally::FAILED
+        });
+        let took = step_started.elapsed();
+        total.add(tally);
+        let name = step.to_possible_value().map_or_else(String::new, |value| value.get_name().replace('-', "_"));
+        figures.value(format!("{name}_seconds"), (took.as_secs_f64() * 10.0).round() / 10.0);
+        let verdict = match tally {
+            Tally { failed: 1.., .. } => "FAILED",
+            Tally { passed: 0, failed: 0, .. } => "skipped",
+            _ => "ok",
+        };
+        println!("[{}/{}] {}: {verdict} in {}", index + 1, steps.len(), step.title(), seconds(took));
+        summary.push((step, tally, took, verdict));
+    }
+    println!("\n{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}", "step", "", "passed", "failed", "skipped", "time");
+    for (step, tally, took, verdict) in summary {
+        let Tally { passed, failed, skipped } = tally;
+        println!("{:<30} {verdict:<8} {passed:>8} {failed:>7} {skipped:>7} {:>8}", step.title(), seconds(took));
+    }
+    println!("{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}", "all", "", "", "", "", seconds(started.elapsed()));
+    figures.count("passed", total.passed).count("failed", total.failed).count("skipped", total.skipped);
+    figures.write(args.json.as_deref())?;
+    println!("\n{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
+    Ok(if total.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// The crates that need no hardware.
+const PURE: [&str; 2] = ["cloison-core", "cloison-abi"];
+
+struct Runner {
+    shell: Shell,
+    filter: Option<String>,
+    jobs: usize,
+}
+
+impl Runner {
+    fn run(&self, step: Step, figures: &mut Figures) -> Result<Tally> {
+        let shell = &self.shell;
+        match step {
+            Step::Format => check(cmd!(shell, "cargo fmt --all --check").into()),
+            Step::ClippyHost => {
+                let clippy = cmd!(
+                    shell,
+                    "cargo clippy --quiet -p cloison-core -p cloison-abi -p xtask -p cloison-tests --all-targets
+                     -- -D warnings"
+                );
+                check(clippy.into())
+            }
+            Step::ClippyBoard => {
+                let board = |features: &[&str]| -> Result<Tally> {
+                    let mut clippy = build::cargo(shell, "clippy")?
+                        .args(["--quiet", "--release", "-p", build::HYPERVISOR.0]);
+                    if features.is_empty() {
+                        clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS]);
+                    } else {
+                        clippy = clippy.args(["--features", &features.join(",")]);
+                    }
+                    check(clippy.args(["--", "-D", "warnings"]).into())
+                };
+                let mut tally = board(&[])?;
+                tally.add(board(&[build::FAULT_INJECTION])?);
+                Ok(tally)
+            }
+            Step::Lines => {
+                let counted = lines::el2()?;
+                figures.count("el2_lines", counted);
+                println!("{counted} of at most {} lines", lines::LIMIT);
+                Ok(Tally::of(counted <= lines::LIMIT))
+            }
+            Step::Unit => self.libtest(cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p xtask").into(), &[]),
+            Step::Miri => self.miri(),
+            Step::Build => {
+                let started = Instant::now();
+                build::hypervisor(&[])?;
+                build::hypervisor(&[build::FAULT_INJECTION])?;
+                let guests = build::guests()?;
+                println!("the hypervisor and {} guests, in {}", guests.len(), seconds(started.elapsed()));
+                Ok(Tally::PASSED)
+            }
+            Step::System => {
+                setup::qemu()?;
+                let threads = format!("--test-threads={}", self.jobs.max(1));
+                self.libtest(cmd!(shell, "cargo test --no-fail-fast -p cloison-tests").into(), &[&threads])
+            }
+        }
+    }
+
+    /// Runs tests, shows what they say, and counts them.
+    fn libtest(&self, mut command: Command, arguments: &[&str]) -> Result<Tally> {
+        command.arg("--").args(arguments).args(&self.filter);
+        command.stdout(Stdio::piped());
+        let mut child = command.spawn().into_diagnostic().wrap_err("cannot start cargo")?;
+        let output = child.stdout.take().ok_or_else(|| miette!("cargo has no output"))?;
+        let mut tally = Tally::default();
+        for line in BufReader::new(output).lines() {
+            let line = line.into_diagnostic()?;
+            println!("{line}");
+            if let Some(more) = Tally::parse(&line) {
+                tally.add(more);
+            }
+        }
+        let success = child.wait().into_diagnostic()?.success();
+        if !success && tally.failed == 0 {
+            // A crate that does not compile, or a test that took its process down, has no result line.
+            tally.failed = 1;
+        }
+        if success && tally.passed == 0 && self.filter.is_none() {
+            return Err(miette!("no test ran"));
+        }
+        Ok(tally)
+    }
+
+    fn miri(&self) -> Result<Tally> {
+        let Some(toolchain) = self.miri_toolchain() else {
+            println!(
+                "skipped: no installed toolchain has Miri (`rustup toolchain install nightly --component miri,rust-src` \
+                 gets one)"
+            );
+            return Ok(Tally::SKIPPED);
+        };
+        println!("with toolchain {toolchain}, {MIRI_CASES} cases per property");
+        let prepare = self.rustup_cargo(&toolchain, &["miri", "setup"]).output().into_diagnostic()?;
+        if !prepare.status.success() {
+            let why = String::from_utf8_lossy(&prepare.stderr).into_owned();
+            println!("skipped: Miri cannot be prepared: {}", why.lines().last().unwrap_or("no message"));
+            return Ok(Tally::SKIPPED);
+        }
+        let mut command = self.rustup_cargo(&toolchain, &["miri", "test", "--no-fail-fast"]);
+        command.args(PURE.iter().flat_map(|package| ["-p", package])).arg("--lib");
+        command.env("PROPTEST_CASES", MIRI_CASES).env("MIRIFLAGS", "-Zmiri-disable-isolation");
+        self.libtest(command, &[])
+    }
+
+    /// A toolchain that has Miri; the one in use first.
+    fn miri_toolchain(&self) -> Option<String> {
+        let list = cmd!(self.shell, "rustup toolchain list").quiet().ignore_stderr().read().ok()?;
+        let mut names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        names.sort_by_key(|name| !name.starts_with("nightly"));
+        let has_miri = |name: &&str| {
+            let output = self.rustup_cargo(name, &["miri", "--version"]).output();
+            output.is_ok_and(|output| output.status.success())
+        };
+        names.into_iter().find(has_miri).map(str::to_owned)
+    }
+
+    /// A cargo of another toolchain than the one that runs this program.
+    fn rustup_cargo(&self, toolchain: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new("cargo");
+        command.current_dir(workspace::root()).arg(format!("+{toolchain}")).args(arguments).stdin(Stdio::null());
+        for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+}
+
+/// Runs a command that passes or fails as a whole; what it says goes to the terminal.
+fn check(mut command: Command) -> Result<Tally> {
+    let name = command.get_args().next().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
+    let status = command.stdin(Stdio::null()).status().into_diagnostic().wrap_err("cannot start cargo")?;
+    if !status.success() && ["fmt", "clippy"].contains(&name.as_str()) {
+        println!("(`rustup component add rustfmt clippy` installs the tools of this step, where they are missing)");
+    }
+    Ok(Tally::of(status.success()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn result_lines_are_counted() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s";
+        assert_eq!(Tally::parse(line), Some(Tally { passed: 12, failed: 3, skipped: 1 }));
+        assert_eq!(Tally::parse("test foo ... ok"), None);
+        assert_eq!(Tally::parse("test result: nonsense"), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! What users read when a configuration is wrong, word for word; and that every shipped configuration is right.
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use std::path::{Path, PathBuf};
+use xtask::config::{self, Errors, problem::Problem};
+use xtask::{inspect, workspace};
+
+/// The `.toml` files of a directory of the checkout, sorted, relative to the checkout, which becomes the current one.
+fn configurations(dir: &str) -> Vec<PathBuf> {
+    std::env::set_current_dir(workspace::root()).expect("the checkout is there");
+    let entries = std::fs::read_dir(dir).expect("the directory is there");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a directory entry").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    files
+}
+
+fn render(errors: &Errors) -> String {
+    let mut text = String::new();
+    GraphicalReportHandler::new_themed(GraphicalTheme::none())
+        .with_width(110)
+        .with_links(false)
+        .render_report(&mut text, errors)
+        .expect("a string takes it");
+    // The handler pads lines to the width of what they annotate.
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn refused(path: &Path) -> Errors {
+    config::load(path, None).err().unwrap_or_else(|| panic!("{} was accepted", path.display()))
+}
+
+#[test]
+fn every_bad_configuration_has_its_message() {
+    let files = configurations("tests/bad-configs");
+    assert!(files.len() >= 30, "{} bad configurations", files.len());
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(workspace::root().join("tests/bad-configs/expected"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for path in &files {
+            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
+            insta::assert_snapshot!(name, render(&refused(path)));
+        }
+    });
+}
+
+#[test]
+fn every_expected_message_has_its_configuration() {
+    let files = configurations("tests/bad-configs");
+    for entry in std::fs::read_dir("tests/bad-configs/expected").expect("the directory is there") {
+        let name = entry.expect("a directory entry").file_name();
+        let name = name.to_str().expect("a plain file name");
+        let stem = name.split('.').next().unwrap_or_default();
+        let used = files.iter().any(|path| path.file_stem().is_some_and(|file| file == stem));
+        assert!(used, "{name} is left over");
+    }
+}
+
+#[test]
+fn every_problem_says_where_and_how_to_mend_it() {
+    for path in configurations("tests/bad-configs") {
+        let errors = refused(&path);
+        assert!(errors.problems().iter().any(Problem::is_error), "{}", path.display());
+        for problem in errors.problems() {
+            let shown = render(&errors);
+            let (line, column) = problem.line_and_column();
+            let place = format!("[{}:{line}:{column}]", problem.file());
+            assert!(shown.contains(&place), "{place} is not in\n{shown}");
+            assert!(Path::new(problem.file()).is_relative(), "{}", problem.file());
+            assert!(!problem.field().is_empty() && !problem.message().is_empty(), "{place}");
+            assert!(shown.contains("help: "), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_configuration_is_an_error() {
+    configurations("configs");
+    let errors = refused(Path::new("configs/nowhere.toml"));
+    assert!(errors.problems()[0].message().contains("cannot read configs/nowhere.toml"));
+}
+
+#[test]
+fn the_command_line_chooses_the_board() {
+    configurations("configs");
+    let path = Path::new("configs/demo.toml");
+    assert_eq!(config::load(path, None).expect("a good one").board.board.name, "virt");
+    assert_eq!(config::load(path, Some("zcu102")).expect("a good one").board.board.name, "zcu102");
+    let errors = config::load(path, Some("../boards/virt")).expect_err("no path is a board's name");
+    assert_eq!(errors.problems()[0].field(), "board");
+}
+
+#[test]
+fn shipped_configurations_are_right_on_both_boards() {
+    let files: Vec<PathBuf> = ["configs", "tests/configs"].into_iter().flat_map(configurations).collect();
+    assert!(files.len() >= 10, "{} configurations", files.len());
+    for path in &files {
+        for board in ["virt", "zcu102"] {
+            let checked = match config::load(path, Some(board)) {
+                Ok(checked) => checked,
+                Err(errors) => panic!("{board}:\n{}", render(&errors)),
+            };
+            assert_eq!(checked.system.validate(0), Ok(()));
+            assert_eq!(checked.images.len(), checked.system.vms.len());
+            let warnings: Vec<&str> = checked.warnings.iter().map(Problem::message).collect();
+            assert!(warnings.is_empty(), "{} on {board}: {warnings:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn workloads_are_those_that_are_built() {
+    configurations("configs");
+    let dir = workspace::root().join("guest-tools/workloads/src/bin");
+    for (name, _) in config::WORKLOADS {
+        let (file, folder) = (dir.join(format!("{name}.rs")), dir.join(name).join("main.rs"));
+        assert!(file.is_file() || folder.is_file(), "there is no source of the workload {name}");
+    }
+    for entry in std::fs::read_dir(&dir).expect("the workloads are there") {
+        let path = entry.expect("a directory entry").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        assert!(config::WORKLOADS.iter().any(|(known, _)| *known == name), "the checker does not know {name}");
+    }
+}
+
+#[test]
+fn the_color_map_of_the_demonstration() {
+    configurations("configs");
+    let checked = config::load(Path::new("configs/demo.toml"), None).expect("a good one");
+    insta::with_settings!({ omit_expression => true }, {
+        insta::assert_snapshot!("color-map", inspect::color_map(&checked));
+    });
+    let figures = inspect::figures(&checked);
+    assert_eq!(figures["colors"], 16.0);
+    assert_eq!(figures["colors_unused"], 0.0);
+    assert_eq!(figures["pool_shared_pages_needed"], 4.0 * 4096.0);
+    assert_eq!(figures["pool_victim-pvt_pages_needed"], 16.0);
+    assert_eq!(figures["vm_victim_colors_alone"], 3.0);
+}
