@@ -148,13 +148,15 @@ fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, syst
         }
     }
     let loaded = PhysRange { start: PhysAddr(base), len: header_at + header.total_len() - base };
-    let Some(&bank) = system.board.ram.iter().find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end()) else {
+    let Some(&bank) = system.board.ram.iter().find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end())
+    else {
         refuse(format_args!("loaded at {base:#x}, which is not in the RAM of board {}", system.board.name));
     };
     let mut frames = mmu::OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
     let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(vm::mapped_ranges(vm))).sum();
     let gic = system.board.gic;
-    let payload = PhysRange { start: PhysAddr(header_at + u64::from(header.payload_offset)), len: u64::from(header.payload_len) };
+    let payload =
+        PhysRange { start: PhysAddr(header_at + u64::from(header.payload_offset)), len: u64::from(header.payload_len) };
     let built = mmu::build(
         &mut frames,
         &mmu::Plan {
@@ -267,7 +269,8 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
     let memory = vm::memory().lock();
     for pool in &memory.pools {
         let spec = pool.spec();
-        let per_color = |count: &dyn Fn(cloison_core::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
+        let per_color =
+            |count: &dyn Fn(cloison_core::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
         telemetry::send(&Frame::Pool(PoolInfo {
             name: spec.name.clone(),
             kind: spec.kind,

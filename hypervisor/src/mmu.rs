@@ -33,7 +33,14 @@ impl OwnFrames {
     /// Frames of `set` from the first stripe at or after `start`, inside `bank`.
     pub fn new(set: ColorSet, colors: u32, start: PhysAddr, bank: PhysRange) -> Self {
         let stripe = u64::from(colors) * PAGE_SIZE;
-        Self { base: start.0.next_multiple_of(stripe), limit: bank.end().0, colors: set.iter().collect(), stripe, next: 0, reserved: 0 }
+        Self {
+            base: start.0.next_multiple_of(stripe),
+            limit: bank.end().0,
+            colors: set.iter().collect(),
+            stripe,
+            next: 0,
+            reserved: 0,
+        }
     }
 
     /// The frame with this number.
@@ -182,7 +189,8 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     // mapped, and what the tables did not need stays zero.
     let tables = 24;
     let arena_end = frames.taken() + tables;
-    let arena_frames: Vec<(u32, PhysAddr)> = (frames.reserved..arena_end).map(|number| (number, frames.frame(number))).collect();
+    let arena_frames: Vec<(u32, PhysAddr)> =
+        (frames.reserved..arena_end).map(|number| (number, frames.frame(number))).collect();
     let heap_frames: Vec<PhysAddr> = heap.iter().map(|&number| frames.frame(number)).collect();
     let stack_frames: Vec<PhysAddr> = stacks.iter().map(|&number| frames.frame(number)).collect();
 

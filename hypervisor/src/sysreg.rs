@@ -66,7 +66,9 @@ pub fn tlbi_guests() {
 #[inline(always)]
 pub fn tlbi_el2(va: u64) {
     // SAFETY: as above.
-    unsafe { asm!("dsb ishst", "tlbi vae2, {0}", "dsb nsh", "isb", in(reg) va >> 12, options(nostack, preserves_flags)) };
+    unsafe {
+        asm!("dsb ishst", "tlbi vae2, {0}", "dsb nsh", "isb", in(reg) va >> 12, options(nostack, preserves_flags))
+    };
 }
 
 /// Cleans and invalidates the page at `va` to the point of coherency.
@@ -121,7 +123,9 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     let byte = |crc: u32, byte: u8| {
         let next: u32;
         // SAFETY: pure arithmetic; the CRC extension is part of the Cortex-A53.
-        unsafe { asm!(".arch_extension crc", "crc32b {0:w}, {1:w}, {2:w}", out(reg) next, in(reg) crc, in(reg) u32::from(byte), options(pure, nomem, nostack, preserves_flags)) };
+        unsafe {
+            asm!(".arch_extension crc", "crc32b {0:w}, {1:w}, {2:w}", out(reg) next, in(reg) crc, in(reg) u32::from(byte), options(pure, nomem, nostack, preserves_flags))
+        };
         next
     };
     for &b in head {
@@ -130,7 +134,9 @@ pub fn crc32(bytes: &[u8]) -> u32 {
     for word in words {
         let next: u32;
         // SAFETY: as above.
-        unsafe { asm!(".arch_extension crc", "crc32x {0:w}, {1:w}, {2}", out(reg) next, in(reg) crc, in(reg) u64::from_le(*word), options(pure, nomem, nostack, preserves_flags)) };
+        unsafe {
+            asm!(".arch_extension crc", "crc32x {0:w}, {1:w}, {2}", out(reg) next, in(reg) crc, in(reg) u64::from_le(*word), options(pure, nomem, nostack, preserves_flags))
+        };
         crc = next;
     }
     for &b in tail {

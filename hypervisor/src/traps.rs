@@ -226,7 +226,10 @@ fn retry(vm: &Vm, ipa: Ipa) -> bool {
 /// The guest touched what it does not have: it takes an external abort, or its VM ends.
 fn forbidden(cpu: &'static Cpu, vm: &'static Vm, esr: u64, what: &str) {
     if vm::kills(vm) {
-        vm::kill(cpu, format_args!("{what} of unmapped IPA {} (virtual address {:#x})", fault_ipa(), sysreg::read!("far_el2")));
+        vm::kill(
+            cpu,
+            format_args!("{what} of unmapped IPA {} (virtual address {:#x})", fault_ipa(), sysreg::read!("far_el2")),
+        );
     }
     let from_el0 = sysreg::read!("spsr_el2") & 0xf == 0;
     let class: u64 = match (esr >> 26, from_el0) {

@@ -175,7 +175,11 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             vcpus: spec
                 .cores
                 .iter()
-                .map(|_| Vcpu { power: AtomicU8::new(Power::Off as u8), entry: AtomicU64::new(0), context: AtomicU64::new(0) })
+                .map(|_| Vcpu {
+                    power: AtomicU8::new(Power::Off as u8),
+                    entry: AtomicU64::new(0),
+                    context: AtomicU64::new(0),
+                })
                 .collect(),
             ending: AtomicBool::new(false),
             dead: AtomicBool::new(false),
@@ -297,10 +301,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
         virq::stop(cpu, vm);
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();
-        telemetry::record(
-            cpu,
-            Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() },
-        );
+        telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
         telemetry::flush(cpu);
         cpu.leave.set(false);
         vm.vcpus[cpu.vcpu].power.store(Power::Off as u8, Ordering::Release);

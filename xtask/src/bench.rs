@@ -71,7 +71,12 @@ const PATHS: [Path; 11] = [
     Path { figure: "quota_overflow_to_throttled", what: "quota overflow to core stopped", aim: Aim::None, bao: "" },
     Path { figure: "replenish_to_guest", what: "period's end to guest running again", aim: Aim::None, bao: "" },
     Path { figure: "page_copy", what: "plain copy of 4 KiB, in a guest", aim: Aim::None, bao: "" },
-    Path { figure: "migrate_page", what: "migration of one page", aim: Aim::Times(3, "page_copy"), bao: "" },
+    Path {
+        figure: "migrate_page",
+        what: "migration of one page, hypercall included",
+        aim: Aim::Times(3, "page_copy"),
+        bao: "",
+    },
 ];
 
 impl Aim {
@@ -116,7 +121,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     let mut figures = Figures::new("bench").board(Board::Virt.name()).config(&path);
     let mut section = Section::new(
         "Instructions per path (QEMU virt, -icount shift=0)",
-        &["figure", "path", "instructions", "aim, at most", "Bao 2.0", "aim met"],
+        &["figure", "path", "instructions", "most seen", "aim, at most", "Bao 2.0", "aim met"],
     );
     let mut missed = 0;
     for path in &PATHS {
@@ -127,6 +132,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
             path.figure.to_owned(),
             path.what.to_owned(),
             count.map_or("not measured".to_owned(), |&count| grouped(count)),
+            first.get(&format!("{}_max", path.figure)).map_or(String::new(), |&most| grouped(most)),
             path.aim.text(&first),
             path.bao.to_owned(),
             met.map_or(String::new(), |met| if met { "yes" } else { "no" }.to_owned()),
@@ -137,6 +143,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         "el2_lines".to_owned(),
         "lines of source at EL2".to_owned(),
         grouped(lines),
+        String::new(),
         grouped(MOST_LINES),
         String::new(),
         if lines <= MOST_LINES { "yes" } else { "no" }.to_owned(),
@@ -228,11 +235,8 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
         .filter(|(_, migration)| migration.outcome == MigrationOutcome::Moved)
         .map(|(_, migration)| migration.took.0);
     if let Some(spread) = Spread::of(took) {
-        // What the guest saw also counts its call.
-        if let Some(seen) = counts.insert("migrate_page".to_owned(), spread.median) {
-            counts.insert("migrate_page_call".to_owned(), seen);
-        }
-        counts.insert("migrate_page_max".to_owned(), spread.max);
+        counts.insert("migrate_page_took".to_owned(), spread.median);
+        counts.insert("migrate_page_took_max".to_owned(), spread.max);
     }
     // The guest read the clock before and after it was held; the period that held it lies between.
     let held = gaps.iter().filter_map(|&(before, after)| {

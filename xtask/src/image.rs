@@ -233,3 +233,151 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
     Ok(Image { bytes, system, hypervisor_len })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_core::addr::{PhysAddr, PhysRange};
+    use cloison_core::blob::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
+    use cloison_core::color::{CacheGeometry, ColorSet};
+
+    /// An ELF file with these segments: physical address, virtual address, bytes, length in memory.
+    fn elf_file(entry: u64, segments: &[(u64, u64, &[u8], u64)]) -> Vec<u8> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        let header_len = 64 + 56 * segments.len();
+        file.extend([2_u16, elf::EM_AARCH64.0].iter().flat_map(|half| half.to_le_bytes()));
+        file.extend(1_u32.to_le_bytes());
+        file.extend([entry, 64, 0].iter().flat_map(|long| long.to_le_bytes()));
+        file.extend(0_u32.to_le_bytes());
+        file.extend([64, 56, segments.len() as u16, 0, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
+        let mut offset = header_len as u64;
+        for &(paddr, vaddr, bytes, memsz) in segments {
+            file.extend([PT_LOAD.0, 5].iter().flat_map(|word| word.to_le_bytes()));
+            file.extend(
+                [offset, vaddr, paddr, bytes.len() as u64, memsz, 4096].iter().flat_map(|long| long.to_le_bytes()),
+            );
+            offset += bytes.len() as u64;
+        }
+        for (_, _, bytes, _) in segments {
+            file.extend_from_slice(bytes);
+        }
+        file
+    }
+
+    #[test]
+    fn segments_lie_at_their_physical_addresses_and_bss_is_zero() {
+        let file = elf_file(0x8000_0004, &[(0x2010, 0x9000_0000, b"data", 8), (0x2000, 0x8000_0000, b"code", 4)]);
+        let flat = flatten_bytes(&file, "test").unwrap();
+        assert_eq!((flat.base, flat.entry), (0x2000, 0x8000_0004));
+        assert_eq!(flat.bytes, b"code\0\0\0\0\0\0\0\0\0\0\0\0data\0\0\0\0");
+        let flat = flatten_bytes(&elf_file(0x8000_0002, &[(0x2000, 0x8000_0000, b"code", 4)]), "test").unwrap();
+        assert_eq!(flat.entry, 0x2002);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let good = elf_file(0x1000, &[(0x1000, 0x1000, b"code", 4)]);
+        for length in 0..good.len() {
+            assert!(flatten_bytes(&good[..length], "test").is_err(), "cut to {length}");
+        }
+        let message = |file: &[u8]| flatten_bytes(file, "x").unwrap_err().to_string();
+        let mut other = good.clone();
+        other[18] = 62;
+        assert_eq!(message(&other), "x is not an AArch64 ELF executable: made for another processor");
+        assert_eq!(message(&elf_file(0, &[])), "x has no loadable segment");
+        let far = elf_file(0, &[(0, 0, b"a", 1), (1 << 40, 0, b"b", 1)]);
+        assert!(message(&far).contains("at most"), "{}", message(&far));
+    }
+
+    fn system() -> System {
+        let uart = Uart { kind: UartKind::Pl011, base: PhysAddr(0x900_0000), irq: 33 };
+        let page = |number: u64| PhysAddr(0x800_0000 + (number << 12));
+        let gic = Gic {
+            gicd: page(0),
+            gicc: page(16),
+            gicc_dir: page(17),
+            gich: page(48),
+            gicv: page(64),
+            gicv_dir: page(65),
+        };
+        let board = Board {
+            name: "virt".into(),
+            cores: vec![0, 1, 2, 3],
+            console: uart,
+            telemetry: None,
+            gic,
+            pmu_irq: None,
+            pmu_shadow: false,
+            llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
+            ram: vec![PhysRange { start: PhysAddr(0x4000_0000), len: 1 << 30 }],
+            reserved: vec![],
+        };
+        let ram = Ipa(0x4000_0000);
+        let region = blob::Region { name: "ram".into(), ipa: ram, pages: 4, backing: blob::Backing::Pool(0) };
+        let vm = Vm {
+            name: "one".into(),
+            cores: vec![0],
+            regions: vec![region],
+            image: blob::Image { offset: 0, len: 8, load: ram, entry: ram },
+            args: [0; 4],
+            services: 0,
+            on_fault: OnFault::Kill,
+            irqs: vec![],
+            quotas: vec![],
+            hems: vec![],
+            profile: None,
+        };
+        let pool = Pool {
+            name: "pool".into(),
+            kind: PoolKind::Pvt,
+            colors: ColorSet::first(2).without(ColorSet::first(1)),
+            limit: None,
+        };
+        System {
+            name: "test".into(),
+            board,
+            log_level: LogLevel::Info,
+            hypervisor_colors: ColorSet::first(1),
+            contiguous: 0,
+            pools: vec![pool],
+            vms: vec![vm],
+            audit: false,
+            ends_with: None,
+        }
+    }
+
+    fn hypervisor() -> Flat {
+        let mut bytes = vec![0xaa; 5000];
+        bytes[56..60].copy_from_slice(b"ARM\x64");
+        bytes[64..72].copy_from_slice(b"CLOIBOOT");
+        Flat { base: 0x40_0000_0000, entry: 0x40_0000_0000, bytes }
+    }
+
+    #[test]
+    fn the_image_is_what_the_hypervisor_reads() {
+        let image = system_image(&hypervisor(), system(), b"8 bytes.").unwrap();
+        assert_eq!(image.hypervisor_len, 8192);
+        assert_eq!(image.bytes[16..24], 0x1_0000_u64.to_le_bytes());
+        assert_eq!(image.bytes[72..80], 0x900_0000_u64.to_le_bytes());
+        assert_eq!(image.bytes[80..88], 1_u64.to_le_bytes());
+        let blob = &image.bytes[image.hypervisor_len..];
+        let header = Header::parse(blob, crc32fast::hash).unwrap();
+        assert_eq!(header.total_len(), blob.len() as u64);
+        assert_eq!(header.decode(blob, crc32fast::hash).unwrap(), system());
+    }
+
+    #[test]
+    fn nothing_is_made_of_parts_that_do_not_fit() {
+        for at in [56, 64] {
+            let mut headless = hypervisor();
+            headless.bytes[at] = 0;
+            assert!(matches!(system_image(&headless, system(), b"8 bytes."), Err(ImageError::NoHeader)));
+        }
+        assert!(matches!(system_image(&hypervisor(), system(), b"7 bytes"), Err(ImageError::Invalid(_))));
+        let mut large = system();
+        large.vms[0].image.len = 5 * 4096;
+        let error = check_fit(&large.vms[0]).unwrap_err().to_string();
+        assert_eq!(error, "VM `one`: its image takes 0x40000000 to 0x40005000, and no region of the VM holds that");
+    }
+}

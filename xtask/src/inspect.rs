@@ -1,4 +1,4 @@
-//! `cargo xtask inspect`: the color map of a configuration, drawn before anything boots.
+//! The color map of a configuration, drawn before anything boots.
 
 use crate::config::Checked;
 use crate::config::memory::{Account, Demand, demand};
@@ -221,11 +221,12 @@ fn draw(checked: &Checked, paint: bool) -> String {
     let _ = writeln!(text, "\n  pages       {}", survey.account.arithmetic(all));
     let _ = writeln!(
         text,
-        "  hypervisor  {} pages ({}) are kept from guests, whatever of them it uses",
+        "  hypervisor  {} pages ({}) have its colors: no guest gets them, used or not",
         survey.account.pages_of(system.hypervisor_colors),
         show_size(survey.account.pages_of(system.hypervisor_colors) * PAGE_SIZE)
     );
-    let _ = writeln!(text, "  lost        {lost} pages ({}) have colors that nobody holds", show_size(lost * PAGE_SIZE));
+    let _ =
+        writeln!(text, "  lost        {lost} pages ({}) have colors that nobody holds", show_size(lost * PAGE_SIZE));
     for warning in &checked.warnings {
         let (line, column) = warning.line_and_column();
         let _ = writeln!(text, "  warning     {}:{line}:{column}: {}", warning.file(), warning.message());

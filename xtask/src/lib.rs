@@ -10,6 +10,7 @@
 //! | [`boot_media`] | writes what goes on an SD card |
 //! | [`qemu`] | runs a board in QEMU, console and telemetry included |
 //! | [`inspect`] | draws the color map of a configuration |
+//! | [`inspect_command`] | the color map on the terminal, and the live proof |
 //! | [`run`] | a board on this terminal |
 //! | [`telemetry`] | reads what comes out of the second UART |
 //! | [`live`] | judges the stage-2 tables of a running system |
@@ -30,6 +31,7 @@ pub mod figures;
 pub mod hem;
 pub mod image;
 pub mod inspect;
+pub mod inspect_command;
 pub mod lines;
 pub mod live;
 pub mod qemu;

@@ -4,15 +4,17 @@ use clap::{Parser, Subcommand};
 use miette::Result;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use xtask::bench::{self, BenchArgs};
 use xtask::boot_media::{self, ImageArgs};
 use xtask::build::{self, BuildArgs};
+use xtask::config;
 use xtask::demo::{self, DemoArgs};
 use xtask::hem::{self, HemArgs};
+use xtask::inspect_command::{self, InspectArgs};
 use xtask::qemu::Board;
 use xtask::run::{self, RunArgs};
 use xtask::setup::{self, SetupArgs};
 use xtask::test::{self, TestArgs};
-use xtask::config;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -49,6 +51,10 @@ enum Command {
         #[arg(long, value_enum)]
         board: Option<Board>,
     },
+    /// Draw the color map: who holds which colors and pages; with --live, prove it on the booted system
+    Inspect(InspectArgs),
+    /// Count the instructions that the hypervisor's own paths take
+    Bench(BenchArgs),
     /// Read the HEM log of a run
     Hem(HemArgs),
     /// Build the hypervisor and the guests
@@ -66,6 +72,8 @@ fn main() -> Result<ExitCode> {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Check { files, board } => config::check_command(&files, board.map(Board::name)),
+        Command::Inspect(args) => inspect_command::inspect(&args),
+        Command::Bench(args) => bench::bench(&args),
         Command::Hem(args) => hem::hem(args),
         Command::Build(args) => build::build(&args),
         Command::Image(args) => boot_media::image(&args),

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -164,7 +164,6 @@ pub struct Machine {
     cntfrq: Option<u64>,
     extra: Vec<OsString>,
     limit: Duration,
-    program: PathBuf,
 }
 
 impl Machine {
@@ -174,15 +173,7 @@ impl Machine {
     }
     /// A board that starts nothing of itself: give firmware with [`Machine::arg`].
     pub fn bare(board: Board) -> Self {
-        Self {
-            board,
-            kernel: None,
-            icount: None,
-            cntfrq: None,
-            extra: Vec::new(),
-            limit: Duration::from_secs(120),
-            program: PROGRAM.into(),
-        }
+        Self { board, kernel: None, icount: None, cntfrq: None, extra: Vec::new(), limit: Duration::from_secs(120) }
     }
     /// One instruction takes 2^`shift` ns of guest time, and runs repeat exactly.
     pub fn icount(mut self, shift: Option<u8>) -> Self {
@@ -210,38 +201,37 @@ impl Machine {
         self
     }
 
-    fn command(&self, telemetry: &Path, console: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        command.args(self.board.arguments(self.cntfrq));
+    fn arguments(&self, telemetry: &Path, console: &str) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = self.board.arguments(self.cntfrq).into_iter().map(OsString::from).collect();
         if let Some(shift) = self.icount {
-            command.arg("-icount").arg(format!("shift={shift},sleep=off"));
+            // While all cores wait, guest time jumps to the next timer: real time has no part in the run.
+            arguments.extend(["-icount".into(), format!("shift={shift},sleep=off").into()]);
         }
-        command.args(["-serial", console, "-serial"]);
         let mut file = OsString::from("file:");
         file.push(telemetry);
-        command.arg(file);
+        arguments.extend(["-serial".into(), console.into(), "-serial".into(), file]);
         if let Some(kernel) = &self.kernel {
-            command.arg("-kernel").arg(kernel);
+            arguments.extend(["-kernel".into(), kernel.into()]);
         }
-        command.args(&self.extra);
-        command
+        arguments.extend(self.extra.iter().cloned());
+        arguments
     }
 
     /// The command line, to be shown to a user.
     pub fn command_line(&self) -> String {
-        let command = self.command(Path::new("telemetry.bin"), "mon:stdio");
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+        let arguments = self.arguments(Path::new("telemetry.bin"), "mon:stdio");
+        let words = arguments.iter().map(|word| word.to_string_lossy().into_owned());
+        std::iter::once(PROGRAM.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
     }
 
     /// Starts the board with its console in our hands.
     pub fn start(&self) -> Result<Session> {
         let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
         let telemetry = scratch.path().join("telemetry.bin");
-        let mut command = self.command(&telemetry, "stdio");
-        command.args(["-monitor", "none"]);
+        let mut command = bound_to_us()?;
+        command.args(self.arguments(&telemetry, "stdio")).args(["-monitor", "none"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = spawn(&mut command)?;
+        let mut child = command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?;
         let (sender, events) = mpsc::channel();
         let output = child.stdout.take().ok_or_else(|| miette!("QEMU has no output"))?;
         let mut errors = child.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
@@ -279,7 +269,15 @@ impl Machine {
     pub fn run_on_terminal(&self, limit: Option<Duration>) -> Result<(Exit, Vec<u8>)> {
         let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
         let telemetry = scratch.path().join("telemetry.bin");
-        let mut guard = Guard(spawn(&mut self.command(&telemetry, "mon:stdio"))?);
+        let mut command = bound_to_us()?;
+        command.args(self.arguments(&telemetry, "mon:stdio")).stderr(Stdio::piped());
+        let mut guard = Guard(command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?);
+        let errors = guard.0.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
+        std::thread::spawn(move || {
+            // The ZCU102's network interfaces are meant to have no peer.
+            let lines = BufReader::new(errors).lines().map_while(std::io::Result::ok);
+            lines.filter(|line| !line.ends_with("has no peer")).for_each(|line| eprintln!("{line}"));
+        });
         let started = Instant::now();
         let exit = loop {
             if let Some(status) = guard.0.try_wait().into_diagnostic()? {
@@ -295,11 +293,22 @@ impl Machine {
     }
 }
 
-fn spawn(command: &mut Command) -> Result<Child> {
-    command
-        .spawn()
-        .into_diagnostic()
-        .wrap_err_with(|| miette!(help = setup::QEMU_HELP, "cannot start {}", command.get_program().to_string_lossy()))
+/// A command that becomes QEMU and dies with the thread that starts it, even when that is killed and cleans up nothing.
+fn bound_to_us() -> Result<Command> {
+    if !is_on_path(PROGRAM) {
+        return Err(miette!(help = setup::QEMU_HELP, "{PROGRAM} is not installed"));
+    }
+    if !is_on_path("setpriv") {
+        return Ok(Command::new(PROGRAM));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", PROGRAM]);
+    Ok(command)
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// Stops the process when it goes out of scope.

@@ -4,8 +4,9 @@ use crate::figures::Figures;
 use crate::hem::EventNames;
 use crate::telemetry::{End, Telemetry};
 use cloison_core::blob::{PoolKind, System};
+use cloison_core::color::{Color, color_of};
 use cloison_core::units::Nanos;
-use cloison_core::wire::{MigrationOutcome, PoolInfo, VmState};
+use cloison_core::wire::{MigrationOutcome, VmState};
 use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ContentArrangement};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -104,11 +105,17 @@ impl Section {
 
 /// Nanoseconds with a unit that suits them.
 pub fn duration(time: Nanos) -> String {
-    match time.0 {
-        ns @ 0..10_000 => format!("{ns} ns"),
-        ns @ 10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
-        ns @ 10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
-        ns => format!("{:.2} s", ns as f64 / 1e9),
+    let ns = time.0;
+    for (unit, name) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")] {
+        if ns > 0 && ns.is_multiple_of(unit) {
+            return format!("{} {name}", ns / unit);
+        }
+    }
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        10_000_000..10_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
     }
 }
 
@@ -163,28 +170,46 @@ pub struct Summary<'a> {
 impl Summary<'_> {
     /// Pages per colour of each pool.
     pub fn pools(&self) -> Section {
-        let mut section =
-            Section::new("Pages per color", &["pool", "kind", "colors", "used per color", "used", "of", "share"]);
-        for pool in &self.telemetry.pools {
-            let (used, total) = (sum(&pool.used), sum(&pool.total));
+        let mut section = Section::new(
+            "Pages per color",
+            &["pool", "kind", "colors", "at boot, per color", "in all", "of", "migrated in, per color"],
+        );
+        for (index, pool) in self.telemetry.pools.iter().enumerate() {
             section.row([
                 pool.name.clone(),
                 kind(pool.kind).to_owned(),
                 pool.colors.to_string(),
-                per_color(pool),
-                used.to_string(),
-                total.to_string(),
-                format!("{:.1} %", 100.0 * share(used, total)),
+                per_color(&pool.colors.iter().zip(pool.used.iter().copied()).collect::<Vec<_>>()),
+                sum(&pool.used).to_string(),
+                sum(&pool.total).to_string(),
+                per_color(&self.migrated_into(index)),
             ]);
         }
         let own = self.telemetry.boot.as_ref();
         section.note(own.map_or(String::new(), |boot| {
-            format!(
-                "The hypervisor itself holds the colors {} and {} pages of its own.",
-                boot.hypervisor_colors,
-                boot.hypervisor_frames.len()
-            )
+            let (colors, frames) = (boot.hypervisor_colors, boot.hypervisor_frames.len());
+            format!("Colors of the hypervisor: {colors}, with {frames} pages of its own.")
         }))
+    }
+
+    /// The pages that lived in a pool when the run ended and had not been there at its start, per colour.
+    fn migrated_into(&self, pool: usize) -> Vec<(Color, u32)> {
+        let Some(boot) = &self.telemetry.boot else { return vec![] };
+        let mut pages: BTreeMap<Color, i64> = BTreeMap::new();
+        for (_, migration) in self.telemetry.migrations() {
+            let profile = self.system.vms.get(usize::from(migration.vm)).and_then(|vm| vm.profile.as_ref());
+            if profile.is_none_or(|profile| usize::from(profile.pool) != pool) {
+                continue;
+            }
+            match migration.outcome {
+                MigrationOutcome::Moved => *pages.entry(color_of(migration.to, boot.colors)).or_default() += 1,
+                MigrationOutcome::Restored | MigrationOutcome::RolledBack => {
+                    *pages.entry(color_of(migration.from, boot.colors)).or_default() -= 1;
+                }
+                MigrationOutcome::PoolFull => {}
+            }
+        }
+        pages.into_iter().filter_map(|(color, pages)| Some((color, u32::try_from(pages).ok()?))).collect()
     }
 
     /// Budget, throttling and overshoot per core.
@@ -421,17 +446,17 @@ fn outcome(outcome: MigrationOutcome) -> &'static str {
     }
 }
 
-/// `0-2: 341, 3: 340`: neighbouring colours with as many pages taken stand together.
-fn per_color(pool: &PoolInfo) -> String {
+/// `0-2: 341, 3: 340`: neighbouring colours with as many pages stand together.
+fn per_color(pages: &[(Color, u32)]) -> String {
     let mut groups: Vec<(u8, u8, u32)> = vec![];
-    for (color, &used) in pool.colors.iter().zip(&pool.used) {
+    for &(color, pages) in pages {
         match groups.last_mut() {
-            Some((_, last, same)) if *same == used && *last + 1 == color.0 => *last = color.0,
-            _ => groups.push((color.0, color.0, used)),
+            Some((_, last, same)) if *same == pages && *last + 1 == color.0 => *last = color.0,
+            _ => groups.push((color.0, color.0, pages)),
         }
     }
-    let text = |&(first, last, used): &(u8, u8, u32)| {
-        if first == last { format!("{first}: {used}") } else { format!("{first}-{last}: {used}") }
+    let text = |&(first, last, pages): &(u8, u8, u32)| {
+        if first == last { format!("{first}: {pages}") } else { format!("{first}-{last}: {pages}") }
     };
     groups.iter().map(text).collect::<Vec<_>>().join(", ")
 }
@@ -475,7 +500,7 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
                 p { (page.subtitle) }
                 div.caveats { @for caveat in page.caveats { p { (caveat) } } }
                 h2 { "Color map" }
-                p.note { "Each column is a page color; a cell says how many pages of that color the pool has handed out." }
+                p.note { "Each column is a page color; a cell says how many pages of that color the pool had handed out at boot, and how many migrated there and stayed." }
                 (color_map(summary))
                 (summary.pools().to_html())
                 (summary.vms().to_html())
@@ -568,7 +593,10 @@ fn color_map(summary: &Summary<'_>) -> Markup {
                     &format!("{} ({})", pool.name, kind(pool.kind)),
                     &format!("used by {}", users(index)),
                     PALETTE[index % PALETTE.len()],
-                    pool.colors.iter().zip(&pool.used).map(|(color, used)| (color.0, used.to_string())).collect(),
+                    pool.colors.iter().zip(&pool.used).map(|(color, used)| {
+                        let migrated = summary.migrated_into(index).into_iter().find(|&(of, _)| of == color);
+                        (color.0, migrated.map_or_else(|| used.to_string(), |(_, pages)| format!("{used} + {pages}")))
+                    }).collect(),
                 ))
             }
         }
@@ -684,18 +712,11 @@ fn strip(chart: &Strip) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_core::color::ColorSet;
 
     #[test]
     fn neighbours_with_equal_counts_stand_together() {
-        let pool = PoolInfo {
-            name: "sh".into(),
-            kind: PoolKind::Sh,
-            colors: ColorSet(0b1_0111),
-            used: vec![7, 7, 6, 6],
-            total: vec![9; 4],
-        };
-        assert_eq!(per_color(&pool), "0-1: 7, 2: 6, 4: 6");
+        let pages = [(0, 7), (1, 7), (2, 6), (4, 6)].map(|(color, pages)| (Color(color), pages));
+        assert_eq!(per_color(&pages), "0-1: 7, 2: 6, 4: 6");
     }
 
     #[test]
@@ -708,8 +729,10 @@ mod tests {
     #[test]
     fn units_follow_the_size() {
         assert_eq!(duration(Nanos(9_999)), "9999 ns");
-        assert_eq!(duration(Nanos(1_250_000)), "1250.0 µs");
-        assert_eq!(duration(Nanos(12_000_000_000)), "12.00 s");
+        assert_eq!(duration(Nanos(1_250_001)), "1250.0 µs");
+        assert_eq!(duration(Nanos(12_345_678_901)), "12.35 s");
+        assert_eq!(duration(Nanos(1_000_000)), "1 ms");
+        assert_eq!(duration(Nanos(0)), "0 ns");
         assert_eq!(grouped(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(grouped(12), "12");
     }

@@ -160,7 +160,7 @@ impl Runner {
     fn run(&self, step: Step, figures: &mut Figures) -> Result<Tally> {
         let shell = &self.shell;
         match step {
-            Step::Format => check(cmd!(shell, "cargo fmt --all --check").into()),
+            Step::Format => check(cmd!(shell, "cargo fmt --all -- --check -l").into()),
             Step::ClippyHost => {
                 let clippy = cmd!(
                     shell,
@@ -171,8 +171,8 @@ impl Runner {
             }
             Step::ClippyBoard => {
                 let board = |features: &[&str]| -> Result<Tally> {
-                    let mut clippy = build::cargo(shell, "clippy")?
-                        .args(["--quiet", "--release", "-p", build::HYPERVISOR.0]);
+                    let mut clippy =
+                        build::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", build::HYPERVISOR.0]);
                     if features.is_empty() {
                         clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS]);
                     } else {
@@ -190,7 +190,8 @@ impl Runner {
                 println!("{counted} of at most {} lines", lines::LIMIT);
                 Ok(Tally::of(counted <= lines::LIMIT))
             }
-            Step::Unit => self.libtest(cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p xtask").into(), &[]),
+            Step::Unit => self
+                .libtest(cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p xtask").into(), &[]),
             Step::Miri => self.miri(),
             Step::Build => {
                 let started = Instant::now();
@@ -281,8 +282,14 @@ impl Runner {
 fn check(mut command: Command) -> Result<Tally> {
     let name = command.get_args().next().map_or_else(String::new, |word| word.to_string_lossy().into_owned());
     let status = command.stdin(Stdio::null()).status().into_diagnostic().wrap_err("cannot start cargo")?;
-    if !status.success() && ["fmt", "clippy"].contains(&name.as_str()) {
-        println!("(`rustup component add rustfmt clippy` installs the tools of this step, where they are missing)");
+    let is_installed =
+        || Command::new("cargo").args([&name, "--version"]).output().is_ok_and(|output| output.status.success());
+    match name.as_str() {
+        "fmt" | "clippy" if !status.success() && !is_installed() => {
+            println!("cargo {name} is missing; this installs it: rustup component add rustfmt clippy");
+        }
+        "fmt" if !status.success() => println!("`cargo fmt --all` formats these files"),
+        _ => {}
     }
     Ok(Tally::of(status.success()))
 }

@@ -1,4 +1,4 @@
-//! What users read when a configuration is wrong, word for word; and that every shipped configuration is right.
+//! The messages on wrong configurations, and that the shipped ones are right.
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::path::{Path, PathBuf};
@@ -138,4 +138,108 @@ fn the_color_map_of_the_demonstration() {
     assert_eq!(figures["pool_shared_pages_needed"], 4.0 * 4096.0);
     assert_eq!(figures["pool_victim-pvt_pages_needed"], 16.0);
     assert_eq!(figures["vm_victim_colors_alone"], 3.0);
+}
+
+/// The demonstration's configuration with texts replaced, in a directory of its own.
+fn changed(changes: &[(&str, &str)]) -> Result<config::Checked, Errors> {
+    let profiles = workspace::root().join("profiles").display().to_string();
+    let mut text = std::fs::read_to_string("configs/demo.toml").expect("it is there").replace("../profiles", &profiles);
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from} is not in the configuration");
+        text = text.replace(from, to);
+    }
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let path = dir.path().join("changed.toml");
+    std::fs::write(&path, text).expect("it can be written");
+    config::load(&path, None)
+}
+
+#[test]
+fn warnings_do_not_refuse() {
+    configurations("configs");
+    for (from, to, field, message) in [
+        ("colors = \"0-11\"", "colors = \"0-10\"", "hypervisor.colors", "nobody has the colors 11"),
+        ("after = \"5 ms\"", "", "vm[victim].profile.top", "no page moves on its own"),
+        ("[\"INST_RETIRED\", \"CPU_CYCLES\"]", "[\"L2D_CACHE\"]", "vm[victim].hems[0]", "L2D_CACHE stays zero"),
+        (
+            "[[vm]]\nname = \"victim\"",
+            "[[pool]]\nname = \"more\"\nkind = \"SH\"\ncolors = \"0\"\n\n[[vm]]\nname = \"victim\"",
+            "pool[more].name",
+            "no VM uses pool `more`",
+        ),
+    ] {
+        let checked = changed(&[(from, to)]).unwrap_or_else(|errors| panic!("{}", render(&errors)));
+        let found =
+            checked.warnings.iter().any(|warning| warning.field() == field && warning.message().starts_with(message));
+        assert!(found && checked.warnings.iter().all(|warning| !warning.is_error()), "{field}: {:?}", checked.warnings);
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_reference() {
+    configurations("configs");
+    let checked = changed(&[("top = 16\n", ""), ("\"256K\"", "\"65 pages\"")])
+        .unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    let victim = &checked.system.vms[0];
+    let profile = victim.profile.as_ref().expect("the victim has one");
+    assert_eq!((profile.top, profile.pages.len()), (65, 65), "with `after`, all pages");
+    assert_eq!((victim.args, victim.services), ([10, 20, 0, 0], 0b11));
+    let quota = checked.system.vms[1].quotas[0];
+    assert_eq!((quota.poll.0, quota.trace, quota.vcpu), (20_000, false, 0), "a fiftieth of the period");
+    let checked = changed(&[(
+        "pool = \"shared\"\n\n[vm.profile]",
+        "pool = \"shared\"\n\n[[vm.region]]\nname = \"dma\"\nipa = 0x6000_0000\nsize = \"3M\"\ncontiguous = true\n\n[vm.profile]",
+    )]);
+    let checked = checked.unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    assert_eq!(checked.system.contiguous, 4 << 20, "a power of two");
+}
+
+/// Writes `text` to `path` again and again, each time with another value replaced by an odd one or another line missing,
+/// and loads `config`; says how many variants there were and how many were refused.
+fn try_variants(text: &str, path: &Path, config: &Path) -> (u32, u32) {
+    const ODD: [&str; 10] =
+        ["-1", "0", "\"\"", "[]", "{}", "true", "1e9", "9223372036854775807", "\"18446744073709551615\"", "[[1]]"];
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut tried, mut refused) = (0, 0);
+    for (index, line) in lines.iter().enumerate() {
+        let key = line.split_once('=').map(|(key, _)| key).filter(|key| !key.starts_with('#'));
+        let values = key.into_iter().flat_map(|key| ODD.iter().map(move |value| format!("{key}= {value}")));
+        for replacement in values.chain([String::new()]) {
+            let mut variant: Vec<&str> = lines.clone();
+            variant[index] = &replacement;
+            std::fs::write(path, variant.join("\n")).expect("it can be written");
+            tried += 1;
+            if let Err(errors) = config::load(config, None) {
+                refused += 1;
+                assert!(!render(&errors).is_empty());
+            }
+        }
+    }
+    std::fs::write(path, text).expect("it can be written");
+    (tried, refused)
+}
+
+/// Whatever stands where a value should be, and whichever line is missing: there is an answer, and it is not a panic.
+#[test]
+fn no_value_and_no_missing_line_panics() {
+    configurations("configs");
+    let read = |path: &str| std::fs::read_to_string(path).expect("it is there");
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (path, board, profile) =
+        (dir.path().join("odd.toml"), dir.path().join("boards/odd.toml"), dir.path().join("c2is.toml"));
+    std::fs::create_dir(dir.path().join("boards")).expect("a scratch directory");
+    let text = read("configs/demo.toml").replace("../profiles/c2is.toml", "c2is.toml");
+    let text = text.replace("name = \"demo\"", "name = \"demo\"\nboard = \"odd\"");
+    let board_text = read("configs/boards/zcu102.toml").replace("name = \"zcu102\"", "name = \"odd\"");
+    let profile_text = read("profiles/c2is.toml") + "\n[[page]]\nregion = \"ram\"\npage = 3\nimportance = 1\n";
+    std::fs::write(&path, &text).expect("it can be written");
+    std::fs::write(&board, &board_text).expect("it can be written");
+    std::fs::write(&profile, &profile_text).expect("it can be written");
+    if let Err(errors) = config::load(&path, None) {
+        panic!("{}", render(&errors));
+    }
+    for (text, file) in [(&text, &path), (&board_text, &board), (&profile_text, &profile)] {
+        let (tried, refused) = try_variants(text, file, &path);
+        assert!(tried > 40 && refused > tried / 2, "{}: {refused} of {tried} refused", file.display());
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::boot::MAX_VCPUS;
 use crate::gic::{self, Interrupt};
+use crate::timer;
 use core::arch::global_asm;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -155,6 +156,7 @@ extern "C" fn handle(frame: &mut Frame, vector: u64) {
                 handler(interrupt);
             }
             gic::end(interrupt);
+            timer::after_end();
         }
         VECTOR_SYNC if expected().resume.load(Relaxed) != 0 => {
             let expected = expected();

@@ -4,7 +4,10 @@ use crate::boot::MAX_VCPUS;
 use crate::psci::{self, PsciError};
 use spin::Mutex;
 
-static PROGRAMS: [Mutex<Option<fn()>>; MAX_VCPUS] = [const { Mutex::new(None) }; MAX_VCPUS];
+/// What a vCPU is to run when it comes on.
+type Program = Option<fn()>;
+
+static PROGRAMS: [Mutex<Program>; MAX_VCPUS] = [const { Mutex::new(None) }; MAX_VCPUS];
 
 /// Turns vCPU `cpu` on and lets it run `program`; when that returns, the vCPU turns itself off.
 ///

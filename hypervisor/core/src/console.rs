@@ -169,7 +169,7 @@ mod tests {
         let mut buffer = LineBuffer::new();
         let room = MAX_LINE - ESCAPED + 1;
         let text = "x".repeat(room);
-        assert_eq!(lines(&mut buffer, text.as_bytes()), [text.clone()]);
+        assert_eq!(lines(&mut buffer, text.as_bytes()), std::slice::from_ref(&text));
         // The newline that ends the broken line adds no empty one; the next does.
         assert_eq!(lines(&mut buffer, b"\n\nshort\n"), ["", "short"]);
         assert_eq!(lines(&mut buffer, "y".repeat(room + 3).as_bytes()), ["y".repeat(room)]);

@@ -623,6 +623,7 @@ impl Banked {
     #[inline]
     fn send(&mut self, host: &impl Host, value: u32) -> Vcpus {
         let (own, distributor) = (1u8 << self.vcpu, host.distributor());
+        let (sgi, source) = (value & 0xf, u32::from(self.vcpu));
         let filtered = match value >> 24 & 3 {
             0 => (value >> 16) as u8,
             1 => !own,
@@ -630,9 +631,16 @@ impl Banked {
             _ => 0,
         };
         let targets = filtered & distributor.all();
-        for target in ones(u32::from(targets)) {
-            distributor.mail(target as u8).post(value & 0xf, u32::from(self.vcpu));
+        if targets == own && distributor.mail(self.vcpu).pending() >> sgi & 1 == 0 {
+            let fields = LR_PENDING | source << LR_PHYSICAL_SHIFT | sgi;
+            let copy = fields | byte(&self.group.priority, sgi) << LR_PRIORITY_SHIFT;
+            let done = host.done();
+            let elsewhere = |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
+            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, host) {
+                return Vcpus(0);
+            }
         }
+        ones(u32::from(targets)).for_each(|target| distributor.mail(target as u8).post(sgi, source));
         let kick = if targets & own != 0 { self.fill(host).0 } else { 0 };
         self.others(targets | kick)
     }
@@ -649,14 +657,23 @@ impl Banked {
     pub fn inject_timer(&mut self, host: &impl Host) -> bool {
         // It fired, so the guest has ended it and no list register has it, unless software made it pending; then
         // `held` is not 0.
-        let free = host.done() & ((1 << LIST_REGISTERS) - 1);
-        if self.timer == 0 || self.held != 0 || free == 0 || !host.distributor().forwards() {
+        let listed = self.timer != 0 && self.list_now(self.timer, host.done(), host);
+        if !listed {
             self.group.line |= 1 << TIMER;
+        }
+        listed
+    }
+    /// Writes a free list register, where nothing asks for a closer look. The caller knows that the interrupt is in
+    /// none.
+    #[inline(always)]
+    fn list_now(&mut self, value: u32, done: u32, host: &impl Host) -> bool {
+        let free = done & ((1 << LIST_REGISTERS) - 1);
+        if self.held != 0 || free == 0 || !host.distributor().forwards() {
             return false;
         }
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
-        host.set(index, self.timer);
-        self.lr[index] = self.timer;
+        host.set(index, value);
+        self.lr[index] = value;
         true
     }
 
@@ -664,12 +681,15 @@ impl Banked {
     /// comes when the guest has ended all but one. Returns the other vCPUs that have to look.
     #[inline]
     pub fn fill(&mut self, host: &impl Host) -> Vcpus {
-        let kick = if self.held != 0 || host.distributor().mail(self.vcpu).spis.load(Ordering::Acquire) {
-            self.refill(Some(&mut *host.lock()), host, true)
-        } else {
-            self.refill(None, host, false)
-        };
-        self.others(kick)
+        let mail = host.distributor().mail(self.vcpu);
+        if self.held != 0 || mail.spis.load(Ordering::Acquire) {
+            let kick = self.refill(Some(&mut *host.lock()), host, true);
+            return self.others(kick);
+        }
+        if self.underflow || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0 {
+            self.refill(None, host, false);
+        }
+        Vcpus(0)
     }
     fn refill(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, withdraw: bool) -> u8 {
         let (free, mut kick) = self.collect(shared.as_deref_mut(), host, withdraw);
@@ -1069,6 +1089,11 @@ mod tests {
         machine.uart(true);
         machine.uart(false);
         assert_eq!(machine.listed(0), []);
+        // Disabled it stays out, also when another SPI makes the vCPU look.
+        machine.write(0, 0x184, 1 << (UART - 32));
+        machine.uart(true);
+        machine.write(0, 0x204, 1 << (UART - 32) | 1 << (DISK - 32));
+        assert_eq!(machine.drain(0), [(DISK, 0)]);
     }
 
     #[test]
@@ -1367,9 +1392,6 @@ mod tests {
             for (&id, &priority) in ids.iter().zip(&priorities) {
                 machine.access(0, 0x400 + id as u16, Width::Byte, u32::from(priority)).unwrap();
             }
-            for sgi in (0..16).filter(|sgi| sgis >> sgi & 1 == 1) {
-                machine.write(1, 0xf00, 1 << 16 | sgi);
-            }
             machine.write(0, 0x200, u32::from(others & 1) << EMULATED_PPI);
             if others & 2 != 0 {
                 machine.timer(0);
@@ -1380,6 +1402,10 @@ mod tests {
             if others & 4 != 0 {
                 machine.write(0, 0x204, 1 << (UART - 32));
                 machine.uart(false);
+            }
+            // Last, so that nothing after them lists anew.
+            for sgi in (0..16).filter(|sgi| sgis >> sgi & 1 == 1) {
+                machine.write(1, 0xf00, 1 << 16 | sgi);
             }
             let wanted = |index: usize| if index < 16 { sgis >> index & 1 == 1 } else { others >> (index - 16) & 1 == 1 };
             let mut expected: Vec<_> =

@@ -9,7 +9,8 @@
 //!
 //! Bytes leave at once, so the transmit FIFO is always empty and its interrupt is raised again by each write. Baud
 //! rate, line control and FIFO levels are kept and read back, but change nothing: the receive interrupt is raised
-//! by the first byte. The whole state is behind one lock of the hypervisor.
+//! by the first byte. The whole state is behind one lock of the hypervisor; report the line's level before giving it
+//! back, so that two cores cannot report in the wrong order.
 
 /// Bytes that the receive FIFO holds.
 pub const RX_FIFO: usize = 32;

@@ -244,7 +244,7 @@ fn read_uart(field: &Field<'_>) -> Option<Uart> {
     let table = field.table()?;
     let kind = table
         .required("kind", "kind = \"pl011\" or \"cadence\"")
-        .and_then(|field| field.one_of("kind of UART", &[("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence)]));
+        .and_then(|field| field.one_of("UART kind", &[("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence)]));
     let base = table.required("base", "base = 0x0900_0000").and_then(|field| page_address(&field));
     let irq = table.required("irq", "irq = 33").and_then(|field| field.integer_up_to(1019, "its GIC interrupt number"));
     table.finish();

@@ -93,8 +93,14 @@ impl Demand {
 
     /// The sum, written out.
     pub fn arithmetic(&self) -> String {
-        let parts: Vec<String> = self.parts.iter().map(|(what, pages)| format!("{what} {pages}")).collect();
-        format!("{} = {}", parts.join(" + "), count(self.pages() as usize, "page"))
+        let sum = count(self.pages() as usize, "page");
+        match self.parts.as_slice() {
+            [(what, _)] => format!("{what} {sum}"),
+            parts => {
+                let parts: Vec<String> = parts.iter().map(|(what, pages)| format!("{what} {pages}")).collect();
+                format!("{} = {sum}", parts.join(" + "))
+            }
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! The configuration language: one TOML file per system, checked into what the hypervisor is told.
+//! The configuration language: one TOML file per system, checked.
 //!
 //! | module | what it holds |
 //! | --- | --- |

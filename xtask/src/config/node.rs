@@ -46,7 +46,7 @@ impl Context {
             self.push(
                 Problem::error(&self.file, "syntax", span, format!("not TOML: {}", error.message().trim_end()))
                     .label("here")
-                    .help("https://toml.io/en/v1.0.0 says how TOML is written"),
+                    .help("https://toml.io says how TOML is written"),
             );
         }
         errors.is_empty().then_some(document)
@@ -71,7 +71,7 @@ pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 /// `did you mean `x`?` with the closest, and all that there are.
 pub fn suggest<'a>(name: &str, what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
-    let all = if known.is_empty() { format!("there is no {what}") } else { format!("{what}: {}", known.join(", ")) };
+    let all = if known.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", known.join(", ")) };
     match closest(name, known.iter().copied()) {
         Some(meant) => format!("did you mean `{meant}`? {all}"),
         None => all,
@@ -155,8 +155,8 @@ impl<'a> Table<'a> {
             );
             return Vec::new();
         }
-        let tables = field.elements().unwrap_or_default().into_iter().filter_map(|element| element.table()).collect();
-        tables
+        let Some(elements) = field.elements() else { return Vec::new() };
+        elements.iter().filter_map(Field::table).collect()
     }
 
     /// An error at `span` in the field `key` of this table.
@@ -362,9 +362,7 @@ impl<'a> Field<'a> {
     pub fn malformed(&self, malformed: Malformed) {
         let span = self.part(malformed.at);
         self.push(
-            Problem::error(&self.context.file, &self.path, span, malformed.message)
-                .label("not understood")
-                .help(malformed.help),
+            Problem::error(&self.context.file, &self.path, span, malformed.message).label("here").help(malformed.help),
         );
     }
 
@@ -388,6 +386,14 @@ impl<'a> Field<'a> {
             self.push(self.error("the size is zero").label("zero").help("give it at least one page: \"4K\""));
             return None;
         }
+        if bytes / page > u64::from(u32::MAX) {
+            self.push(
+                self.error(format!("{bytes} bytes are {} pages, more than 2^32", bytes / page))
+                    .label("too large")
+                    .help("the whole IPA space of a VM has 512 GiB"),
+            );
+            return None;
+        }
         if !bytes.is_multiple_of(page) {
             let (down, up) = (bytes / page * page, bytes.next_multiple_of(page));
             let near = if down == 0 { format!("{up}") } else { format!("{down} or {up}") };
@@ -402,15 +408,7 @@ impl<'a> Field<'a> {
             );
             return None;
         }
-        let pages = u32::try_from(bytes / page).ok();
-        if pages.is_none() {
-            self.push(
-                self.error(format!("{bytes} bytes are {} pages, more than 2^32", bytes / page))
-                    .label("too large")
-                    .help("the whole IPA space of a VM has 512 GiB"),
-            );
-        }
-        pages
+        Some((bytes / page) as u32)
     }
 
     /// A length of time.

@@ -1,6 +1,7 @@
 //! Page profiles: which pages of a VM matter, and how much.
 
 use super::node::{Context, suggest};
+use super::problem::count;
 use cloison_core::blob::{Backing, ProfiledPage, Region};
 
 /// The version of the file format.
@@ -90,7 +91,7 @@ pub(super) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
             let Some(elements) = pair.elements() else { continue };
             let [page, importance] = elements.as_slice() else {
                 pair.push(
-                    pair.error(format!("{} numbers where two belong", elements.len()))
+                    pair.error(format!("{} where two belong", count(elements.len(), "number")))
                         .label("not a pair")
                         .help("write [page, importance]"),
                 );

@@ -1,4 +1,4 @@
-//! Quantities as users write them: `64M`, `1 ms`, `0-3,8`, `20000 events / 1 ms`.
+//! Quantities as users write them: `64M`, `1 ms`, `0-3,8`, budgets.
 
 use cloison_core::addr::PAGE_SIZE;
 use cloison_core::units::{Events, Nanos};

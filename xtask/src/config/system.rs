@@ -1,11 +1,11 @@
-//! The configuration as a whole: board, hypervisor, pools, VMs, and what must hold between them.
+//! The whole configuration: board, pools, VMs, and what holds between them.
 
 use super::board::{self, BoardFile};
 use super::memory::{self, Account, Demand};
 use super::node::{Context, Field, Table, suggest};
 use super::problem::{Problem, SourceFile, count, sort};
 use super::quantity::show_size;
-use super::vm::{self, PoolSpec, Scene, VmSpec, name};
+use super::vm::{self, PoolSpec, PoolUse, Scene, VmSpec, name};
 use super::{Checked, DEFAULT_BOARD, board_dirs, events_dir};
 use cloison_core::addr::PAGE_SIZE;
 use cloison_core::blob::{Backing, LogLevel, Pool, PoolKind, System};
@@ -104,10 +104,10 @@ fn read(context: &Context, path: &Path, board: Option<&str>, others: &mut Vec<Pr
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
     let system = System { contiguous, ..system };
     check_memory(context, &system, &vms, &pools, board.colors);
-    check_unused(context, &system, &pools, &hypervisor, board.colors);
-    if context.has_errors() {
+    if context.has_errors() || others.iter().any(Problem::is_error) {
         return None;
     }
+    check_unused(context, &system, &pools, &hypervisor, board.colors);
     // The hypervisor's own check has the last word; whatever it refuses, a check above should have found.
     if let Err(what) = system.validate(0) {
         context.push(
@@ -138,7 +138,7 @@ fn read_board(root: &Table<'_>, base: &Path, wanted: Option<&str>, others: &mut 
         let label = if wanted.is_some() { "overridden on the command line" } else { "unknown board" };
         root.push(root.error("board", span, format!("there is no board `{name}`")).label(label).help(suggest(
             name,
-            "boards in configs/boards",
+            "boards",
             known.iter().map(String::as_str),
         )));
         return None;
@@ -199,7 +199,7 @@ fn read_pools(
 ) -> Vec<PoolSpec> {
     let mut pools: Vec<PoolSpec> = Vec::new();
     let tables = root.tables("pool");
-    if tables.is_empty() {
+    if tables.is_empty() && root.optional("pool").is_none() {
         root.push(
             root.error("pool", 0..0, "there is no pool")
                 .label("no [[pool]] in this file")
@@ -215,7 +215,7 @@ fn read_pools(
         let name = name(&mut table, "pool");
         let kind = table
             .required("kind", "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"")
-            .and_then(|field| field.one_of("kind of pool", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)]));
+            .and_then(|field| field.one_of("pool kind", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)]));
         let colors_field = table.required("colors", "name its colors: colors = \"0-3,8\"");
         let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
         let limit_field = table.optional("limit");
@@ -291,7 +291,7 @@ fn read_pools(
 }
 
 fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
-    if tables.is_empty() {
+    if tables.is_empty() && root.optional("vm").is_none() {
         root.push(
             root.error("vm", 0..0, "there is no VM")
                 .label("no [[vm]] in this file")
@@ -345,15 +345,16 @@ fn check_between(context: &Context, vms: &[VmSpec], pools: &[PoolSpec]) {
             }
         }
         let mut reported = Vec::new();
-        for (pool, span) in &spec.pool_uses {
+        for PoolUse { pool, field, span } in &spec.pool_uses {
             let Some(used) = pools.get(usize::from(*pool)).filter(|used| used.pool.kind == PoolKind::Pvt) else {
                 continue;
             };
-            let taken = before.iter().find_map(|other| Some((other, other.pool_uses.iter().find(|(p, _)| p == pool)?)));
-            if let Some((other, (_, first))) = taken.filter(|_| !reported.contains(pool)) {
+            let taken =
+                before.iter().find_map(|other| Some((other, other.pool_uses.iter().find(|u| u.pool == *pool)?)));
+            if let Some((other, PoolUse { span: first, .. })) = taken.filter(|_| !reported.contains(pool)) {
                 reported.push(*pool);
                 context.push(
-                    error("pool", span, format!("pool `{}` is private, but two VMs use it", used.pool.name))
+                    error(field, span, format!("pool `{}` is private, but two VMs use it", used.pool.name))
                         .label(format!("`{}` uses it", spec.vm.name))
                         .also(first.clone(), format!("`{}` uses it", other.vm.name))
                         .help("give each VM a private pool of its own, or make this one SH"),
@@ -413,9 +414,13 @@ fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervis
                 &context.file,
                 "hypervisor.contiguous",
                 hypervisor.contiguous_span.clone(),
-                format!("{} of contiguous memory are too few", show_size(configured)),
+                format!("{} of contiguous memory is too little", show_size(configured)),
             )
-            .label(format!("{} = {} > {}", parts.join(" + "), show_size(needed), show_size(configured)))
+            .label(if parts.len() == 1 {
+                format!("{} > {}", parts.join(""), show_size(configured))
+            } else {
+                format!("{} = {} > {}", parts.join(" + "), show_size(needed), show_size(configured))
+            })
             .help("regions take powers of two of it; leave `contiguous` out to get as much as is needed"),
         );
     }
@@ -432,7 +437,8 @@ fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervis
             .help("leave `contiguous` out to get as much as is needed"),
         );
     }
-    configured
+    // A power of two, so that the allocator can serve regions in any order without a gap.
+    configured.next_power_of_two()
 }
 
 /// Whether pools have the pages that are asked of them.
@@ -445,8 +451,8 @@ fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[Poo
         let in_pool = |region: &cloison_core::blob::Region| region.backing == Backing::Pool(index as u8);
         let asks = vms.iter().rev().find_map(|vm| {
             let top = vm.vm.profile.as_ref().filter(|profile| usize::from(profile.pool) == index);
-            if let Some(span) = top.and(vm.top_span.clone()) {
-                return Some((format!("{}.profile.top", vm.path), span));
+            if let Some((field, span)) = top.and(vm.top.clone()) {
+                return Some((format!("{}.profile.{field}", vm.path), span));
             }
             let last = vm.vm.regions.iter().rposition(in_pool)?;
             Some((format!("{}.region[{}].size", vm.path, vm.vm.regions[last].name), vm.region_spans[last].clone()))
@@ -494,9 +500,9 @@ fn check_frames(
     let each = available / u64::from(colors.len()).max(1);
     let wanted = needed.div_ceil(each.max(1));
     let more = if wanted <= u64::from(account.colors()) {
-        format!("it takes {wanted} colors of {each} pages to hold {needed}; ")
+        format!("It takes {wanted} colors of {each} pages to hold {needed}: ")
     } else {
-        String::new()
+        "Either ".to_owned()
     };
     context.push(
         Problem::error(

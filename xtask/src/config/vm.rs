@@ -1,4 +1,4 @@
-//! One `[[vm]]` of a configuration: its cores, regions, image, quotas and profile.
+//! One `[[vm]]` of a configuration: cores, regions, image, quotas, profile.
 
 use super::board::BoardFile;
 use super::events::EventTable;
@@ -63,10 +63,19 @@ pub(super) struct VmSpec {
     pub cores: Vec<(u8, Range<usize>)>,
     /// The place of each region's size.
     pub region_spans: Vec<Range<usize>>,
-    /// Where the VM names a pool: pool, place.
-    pub pool_uses: Vec<(u8, Range<usize>)>,
+    /// Where the VM names a pool.
+    pub pool_uses: Vec<PoolUse>,
     pub irqs: Vec<(u32, Range<usize>)>,
-    pub top_span: Option<Range<usize>>,
+    /// Where the VM says how many profiled pages move on their own: field of the profile, place.
+    pub top: Option<(&'static str, Range<usize>)>,
+}
+
+/// A pool that a VM names, and the field that does.
+pub(super) struct PoolUse {
+    pub pool: u8,
+    /// Path of the field from the VM.
+    pub field: String,
+    pub span: Range<usize>,
 }
 
 /// A name that is fit for messages, file names and the console: returned even where an error was noted.
@@ -111,8 +120,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let events = scene.board.map(|board| &board.events);
     let hems = read_hems(&table, events);
     let (mut regions, complete) = read_regions(&table, scene);
-    let mut pool_uses: Vec<(u8, Range<usize>)> =
-        regions.iter().filter_map(|spec| Some((spec.pool()?, spec.backing_span.clone()))).collect();
+    let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
     let regions: Vec<Region> = regions.drain(..).map(|spec| spec.region).collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
@@ -137,8 +145,12 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     }
     table.finish_ref();
     let (name, name_span) = name?;
-    let top_span = profile.as_ref().and_then(|profile| profile.top_span.clone());
-    pool_uses.extend(profile.as_ref().map(|profile| (profile.profile.pool, profile.pool_span.clone())));
+    let top = profile.as_ref().map(|profile| profile.top.clone());
+    pool_uses.extend(profile.as_ref().map(|profile| PoolUse {
+        pool: profile.profile.pool,
+        field: "profile.pool".to_owned(),
+        span: profile.pool_span.clone(),
+    }));
     let cores = cores?;
     Some(VmSpec {
         vm: Vm {
@@ -161,7 +173,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         region_spans,
         pool_uses,
         irqs,
-        top_span,
+        top,
     })
 }
 
@@ -277,8 +289,9 @@ struct RegionSpec {
 }
 
 impl RegionSpec {
-    fn pool(&self) -> Option<u8> {
-        if let Backing::Pool(pool) = self.region.backing { Some(pool) } else { None }
+    fn pool_use(&self) -> Option<PoolUse> {
+        let Backing::Pool(pool) = self.region.backing else { return None };
+        Some(PoolUse { pool, field: format!("region[{}].pool", self.region.name), span: self.backing_span.clone() })
     }
 }
 
@@ -386,7 +399,8 @@ fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
 fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
     let name = field.string("the name of a pool")?;
     let found = pools.iter().position(|spec| spec.pool.name == name);
-    if found.is_none() {
+    // Without any pool, that is the error.
+    if found.is_none() && !pools.is_empty() {
         let known = pools.iter().map(|spec| spec.pool.name.as_str());
         field.push(
             field.error(format!("there is no pool `{name}`")).label("unknown pool").help(suggest(name, "pools", known)),
@@ -573,7 +587,7 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable
 fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], hems: &[EventId], vcpus: usize) {
     let each = if board.board.pmu_shadow { 2 } else { 1 };
     for vcpu in 0..vcpus {
-        let bound = quotas.iter().filter(|(quota, _)| usize::from(quota.vcpu) == vcpu);
+        let mut bound = quotas.iter().filter(|(quota, _)| usize::from(quota.vcpu) == vcpu);
         let count_of_quotas = bound.clone().count();
         let needed = count_of_quotas * each + hems.len();
         if needed <= board.counters as usize {
@@ -586,7 +600,7 @@ fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], he
             count(hems.len(), "HEM"),
             board.counters
         );
-        let problem = match (table.optional("hems"), bound.last()) {
+        let problem = match (table.optional("hems"), bound.next_back()) {
             (Some(field), _) if !hems.is_empty() => field.error(""),
             (_, Some((_, span))) => table.error("quota", span.clone(), ""),
             (_, None) => table.error("quota", table.span(), ""),
@@ -747,7 +761,7 @@ fn plain(error: &std::io::Error) -> String {
 struct ProfileSpec {
     profile: Profile,
     pool_span: Range<usize>,
-    top_span: Option<Range<usize>>,
+    top: (&'static str, Range<usize>),
 }
 
 fn read_profile(
@@ -796,7 +810,7 @@ fn read_profile(
     Some(ProfileSpec {
         profile: Profile { pool: pool?, pages, top: top as u32, after },
         pool_span: pool_field?.span(),
-        top_span: top_field.map(|field| field.span()),
+        top: top_field.map_or(("file", file_field.span()), |field| ("top", field.span())),
     })
 }
 

@@ -30,7 +30,7 @@ fn main() {
 
     let mut random = Random::new(0x68_6561_7274);
     for word in buffer {
-        word.store(random.next(), Relaxed);
+        word.store(random.bits(), Relaxed);
     }
     let checksum = fnv1a(buffer);
     println!("heartbeat: period={period} ticks buffer={} B checksum {checksum:#018x}", buffer.len() * 8);

@@ -63,7 +63,7 @@ fn handler(interrupt: Interrupt) {
     match interrupt.id() {
         irq::VTIMER if timer::now() >= timer::deadline() => {
             mine.ticks_seen.fetch_add(1, SeqCst);
-            timer::arm(timer::deadline() + PERIOD.load(SeqCst));
+            timer::rearm(timer::deadline() + PERIOD.load(SeqCst));
         }
         PING => {
             mine.sgis_received.fetch_add(1, SeqCst);

@@ -29,19 +29,16 @@ fn handler(interrupt: Interrupt) {
             SPURIOUS.fetch_add(1, Relaxed);
         }
         Some(late) => {
-            timer::disarm();
             HANDLED.fetch_add(1, Relaxed);
             LATEST.fetch_max(late, Relaxed);
-            if !STOP.load(Relaxed) {
-                arm(now);
+            if STOP.load(Relaxed) {
+                timer::disarm();
+            } else {
+                ARMED.fetch_add(1, Relaxed);
+                timer::rearm(now + INTERVAL.load(Relaxed));
             }
         }
     }
-}
-
-fn arm(now: u64) {
-    ARMED.fetch_add(1, Relaxed);
-    timer::arm(now + INTERVAL.load(Relaxed));
 }
 
 fn main() {
@@ -59,7 +56,8 @@ fn main() {
     gic::init_cpu();
     gic::enable(irq::VTIMER);
     println!("quota-check: periods={periods} interval={} ticks", INTERVAL.load(Relaxed));
-    cpu::without_interrupts(|| arm(timer::now()));
+    ARMED.fetch_add(1, Relaxed);
+    timer::arm(timer::now() + INTERVAL.load(Relaxed));
     cpu::unmask_interrupts();
 
     let mut failed = None;

@@ -129,12 +129,12 @@ fn attempt(phase: &mut Phase, own: Own, services: u32, conduit: Conduit, mut x: 
 /// An argument: noise, a boundary, or something that looks like an address.
 fn argument(random: &mut Random) -> u64 {
     match random.below(6) {
-        0 => random.next(),
+        0 => random.bits(),
         1 => random.below(256),
         2 => u64::MAX - random.below(4),
         3 => map::RAM + random.below(1 << 30),
         4 => 1 << random.below(64),
-        _ => random.next() as u32 as u64,
+        _ => random.bits() as u32 as u64,
     }
 }
 
@@ -142,7 +142,7 @@ fn argument(random: &mut Random) -> u64 {
 fn random_call(own: Own, services: u32, random: &mut Random, function: u32) -> Option<[u64; 18]> {
     let mut x: [u64; 18] = core::array::from_fn(|_| argument(random));
     // Only w0 names the function.
-    let upper = if random.below(2) == 0 { 0 } else { random.next() << 32 };
+    let upper = if random.below(2) == 0 { 0 } else { random.bits() << 32 };
     x[0] = upper | u64::from(function);
     let starts = matches!(function, psci::CPU_ON_32 | psci::CPU_ON_64) && x[1] as u32 as u64 <= own.vcpus;
     // A budget of nothing would stop this VM for good, which is its right.
@@ -166,7 +166,7 @@ pub fn hypercalls(own: Own, random: &mut Random, count: u64) -> u64 {
             4..6 => 0xc600_0000 | random.below(1 << 16) as u32,
             6 => 0x8600_0000 | random.below(1 << 16) as u32,
             7 => [0x8400_0000, 0xc400_0000][random.below(2) as usize] | random.below(32) as u32,
-            _ => random.next() as u32,
+            _ => random.bits() as u32,
         };
         if let Some(x) = random_call(own, services, random, function) {
             attempt(&mut phase, own, services, Conduit::Hvc, x);
@@ -207,7 +207,7 @@ pub fn firmware(own: Own, random: &mut Random, count: u64) -> u64 {
         }
     }
     for _ in 0..count {
-        let function = random.next() as u32;
+        let function = random.bits() as u32;
         if let Some(x) = random_call(own, services, random, function) {
             attempt(&mut phase, own, services, Conduit::Smc, x);
         }
@@ -236,7 +236,7 @@ pub fn power(own: Own, random: &mut Random) -> u64 {
     let entries = [0, map::RAM, own.ram_end, 0x4020_0000, u64::MAX, 1];
     for conduit in [Conduit::Hvc, Conduit::Smc] {
         for n in 0..9u64 {
-            let random_target = random.next();
+            let random_target = random.bits();
             for target in
                 [n, n << 8 | n, n << 16 | n, n << 32 | n, 1 << 31 | n, 1 << 24 | n, n.wrapping_neg(), random_target]
             {
@@ -247,7 +247,7 @@ pub fn power(own: Own, random: &mut Random) -> u64 {
                 for entry in entries {
                     for function in [psci::CPU_ON_32, psci::CPU_ON_64] {
                         let mut x = [0x1357_9bdf; 18];
-                        x[..4].copy_from_slice(&[function.into(), target, entry, random.next()]);
+                        x[..4].copy_from_slice(&[function.into(), target, entry, random.bits()]);
                         attempt(&mut phase, own, services, conduit, x);
                     }
                 }

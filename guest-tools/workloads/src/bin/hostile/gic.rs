@@ -71,7 +71,7 @@ pub fn interface(random: &mut Random) -> u64 {
     every_offset(&mut phase, GICC, INTERFACE, random);
     for _ in 0..256 {
         let offset = [0x00, 0x04, 0x08, 0x10, 0x1c, 0x20, 0x24, 0xd0, 0xe0, 0x1000][random.below(10) as usize];
-        GICC.write(offset, random.next() as u32);
+        GICC.write(offset, random.bits() as u32);
         GICC.read([0x0c, 0x14, 0x18, 0x20, 0x28, 0xfc][random.below(6) as usize]);
         phase.ignored += 2;
     }
@@ -90,7 +90,7 @@ fn every_offset(phase: &mut Phase, device: Device, len: u64, random: &mut Random
                 continue;
             }
             // SAFETY: a device of this VM, which nothing else uses at this time; what it is left with is put right.
-            phase.may_fail(unsafe { probe::access(op, address, random.next()) });
+            phase.may_fail(unsafe { probe::access(op, address, random.bits()) });
         }
     }
 }

@@ -133,7 +133,7 @@ fn main() {
             loop {
                 let address = memory::foreign(own, &mut random);
                 // SAFETY: not this VM's memory; it faults.
-                let _ = unsafe { probe::access(Op::StoreDouble, address, random.next()) };
+                let _ = unsafe { probe::access(Op::StoreDouble, address, random.bits()) };
             }
         }
     }
@@ -147,7 +147,7 @@ fn garbage(random: &mut Random) -> ! {
     for word in 0..256 {
         // SAFETY: the vectors' own 2 KiB, which no exception uses before this loop ends, as no access in it faults.
         unsafe {
-            core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize).write_volatile(random.next())
+            core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize).write_volatile(random.bits())
         };
     }
     // SAFETY: this program is over; what runs from here is garbage by design, and harms only this VM. The vectors are

@@ -48,7 +48,7 @@ pub fn sweep(own: Own, random: &mut Random) -> u64 {
             let address = base + (random.below(PAGE) & !7);
             if !own.has(address) {
                 // SAFETY: not this VM's memory, so nothing of this program is there; it faults.
-                let (read, written) = unsafe { (probe::read(address), probe::write(address, random.next())) };
+                let (read, written) = unsafe { (probe::read(address), probe::write(address, random.bits())) };
                 phase.must_fail(read, format_args!("read of {address:#x}"));
                 phase.must_fail(written.map(|()| 0), format_args!("write to {address:#x}"));
             }
@@ -85,7 +85,7 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
             for offset in [0, 1, 3, 4, 0xff8] {
                 let address = page + offset;
                 // SAFETY: as in `sweep`; no access reaches beyond the page.
-                let result = unsafe { probe::access(op, address, random.next()) };
+                let result = unsafe { probe::access(op, address, random.bits()) };
                 if op.is_access() {
                     phase.must_fail(result, format_args!("{op:?} at {address:#x}"));
                 } else {
@@ -118,7 +118,7 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
         (Op::StorePair, edge - 8),
     ] {
         // SAFETY: the last bytes of the VM's RAM, far behind all that this program uses, and what follows them.
-        let result = unsafe { probe::access(op, address, random.next()) };
+        let result = unsafe { probe::access(op, address, random.bits()) };
         phase.must_fail(result, format_args!("{op:?} across the end of RAM"));
     }
     // SAFETY: as above; a `nop` in the last word, and then on into what is not there.

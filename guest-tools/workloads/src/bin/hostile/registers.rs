@@ -66,7 +66,7 @@ pub fn counters(random: &mut Random) -> u64 {
         // SAFETY: this program uses no performance monitor.
         unsafe {
             phase.must_fail(read(name), format_args!("read of {name:?}"));
-            for value in [0, 1, 6, 0x8000_0000, u64::MAX, random.next()] {
+            for value in [0, 1, 6, 0x8000_0000, u64::MAX, random.bits()] {
                 phase.must_fail(write(name, value), format_args!("write of {value:#x} to {name:?}"));
             }
         }
@@ -118,7 +118,7 @@ pub fn wild(random: &mut Random) -> u64 {
         if is_forbidden(name) {
             phase.must_fail(result, format_args!("read of {name:?}"));
             // SAFETY: nothing that this program needs is among the forbidden ones.
-            let result = unsafe { write(name, random.next()) };
+            let result = unsafe { write(name, random.bits()) };
             phase.must_fail(result, format_args!("write to {name:?}"));
         } else {
             phase.may_fail(result);
@@ -128,7 +128,7 @@ pub fn wild(random: &mut Random) -> u64 {
     for n in 0..1u32 << 10 {
         let name = (1, 4 + (n >> 7 & 3), 7 + (n >> 9), n >> 3 & 15, n & 7);
         // SAFETY: does not exist at this level.
-        phase.must_fail(unsafe { write(name, random.next()) }, format_args!("instruction {name:?}"));
+        phase.must_fail(unsafe { write(name, random.bits()) }, format_args!("instruction {name:?}"));
     }
     others(&mut phase, random);
     phase.finish()
@@ -167,12 +167,12 @@ fn others(phase: &mut Phase, random: &mut Random) {
     // and invalidation, as HCR_EL2.SWIO and VM demand, or does nothing.
     unsafe {
         for name in DEBUG.into_iter().chain(AUXILIARY) {
-            for value in [u64::MAX, random.next(), 0] {
+            for value in [u64::MAX, random.bits(), 0] {
                 phase.may_fail(write(name, value));
             }
         }
         for name in NEVER {
-            phase.must_fail(write(name, random.next()), format_args!("write to {name:?}"));
+            phase.must_fail(write(name, random.bits()), format_args!("write to {name:?}"));
         }
         // A breakpoint for EL2 on where the hypervisor may be; debug exceptions on, then all off.
         for values in [[0x4020_0000, 1 << 13 | 3 << 14 | 0x1e1, 0xa000], [0, 0, 0]] {

@@ -1,0 +1,52 @@
+//! The SD card that `cargo xtask image` writes, started by U-Boot from power-on.
+
+use std::time::Duration;
+use tempfile::TempDir;
+use xtask::qemu::{Board, Machine};
+use xtask::{boot_media, config, demo, setup, workspace};
+
+/// What a user would copy to a card, and a `virt` machine whose firmware is U-Boot with that card in it.
+fn card_and_machine() -> miette::Result<(TempDir, Machine)> {
+    setup::qemu()?;
+    let firmware = setup::u_boot()?;
+    let checked = config::load(&workspace::root().join("configs/demo.toml"), Some(Board::Virt.name()))?;
+    let image = demo::build_image(&checked, &[])?;
+    let card = tempfile::tempdir().expect("a scratch directory");
+    boot_media::write(&image, card.path())?;
+    // QEMU shows a directory as a disk with one FAT partition.
+    let drive = format!("if=none,id=card,format=raw,readonly=on,file=fat:{}", card.path().display());
+    let machine = Machine::bare(Board::Virt).icount(Some(0)).arg("-bios").arg(firmware).args([
+        "-drive",
+        &drive,
+        "-device",
+        "virtio-blk-device,drive=card",
+    ]);
+    Ok((card, machine))
+}
+
+#[test]
+fn u_boot_finds_the_script_and_starts_the_image() -> miette::Result<()> {
+    let (_card, machine) = card_and_machine()?;
+    let outcome = machine.run()?;
+    let console = &outcome.console;
+    assert!(outcome.exit.is_clean(), "{}: {console}\n{}", outcome.exit, outcome.errors);
+    // In this order: the firmware, its search for the script, the script, the hypervisor.
+    let steps = ["U-Boot 20", "Found U-Boot script", "Cloison: loading Image", "Starting kernel", "] Cloison "];
+    let mut rest = console.as_str();
+    for step in steps {
+        rest = rest.split_once(step).unwrap_or_else(|| panic!("{step:?} is missing or too early in\n{console}")).1;
+    }
+    assert!(rest.contains("turning the machine off"), "{console}");
+    Ok(())
+}
+
+#[test]
+fn a_card_without_an_image_is_said_to_have_none() -> miette::Result<()> {
+    let (card, machine) = card_and_machine()?;
+    std::fs::remove_file(card.path().join("Image")).expect("the image was written");
+    let mut session = machine.start()?;
+    session.expect("Cloison: Image could not be started", Duration::from_secs(60))?;
+    let outcome = session.stop()?;
+    assert!(!outcome.console.contains("Starting kernel"), "{}", outcome.console);
+    Ok(())
+}
