@@ -7,7 +7,7 @@
 use core::arch::global_asm;
 
 /// Bytes of the boot stack; also what core 0 runs on until it enters its VM.
-const BOOT_STACK: usize = 32 * 1024;
+const BOOT_STACK: usize = 24 * 1024;
 
 /// Memory that only the code below uses by name.
 #[repr(C, align(4096))]

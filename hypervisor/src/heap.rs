@@ -6,7 +6,7 @@ use linked_list_allocator::Heap;
 use spin::mutex::TicketMutex;
 
 /// The part of the heap inside the image, in use before the colored frames are.
-const EARLY: usize = 96 * 1024;
+const EARLY: usize = 48 * 1024;
 
 /// Last in the image by its section, so that the extension's pages follow it.
 #[repr(C, align(4096))]

@@ -53,12 +53,12 @@ mod vm;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
-use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_core::addr::{PhysAddr, PhysRange};
 use cloison_core::blob::{BlobError, HEADER_LEN, Header, System};
 use cloison_core::color::CacheGeometry;
 use cloison_core::pool::{FrameAllocator, PoolState};
 use cloison_core::wire::{BootInfo, Frame, PoolInfo, VERSION, VmInfo};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
 
 /// What secondary cores need, set before they start.
@@ -69,7 +69,6 @@ struct Shared {
 
 static SHARED: Once<Shared> = Once::new();
 static CORES_UP: AtomicU32 = AtomicU32::new(0);
-static GO: AtomicU64 = AtomicU64::new(0);
 
 /// Prints why the system cannot run and stops the machine.
 fn refuse(why: core::fmt::Arguments) -> ! {
@@ -174,6 +173,9 @@ fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, syst
             image: &image,
         },
     );
+    if let Some(taken) = system.board.reserved.iter().find(|taken| taken.overlaps(&frames.span())) {
+        refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
+    }
     // SAFETY: the frames are the hypervisor's own, as many as the image has pages, and the tables map the image there.
     unsafe { boot::continue_on_copy(&built.image_frames, built.ttbr) };
     // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
@@ -228,7 +230,6 @@ fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, syst
     core_up(shared, boot_core(&shared.system));
     start_secondaries(&shared.system, built.trampoline);
     vm::init_console_input(console, shared.system.board.console.irq);
-    GO.store(1, Ordering::Release);
     let cpu = cpu::this();
     for vm in vm::all() {
         vm::start(cpu, vm);
@@ -241,7 +242,9 @@ fn set_aside(system: &System, loaded: PhysRange, own: PhysRange) -> Option<PhysR
     system.board.ram.iter().rev().find_map(|bank| {
         let mut end = bank.end().page_base().0;
         loop {
-            let start = end.checked_sub(system.contiguous)? & !(PAGE_SIZE - 1);
+            // The buddy allocator hands out blocks aligned to their size.
+            let unit = system.contiguous.next_power_of_two();
+            let start = end.checked_sub(system.contiguous)? & !(unit - 1);
             let range = PhysRange { start: PhysAddr(start), len: system.contiguous };
             if range.start < bank.start {
                 return None;
@@ -263,7 +266,10 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
         board: system.board.name.clone(),
         colors,
         hypervisor_colors: system.hypervisor_colors,
-        hypervisor_frames: (0..frames.taken()).map(|number| frames.frame(number).page_number() as u32).collect(),
+        // Only an audit asks for them.
+        hypervisor_frames: (0..if system.audit { frames.taken() } else { 0 })
+            .map(|number| frames.frame(number).page_number() as u32)
+            .collect(),
         timer_hz: sysreg::read!("cntfrq_el0"),
     }));
     let memory = vm::memory().lock();
@@ -302,6 +308,8 @@ fn core_up(shared: &Shared, index: usize) {
     pmu::init_core(cpu::this().quotas.borrow().reserved());
     sysreg::write!("cnthp_ctl_el2", 0);
     CORES_UP.fetch_add(1, Ordering::Release);
+    sysreg::dsb_ish();
+    aarch64_cpu::asm::sev();
 }
 
 /// Starts the other cores, one after the other.
@@ -318,7 +326,7 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
             refuse(format_args!("core {index} does not start: PSCI CPU_ON says {result}"));
         }
         while CORES_UP.load(Ordering::Acquire) == before {
-            core::hint::spin_loop();
+            aarch64_cpu::asm::wfe();
         }
     }
 }
@@ -328,9 +336,6 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
 extern "C" fn secondary_main(index: usize) -> ! {
     if let Some(shared) = SHARED.get() {
         core_up(shared, index);
-        while GO.load(Ordering::Acquire) == 0 {
-            core::hint::spin_loop();
-        }
     }
     exceptions::park()
 }

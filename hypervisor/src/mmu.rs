@@ -6,8 +6,9 @@
 
 use crate::layout;
 use crate::sysreg;
-use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress};
-use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, RootTable, Translation};
+use aarch64_paging::Mapping;
+use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress, UpdatableDescriptor};
+use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, Translation};
 use alloc::vec::Vec;
 use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_core::color::{Color, ColorSet};
@@ -25,8 +26,6 @@ pub struct OwnFrames {
     colors: Vec<Color>,
     stripe: u64,
     next: u32,
-    /// Frames that hold the image; their pages appear at `layout::IMAGE`, not in the arena.
-    reserved: u32,
 }
 
 impl OwnFrames {
@@ -39,7 +38,6 @@ impl OwnFrames {
             colors: set.iter().collect(),
             stripe,
             next: 0,
-            reserved: 0,
         }
     }
 
@@ -139,6 +137,9 @@ const UNCACHED_RODATA: Attr = Attr::VALID
     .union(Attr::XN)
     .union(Attr::READ_ONLY);
 
+/// Frames that the tables themselves take at most.
+const OWN_TABLES: u32 = 24;
+
 /// What the final tables need to know.
 pub struct Plan<'a> {
     /// Device pages, at `layout::DEVICES` in this order.
@@ -172,71 +173,84 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let pages = |start: u64, end: u64| (end - start) / PAGE_SIZE;
     let image = plan.image;
     let image_pages = pages(image.start, image.end);
-    let image_frames: Vec<u64> = (0..image_pages)
-        .map(|_| {
-            let number = frames.take();
-            frames.frame(number).0
-        })
-        .collect();
-    frames.reserved = frames.taken();
-    let heap: Vec<u32> = (0..layout::HEAP_EXTENSION / PAGE_SIZE).map(|_| frames.take()).collect();
-    let stacks: Vec<u32> = (0..plan.cores as u64 * layout::STACK_SIZE / PAGE_SIZE).map(|_| frames.take()).collect();
+    let mut take = |count: u64| -> Vec<u64> {
+        (0..count)
+            .map(|_| {
+                let number = frames.take();
+                frames.frame(number).0
+            })
+            .collect()
+    };
+    let image_frames = take(image_pages);
+    let heap_frames = take(layout::HEAP_EXTENSION / PAGE_SIZE);
+    let stack_pages = layout::STACK_SIZE / PAGE_SIZE;
+    let stack_frames = take(plan.cores as u64 * stack_pages);
+    // The arena shows the frames that follow: stage 2's tables and these very tables, an upper bound of whose number is
+    // mapped.
     let stage2_first = frames.taken();
     for _ in 0..plan.stage2_frames {
         frames.take();
     }
-    // The arena shows all frames behind the image's, those of these very tables included: an upper bound of them is
-    // mapped, and what the tables did not need stays zero.
-    let tables = 24;
-    let arena_end = frames.taken() + tables;
-    let arena_frames: Vec<(u32, PhysAddr)> =
-        (frames.reserved..arena_end).map(|number| (number, frames.frame(number))).collect();
-    let heap_frames: Vec<PhysAddr> = heap.iter().map(|&number| frames.frame(number)).collect();
-    let stack_frames: Vec<PhysAddr> = stacks.iter().map(|&number| frames.frame(number)).collect();
+    let arena_end = frames.taken() + OWN_TABLES;
+    let arena_frames: Vec<u64> = (stage2_first..arena_end).map(|number| frames.frame(number).0).collect();
 
     let trampoline = PhysAddr(image_frames[pages(image.start, image.trampoline) as usize]);
-    let mut root = RootTable::new(BootTables { frames, _exclusive: PhantomData }, 1, El2);
-    let mut map = |va: u64, pa: u64, len: u64, attributes: Attr| {
-        root.map_range(
-            &MemoryRegion::new(va as usize, (va + len) as usize),
-            PhysicalAddress(pa as usize),
-            attributes,
-            Constraints::NO_CONTIGUOUS_HINT,
-        )
-        .expect("the layout's addresses lie inside the 39-bit range");
+    let mut tables = Mapping::new(BootTables { frames, _exclusive: PhantomData }, 1, El2);
+    let region = |va: u64, pages: u64| MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize);
+    let mut map = |va: u64, pa: u64, pages: u64, attributes: Attr, constraints: Constraints| {
+        tables
+            .map_range(&region(va, pages), PhysicalAddress(pa as usize), attributes, constraints)
+            .expect("the layout's addresses lie inside the 39-bit range");
     };
-    for (index, &pa) in image_frames.iter().enumerate() {
-        let va = image.start + index as u64 * PAGE_SIZE;
-        let attributes = match va {
-            _ if va < image.rodata => TEXT,
-            _ if va < image.data => RODATA,
-            _ => DATA,
-        };
-        map(va, pa, PAGE_SIZE, attributes);
+    let pages_only = Constraints::NO_BLOCK_MAPPINGS | Constraints::NO_CONTIGUOUS_HINT;
+    // Scattered frames: first as if they were consecutive, below one by one. That walks the tables once per part and
+    // not once per page.
+    let text = pages(image.start, image.rodata);
+    let rodata = pages(image.rodata, image.data);
+    let data = pages(image.data, image.end) + heap_frames.len() as u64;
+    map(image.start, 0, text, TEXT, pages_only);
+    map(image.rodata, 0, rodata, RODATA, pages_only);
+    map(image.data, 0, data, DATA, pages_only);
+    let arena = layout::ARENA + u64::from(stage2_first) * PAGE_SIZE;
+    map(arena, 0, arena_frames.len() as u64, DATA, pages_only);
+    let stack = |core: u64| layout::STACKS + core * layout::STACK_STRIDE + PAGE_SIZE;
+    for core in 0..plan.cores as u64 {
+        map(stack(core), 0, stack_pages, DATA, pages_only);
     }
-    map(trampoline.0, trampoline.0, PAGE_SIZE, TEXT);
-    for (index, pa) in heap_frames.iter().enumerate() {
-        map(image.end + index as u64 * PAGE_SIZE, pa.0, PAGE_SIZE, DATA);
-    }
-    let per_stack = (layout::STACK_SIZE / PAGE_SIZE) as usize;
-    for (index, pa) in stack_frames.iter().enumerate() {
-        let base = layout::STACKS + (index / per_stack) as u64 * layout::STACK_STRIDE + PAGE_SIZE;
-        map(base + (index % per_stack) as u64 * PAGE_SIZE, pa.0, PAGE_SIZE, DATA);
-    }
-    for &(number, pa) in arena_frames.iter().skip(heap_frames.len() + stack_frames.len()) {
-        map(layout::ARENA + u64::from(number) * PAGE_SIZE, pa.0, PAGE_SIZE, DATA);
-    }
+    map(trampoline.0, trampoline.0, 1, TEXT, pages_only);
     for (index, device) in plan.devices.iter().enumerate() {
         if let Some(pa) = device {
-            map(layout::DEVICES + index as u64 * PAGE_SIZE, pa.0, PAGE_SIZE, DEVICE);
+            map(layout::DEVICES + index as u64 * PAGE_SIZE, pa.0, 1, DEVICE, pages_only);
         }
     }
     if plan.payload.len > 0 {
-        map(layout::PAYLOAD, plan.payload.start.0, plan.payload.len.next_multiple_of(PAGE_SIZE), UNCACHED_RODATA);
+        map(
+            layout::PAYLOAD,
+            plan.payload.start.0,
+            plan.payload.len.div_ceil(PAGE_SIZE),
+            UNCACHED_RODATA,
+            Constraints::NO_CONTIGUOUS_HINT,
+        );
     }
     // One mapping in the windows' range, taken away again, makes their last-level table.
-    map(layout::WINDOW, trampoline.0, PAGE_SIZE, RODATA);
-    let ttbr = root.to_physical().0 as u64;
+    map(layout::WINDOW, trampoline.0, 1, RODATA, pages_only);
+    let mut scatter = |va: u64, frames: &[u64]| {
+        let place = |range: &MemoryRegion, descriptor: &mut UpdatableDescriptor<Attr>| {
+            if descriptor.level() < 3 {
+                return Ok(());
+            }
+            let index = (range.start().0 as u64 - va) / PAGE_SIZE;
+            descriptor.set(PhysicalAddress(frames[index as usize] as usize), descriptor.flags())
+        };
+        tables.modify_range(&region(va, frames.len() as u64), &place).expect("the range has just been mapped");
+    };
+    scatter(image.start, &image_frames);
+    scatter(image.end, &heap_frames);
+    scatter(arena, &arena_frames);
+    for (core, frames) in (0..).zip(stack_frames.chunks(stack_pages as usize)) {
+        scatter(stack(core), frames);
+    }
+    let ttbr = tables.root_address().0 as u64;
     let mut window_table = 0;
     let mut level = ttbr;
     for shift in [30, 21, 12] {
@@ -250,7 +264,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
             }
         }
     }
-    core::mem::forget(root);
+    core::mem::forget(tables);
     assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
     let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
     Built { ttbr, image_frames, trampoline, stage2_first, windows }

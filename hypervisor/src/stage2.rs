@@ -123,16 +123,18 @@ impl Stage2 {
         child
     }
 
-    /// Maps `pages` pages from `ipa` on, each to the frame that `frame` names next. Before the VM first runs.
+    /// Maps `pages` pages from `ipa` on, each to a frame that `frames` fills in, up to 512 at a time. Before the VM first
+    /// runs.
     pub fn map<E>(
         &self,
         source: &mut TableSource,
         ipa: Ipa,
         pages: u64,
         device: bool,
-        mut frame: impl FnMut() -> Result<PhysAddr, E>,
+        mut frames: impl FnMut(&mut [PhysAddr]) -> Result<(), E>,
     ) -> Result<(), E> {
         let attributes = if device { DEVICE } else { NORMAL };
+        let mut batch = [PhysAddr(0); 512];
         let mut done = 0;
         while done < pages {
             let at = ipa.page(done);
@@ -140,8 +142,10 @@ impl Stage2 {
             let level3 = self.child(level2, index(at, 2), source);
             let first = index(at, 3);
             let last = (first as u64 + pages - done).min(512) as usize;
-            for slot in &level3[first..last] {
-                slot.store(frame()?.0 | attributes, Ordering::Relaxed);
+            let batch = &mut batch[..last - first];
+            frames(batch)?;
+            for (slot, frame) in level3[first..last].iter().zip(&*batch) {
+                slot.store(frame.0 | attributes, Ordering::Relaxed);
             }
             done += (last - first) as u64;
         }

@@ -45,6 +45,14 @@ impl Ring {
         }
     }
 
+    /// Notes losses that no later record has reported, once there is room.
+    fn settle(&mut self, core: u8, at: Nanos) {
+        if self.dropped > 0 && self.len < CAPACITY {
+            let count = core::mem::take(&mut self.dropped);
+            self.put(Event { core, at, record: Record::Dropped { count } });
+        }
+    }
+
     fn put(&mut self, event: Event) {
         let at = (self.head + self.len) % CAPACITY;
         if at == self.events.len() {
@@ -128,7 +136,14 @@ pub fn drain(cpu: &Cpu) {
 
 /// Sends all of this core's records, waiting for the line. When its vCPU has stopped.
 pub fn flush(cpu: &Cpu) {
-    while !pump(cpu, || true) {
+    loop {
+        if pump(cpu, || true) {
+            let mut ring = cpu.ring.borrow_mut();
+            if ring.dropped == 0 {
+                break;
+            }
+            ring.settle(cpu.index as u8, time::now());
+        }
         core::hint::spin_loop();
     }
     cpu.deadlines.telemetry.set(u64::MAX);

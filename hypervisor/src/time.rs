@@ -11,11 +11,15 @@ static NANOS_PER_TICK: AtomicU64 = AtomicU64::new(0);
 /// Ticks per nanosecond, 32.32 fixed point.
 static TICKS_PER_NANO: AtomicU64 = AtomicU64::new(0);
 
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
 /// Learns the counter's frequency; boot core, once.
 pub fn init() {
-    let hz = sysreg::read!("cntfrq_el0").max(1);
-    NANOS_PER_TICK.store(((1_000_000_000u128 << 32) / u128::from(hz)) as u64, Ordering::Relaxed);
-    TICKS_PER_NANO.store(((u128::from(hz) << 32) / 1_000_000_000) as u64, Ordering::Relaxed);
+    // Up to 1 GHz, which is Armv9's fixed frequency: then all of this fits 64 bits.
+    let hz = sysreg::read!("cntfrq_el0").clamp(1, SECOND);
+    NANOS_PER_TICK.store((SECOND << 32) / hz, Ordering::Relaxed);
+    TICKS_PER_NANO.store((hz << 32) / SECOND, Ordering::Relaxed);
 }
 
 /// Ticks of the system counter since reset.

@@ -20,9 +20,8 @@ mod class {
     pub const DATA_ABORT: u64 = 0x24;
 }
 
-/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2, SMC, PMU-independent ID and IMPLEMENTATION DEFINED
-/// registers, set/way cache operations and ACTLR trapped, AArch64 EL1. WFI and WFE run natively: the core is the
-/// guest's own.
+/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, IMPLEMENTATION DEFINED registers, set/way cache
+/// operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
 const HCR: u64 = {
     const VM: u64 = 1;
     const SWIO: u64 = 1 << 1;
@@ -179,13 +178,9 @@ fn other_data_abort(
         let offset = ipa.0 as u16 & 0xfff;
         let register = (esr >> 16 & 31) as usize;
         if esr >> 6 & 1 == 0 {
-            let (value, level) = {
-                let mut uart = vm.uart.lock();
-                let value = uart.0.read(offset);
-                (value, uart.0.line_level())
-            };
-            set_register(registers, register, u64::from(value));
-            virq::set_line(cpu, vm, cloison_abi::irq::UART, level);
+            let mut uart = vm.uart.lock();
+            set_register(registers, register, u64::from(uart.0.read(offset)));
+            virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
         } else {
             uart_write(cpu, vm, offset, register_value(registers, register) as u32);
         }
@@ -206,9 +201,7 @@ fn uart_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u32) {
     {
         crate::console::print_guest_line(&vm.spec.name, text);
     }
-    let level = device.line_level();
-    drop(uart);
-    virq::set_line(cpu, vm, cloison_abi::irq::UART, level);
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
 }
 
 /// A stage-2 fault on a page that is mapped (again), or is being moved: the access is repeated once it is there.
@@ -272,30 +265,25 @@ const fn encoding(op0: u64, op1: u64, crn: u64, crm: u64, op2: u64) -> u64 {
 const ENCODING_MASK: u64 = encoding(3, 7, 15, 15, 7);
 const PMUSERENR_EL0: u64 = encoding(3, 3, 9, 14, 0);
 const ACTLR_EL1: u64 = encoding(3, 0, 1, 0, 1);
-const OSLAR_EL1: u64 = encoding(2, 0, 1, 0, 4);
-const OSDLR_EL1: u64 = encoding(2, 0, 1, 3, 4);
-const MDSCR_EL1: u64 = encoding(2, 0, 0, 2, 2);
+/// DC ISW, CSW and CISW.
+const SET_WAY: [u64; 3] = [encoding(1, 0, 7, 6, 2), encoding(1, 0, 7, 10, 2), encoding(1, 0, 7, 14, 2)];
 
 fn system_register(registers: &mut GuestRegisters, esr: u64) {
     let is_read = esr & 1 == 1;
     let register = (esr >> 5 & 31) as usize;
-    match esr & ENCODING_MASK {
-        // No PMU for guests yet, but kernels turn EL0's access off before they ask whether there is one. Debug and
-        // auxiliary registers: nothing behind them.
-        PMUSERENR_EL0 | ACTLR_EL1 | OSLAR_EL1 | OSDLR_EL1 | MDSCR_EL1 => {
-            if is_read {
-                set_register(registers, register, 0);
-            }
-            skip_instruction();
+    let encoding = esr & ENCODING_MASK;
+    // Debug registers (op0 = 2) and ACTLR: nothing behind them. There is no PMU for guests yet, but kernels turn EL0's
+    // access off before they ask whether there is one.
+    if encoding >> 20 == 2 || encoding == ACTLR_EL1 || encoding == PMUSERENR_EL0 {
+        if is_read {
+            set_register(registers, register, 0);
         }
-        // DC ISW, CSW, CISW: set/way operations reach other VMs' lines. The guest's memory is coherent; a flush of
-        // everything before it turns its caches off has nothing to do that stage 2 and its own maintenance by address
-        // do not.
-        DC_ISW | DC_CSW | DC_CISW => skip_instruction(),
-        _ => undefined(),
+        skip_instruction();
+    } else if SET_WAY.contains(&encoding) {
+        // Set/way operations reach other VMs' lines, so they are not carried out. Memory is coherent between a VM's
+        // vCPUs without them; before a guest turns its caches off it needs maintenance by address.
+        skip_instruction();
+    } else {
+        undefined();
     }
 }
-
-const DC_ISW: u64 = encoding(1, 0, 7, 6, 2);
-const DC_CSW: u64 = encoding(1, 0, 7, 10, 2);
-const DC_CISW: u64 = encoding(1, 0, 7, 14, 2);

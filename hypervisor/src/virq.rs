@@ -6,6 +6,9 @@ use crate::vm::Vm;
 use cloison_core::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus, Width};
 use core::ops::DerefMut;
 
+/// GICD_TYPER: a constant, read without a look at any state.
+const TYPER: u16 = 4;
+
 /// One vCPU's side; an empty one on cores without a VM.
 #[derive(Default)]
 pub struct Virq {
@@ -154,6 +157,9 @@ fn requests(cpu: &'static Cpu) {
 /// A guest's read of its distributor.
 #[inline(always)]
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refused> {
+    if offset == TYPER && width == Width::Word {
+        return Ok(vm.distributor.type_register());
+    }
     let virq = cpu.virq.borrow();
     let Some(banked) = virq.banked.as_ref() else { return Ok(0) };
     banked.read(&Physical { vm }, offset, width)

@@ -19,6 +19,7 @@ use cloison_core::pool::{FrameAllocator, PoolState};
 use cloison_core::vgic::{Distributor, Shared};
 use cloison_core::vuart::Pl011;
 use cloison_core::wire::{Record, VmState};
+use core::convert::Infallible;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use spin::Once;
@@ -123,40 +124,27 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
         for region in &spec.regions {
             let failed = |why: String| BuildError { vm: spec.name.clone(), region: region.name.clone(), why };
             let pages = u64::from(region.pages);
-            match region.backing {
+            let first = match region.backing {
                 Backing::Pool(pool) => {
                     let Memory { frames, pools, .. } = &mut memory;
                     let pool = &mut pools[usize::from(pool)];
                     stage2
-                        .map(&mut tables, region.ipa, pages, false, || pool.allocate(frames))
+                        .map(&mut tables, region.ipa, pages, false, |batch| pool.allocate_many(frames, batch))
                         .map_err(|error| failed(alloc::format!("pool {}: {error}", pool.spec().name)))?;
+                    continue;
                 }
-                Backing::Contiguous => {
-                    let Some(first) = memory.contiguous.alloc(pages as usize) else {
-                        return Err(failed(alloc::format!("no {pages} contiguous pages left")));
-                    };
-                    let mut next = first as u64;
-                    let frame = || {
-                        next += 1;
-                        Ok::<_, BuildError>(PhysAddr((next - 1) * PAGE_SIZE))
-                    };
-                    stage2.map(&mut tables, region.ipa, pages, false, frame)?;
-                }
-                Backing::Device(pa) => {
-                    let mut next = pa;
-                    let frame = || {
-                        let page = next;
-                        next = next.page(1);
-                        Ok::<_, BuildError>(page)
-                    };
-                    stage2.map(&mut tables, region.ipa, pages, true, frame)?;
-                }
-            }
+                Backing::Contiguous => match memory.contiguous.alloc(pages as usize) {
+                    Some(number) => PhysAddr(number as u64 * PAGE_SIZE),
+                    None => return Err(failed(alloc::format!("no {pages} contiguous pages left"))),
+                },
+                Backing::Device(pa) => pa,
+            };
+            let device = matches!(region.backing, Backing::Device(_));
+            map_range(&stage2, &mut tables, region.ipa, pages, device, first);
         }
         // The guest's CPU interface is the hardware's virtual one.
-        let mut gicv = [gic.gicv, gic.gicv_dir].into_iter();
-        let frame = || Ok::<_, BuildError>(gicv.next().unwrap_or(gic.gicv));
-        stage2.map(&mut tables, Ipa(map::GICC), 2, true, frame)?;
+        map_range(&stage2, &mut tables, Ipa(map::GICC), 1, true, gic.gicv);
+        map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, true, gic.gicv_dir);
 
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::new(cores);
@@ -190,6 +178,18 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
     VMS.call_once(|| vms);
     MEMORY.call_once(|| TicketMutex::new(memory));
     Ok(system)
+}
+
+/// Maps consecutive frames.
+fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, device: bool, first: PhysAddr) {
+    let mut next = first;
+    let Ok(()) = stage2.map(tables, ipa, pages, device, |batch| {
+        for frame in batch {
+            *frame = next;
+            next = next.page(1);
+        }
+        Ok::<(), Infallible>(())
+    });
 }
 
 /// The VM and vCPU that own a physical core.
@@ -424,6 +424,9 @@ fn turn_off(cpu: &'static Cpu) -> ! {
     if let Some(vm) = cpu.vm {
         telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
     }
+    for vm in all().iter().filter(|vm| !vm.dead.load(Ordering::Acquire)) {
+        telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
+    }
     telemetry::flush(cpu);
     log::info!("all VMs are off; turning the machine off");
     exceptions::stop_machine()
@@ -466,11 +469,9 @@ pub fn on_console_input(cpu: &'static Cpu) {
 }
 
 fn deliver(cpu: &'static Cpu, vm: &Vm, byte: u8) {
-    let level = {
-        let mut uart = vm.uart.lock();
-        // A guest that does not read loses input, as on a real UART whose FIFO overruns.
-        let _ = uart.0.push_rx(byte);
-        uart.0.line_level()
-    };
-    virq::set_line(cpu, vm, cloison_abi::irq::UART, level);
+    let mut uart = vm.uart.lock();
+    // A guest that does not read loses input, as on a real UART whose FIFO overruns.
+    let _ = uart.0.push_rx(byte);
+    // Under the lock: two cores must not report the line's level in the wrong order.
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
 }

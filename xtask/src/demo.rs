@@ -8,6 +8,7 @@ use crate::qemu::{Board, Machine, Outcome};
 use crate::report::{self, Page, Summary};
 use crate::telemetry::{End, Telemetry};
 use crate::{build, image, setup, workspace};
+use cloison_core::blob::System;
 use cloison_core::wire::MigrationOutcome;
 use indicatif::ProgressBar;
 use miette::{Result, miette};
@@ -80,7 +81,7 @@ pub fn demo(args: &DemoArgs) -> Result<()> {
     }
     println!("Report:  {}", workspace::display(&directory.join("report.html")));
     println!("Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin beside it");
-    verdict(&image, &outcome, &telemetry)
+    verdict(&image.system, &outcome, &telemetry)
 }
 
 fn write_report(
@@ -123,13 +124,26 @@ fn run(machine: &Machine, progress: &ProgressBar) -> Result<Outcome> {
     session.finish()
 }
 
-/// What the run should have shown and did not.
-fn verdict(image: &Image, outcome: &Outcome, telemetry: &Telemetry) -> Result<()> {
-    let system = &image.system;
-    let mut missing = vec![];
+/// An error that names all that the run should have shown and did not.
+fn verdict(system: &System, outcome: &Outcome, telemetry: &Telemetry) -> Result<()> {
+    let mut missing = shortfalls(system, telemetry);
     if !outcome.exit.is_clean() {
-        missing.push(format!("the board did not turn itself off: {}", outcome.exit));
+        missing.insert(0, format!("the board did not turn itself off: {}", outcome.exit));
     }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<&str> = outcome.console.lines().collect();
+    let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+    Err(miette!(
+        help = format!("the console's last lines were:\n{tail}\n{}", outcome.errors),
+        "the demo did not do all that it should:\n{}",
+        missing.join("\n")
+    ))
+}
+
+fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
+    let mut missing = vec![];
     if telemetry.boot.is_none() {
         missing.push("the hypervisor sent no telemetry".to_owned());
     }
@@ -160,16 +174,7 @@ fn verdict(image: &Image, outcome: &Outcome, telemetry: &Telemetry) -> Result<()
     if telemetry.hem_runs().next().is_none() {
         missing.push("no HEM record came".to_owned());
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let lines: Vec<&str> = outcome.console.lines().collect();
-    let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-    Err(miette!(
-        help = format!("the console's last lines were:\n{tail}\n{}", outcome.errors),
-        "the demo did not do all that it should:\n{}",
-        missing.join("\n")
-    ))
+    missing
 }
 
 /// Builds the hypervisor and the guests, and puts them into one image with their configuration. `features` are the
@@ -191,4 +196,78 @@ fn stage_with<T>(name: &str, work: impl FnOnce(&ProgressBar) -> Result<T>) -> Re
     let mark = if result.is_ok() { "done" } else { "failed" };
     eprintln!("{name:<18} {mark} in {:.1} s", started.elapsed().as_secs_f64());
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_core::addr::{Ipa, PhysAddr};
+    use cloison_core::color::ColorSet;
+    use cloison_core::units::{Cycles, EventId, Nanos};
+    use cloison_core::wire::{BootInfo, Event, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, VmState};
+
+    /// What a run of `configs/demo.toml` sends at the least.
+    fn whole_run(system: &System) -> Telemetry {
+        let last = system.ends_with.expect("the demo ends with its victim");
+        let mut records = vec![Record::VmState { vm: last, state: VmState::Off }];
+        for (id, vm) in system.vms.iter().enumerate().filter(|&(id, _)| id != usize::from(last)) {
+            let id = id as u8;
+            records.push(Record::VmState { vm: id, state: VmState::Started });
+            for quota in 0..vm.quotas.len() as u8 {
+                records.push(Record::QuotaTotal(QuotaTotal { vm: id, quota, periods: 1, ..QuotaTotal::default() }));
+            }
+            records.push(Record::Exits { vm: id, sync: 1, irq: 1 });
+        }
+        let (ipa, from, to) = (Ipa(0x4000_0000), PhysAddr(0x4100_0000), PhysAddr(0x4100_c000));
+        let outcome = MigrationOutcome::Moved;
+        records.push(Record::Migration(MigrationRecord { vm: last, ipa, from, to, took: Nanos(1), outcome }));
+        records.push(Record::Hem(HemRecord {
+            vm: last,
+            vcpu: 0,
+            workload: 0,
+            sub_experiment: 0,
+            run: 0,
+            cycles: Cycles(1),
+            len: 0,
+            events: [EventId(0); MAX_HEMS],
+            counts: [0; MAX_HEMS],
+            overflowed: 0,
+        }));
+        let events = records.into_iter().map(|record| Event { core: 0, at: Nanos(1), record }).collect();
+        let boot = BootInfo {
+            version: 1,
+            system: system.name.clone(),
+            board: system.board.name.clone(),
+            colors: 16,
+            hypervisor_colors: ColorSet(1),
+            hypervisor_frames: vec![],
+            timer_hz: 1,
+        };
+        Telemetry { boot: Some(boot), events, ..Telemetry::default() }
+    }
+
+    #[test]
+    fn a_run_that_lacks_anything_fails() {
+        let checked = config::load(&workspace::root().join(CONFIG), None).expect("the demo's configuration is right");
+        let system = &checked.system;
+        let whole = whole_run(system);
+        assert_eq!(shortfalls(system, &whole), Vec::<String>::new());
+        for index in 0..whole.events.len() {
+            let mut run = whole.clone();
+            let lost = run.events.remove(index);
+            assert!(!shortfalls(system, &run).is_empty(), "{lost:?} is not missed");
+        }
+        let fails = |change: fn(&mut Telemetry)| {
+            let mut run = whole.clone();
+            change(&mut run);
+            assert_eq!(shortfalls(system, &run).len(), 1);
+        };
+        fails(|run| run.boot = None);
+        fails(|run| run.problems.push((0, crate::telemetry::Problem::SecondBoot)));
+        fails(|run| run.events.push(Event { core: 0, at: Nanos(2), record: Record::Dropped { count: 1 } }));
+        fails(|run| {
+            let record = Record::VmState { vm: 1, state: VmState::Killed };
+            run.events.push(Event { core: 1, at: Nanos(2), record });
+        });
+    }
 }

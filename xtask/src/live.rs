@@ -3,8 +3,6 @@
 //! The hypervisor only reads its tables back, as the MMU would walk them, and sends what it finds. Every judgement is
 //! made here, from the configuration, with none of the allocator's code.
 
-use crate::config::Checked;
-use crate::demo;
 use crate::figures::Figures;
 use crate::image::Image;
 use crate::qemu::{Board, Machine};
@@ -367,14 +365,6 @@ impl fmt::Display for Audit {
             self.hypervisor_frames
         )
     }
-}
-
-/// Builds a checked configuration so that it stops after the audit, boots it, and judges what it sends. `features` are
-/// the hypervisor's cargo features.
-pub fn prove(checked: &Checked, board: Board, features: &[&str]) -> Result<Audit> {
-    let mut audited = checked.clone();
-    audited.system.audit = true;
-    boot_and_judge(&demo::build_image(&audited, features)?, board)
 }
 
 /// Boots an image whose system says `audit`, and judges what it sends.

@@ -67,8 +67,23 @@ enum Command {
     Test(TestArgs),
 }
 
-fn main() -> Result<ExitCode> {
-    let done = match Cli::parse().command {
+fn main() -> ExitCode {
+    leave_quietly_when_nobody_reads();
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(report) => {
+            match report.downcast_ref::<setup::Missing>() {
+                // Commands that are to be copied must not be wrapped.
+                Some(missing) => eprintln!("Error: {missing}\n\n{}", missing.instructions()),
+                None => eprintln!("Error: {report:?}"),
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    let done = match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => run::run(&args),
         Command::Check { files, board } => config::check_command(&files, board.map(Board::name)),
@@ -81,4 +96,16 @@ fn main() -> Result<ExitCode> {
         Command::Test(args) => return test::test(&args),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// `cargo xtask inspect … | head` is no reason for a panic's message.
+fn leave_quietly_when_nobody_reads() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let message = info.payload_as_str().unwrap_or_default();
+        if message.starts_with("failed printing to stdout") && message.contains("Broken pipe") {
+            std::process::exit(1);
+        }
+        report(info);
+    }));
 }

@@ -5,7 +5,7 @@ use crate::hem::EventNames;
 use crate::telemetry::{End, Telemetry};
 use cloison_core::blob::{PoolKind, System};
 use cloison_core::color::{Color, color_of};
-use cloison_core::units::Nanos;
+use cloison_core::units::{EventId, Nanos};
 use cloison_core::wire::{MigrationOutcome, VmState};
 use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ContentArrangement};
@@ -300,27 +300,30 @@ impl Summary<'_> {
             "HEM records",
             &["VM", "workload", "sub-exp.", "runs", "event", "min", "median", "max", "overflowed"],
         );
-        type Key = (u8, u32, u32);
-        let mut groups: BTreeMap<Key, (u64, Vec<u64>, BTreeMap<u16, (Vec<u64>, u64)>)> = BTreeMap::new();
+        #[derive(Default)]
+        struct Group {
+            cycles: Vec<u64>,
+            events: BTreeMap<EventId, (Vec<u64>, u64)>,
+        }
+        let mut groups: BTreeMap<(u8, u32, u32), Group> = BTreeMap::new();
         for run in self.telemetry.hem_runs() {
             let record = run.record;
-            let (runs, cycles, events) = groups.entry((record.vm, record.workload, record.sub_experiment)).or_default();
-            *runs += 1;
-            cycles.push(record.cycles.0);
+            let group = groups.entry((record.vm, record.workload, record.sub_experiment)).or_default();
+            group.cycles.push(record.cycles.0);
             for (event, count, overflowed) in run.counts() {
-                let (counts, wrapped) = events.entry(event.0).or_default();
+                let (counts, wrapped) = group.events.entry(event).or_default();
                 counts.push(u64::from(count));
                 *wrapped += u64::from(overflowed);
             }
         }
-        for ((vm, workload, sub_experiment), (runs, cycles, events)) in groups {
-            let mut row = |event: String, counts: Vec<u64>, overflowed: String| {
-                let Some(spread) = Spread::of(counts) else { return };
+        for ((vm, workload, sub_experiment), group) in groups {
+            let mut row = |event: String, counts: &[u64], overflowed: String| {
+                let Some(spread) = Spread::of(counts.iter().copied()) else { return };
                 section.row([
                     self.telemetry.vm_name(vm),
                     workload.to_string(),
                     sub_experiment.to_string(),
-                    runs.to_string(),
+                    counts.len().to_string(),
                     event,
                     spread.min.to_string(),
                     spread.median.to_string(),
@@ -328,9 +331,9 @@ impl Summary<'_> {
                     overflowed,
                 ]);
             };
-            row("cycles (PMCCNTR)".to_owned(), cycles, String::new());
-            for (event, (counts, overflowed)) in events {
-                row(self.names.name(cloison_core::units::EventId(event)), counts, overflowed.to_string());
+            row("cycles (PMCCNTR)".to_owned(), &group.cycles, String::new());
+            for (event, (counts, overflowed)) in &group.events {
+                row(self.names.name(*event), counts, overflowed.to_string());
             }
         }
         section.note("One record per run of an observation segment; the CSV and Parquet files hold every one.")
@@ -666,7 +669,9 @@ struct Strip {
 }
 
 fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
-    let mut charts: BTreeMap<(u8, u32, u32, Option<u16>), Vec<(u32, u64)>> = BTreeMap::new();
+    /// VM, workload, sub-experiment; no event: cycles.
+    type Key = (u8, u32, u32, Option<EventId>);
+    let mut charts: BTreeMap<Key, Vec<(u32, u64)>> = BTreeMap::new();
     for run in summary.telemetry.hem_runs() {
         let record = run.record;
         let mut add = |event, value| {
@@ -675,15 +680,13 @@ fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
         };
         add(None, record.cycles.0);
         for (event, count, _) in run.counts() {
-            add(Some(event.0), u64::from(count));
+            add(Some(event), u64::from(count));
         }
     }
-    let chart = |(index, ((vm, workload, _, event), points)): (usize, (_, Vec<_>))| {
-        let what: String = match event {
-            None => "cycles".to_owned(),
-            Some(event) => summary.names.name(cloison_core::units::EventId(event)),
-        };
-        let title = format!("{}, workload {workload}: {what} per run", summary.telemetry.vm_name(vm));
+    let chart = |(index, ((vm, workload, sub_experiment, event), points)): (usize, (Key, _))| {
+        let what = event.map_or_else(|| "cycles".to_owned(), |event| summary.names.name(event));
+        let vm = summary.telemetry.vm_name(vm);
+        let title = format!("{vm}, workload {workload}, sub-experiment {sub_experiment}: {what} per run");
         Strip { title, points, paint: PALETTE[index % PALETTE.len()] }
     };
     charts.into_iter().enumerate().map(chart).collect()

@@ -62,11 +62,18 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
 /// Something that this machine lacks and that could not be installed.
 #[derive(Debug, Error, Diagnostic)]
 #[error("{what} is missing: {why}")]
-#[diagnostic(help("run one of these, then try again:\n{commands}"))]
+#[diagnostic(help("{}", self.instructions()))]
 pub struct Missing {
     what: String,
     why: String,
     commands: String,
+}
+
+impl Missing {
+    /// What the user can do about it.
+    pub fn instructions(&self) -> String {
+        format!("run this, then try again:\n{}", self.commands)
+    }
 }
 
 /// Says on the terminal what is about to be done.

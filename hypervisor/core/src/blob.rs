@@ -506,7 +506,7 @@ impl System {
                     return Err("a region is empty or not page aligned");
                 }
                 let end = region.ipa.0.checked_add(u64::from(region.pages) * PAGE_SIZE);
-                if !end.is_some_and(|end| end <= 1 << IPA_BITS) {
+                if end.is_none_or(|end| end > 1 << IPA_BITS) {
                     return Err("a region ends beyond the IPA space");
                 }
                 if vm.regions[..index].iter().any(|other| other.overlaps(region)) {
@@ -517,6 +517,15 @@ impl System {
                         return Err("a region names a pool that does not exist");
                     }
                     Backing::Device(pa) if !pa.is_page_aligned() => return Err("a device region is not page aligned"),
+                    Backing::Device(start) => {
+                        let device = PhysRange { start, len: u64::from(region.pages) * PAGE_SIZE };
+                        if self.board.ram.iter().any(|bank| bank.overlaps(&device)) {
+                            return Err("a device region overlaps RAM");
+                        }
+                        if self.board.own_devices().any(|page| device.contains(page)) {
+                            return Err("a device region holds a device of the hypervisor's");
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -556,6 +565,15 @@ impl System {
             }
         }
         Ok(())
+    }
+}
+
+impl Board {
+    /// Pages of the devices that the hypervisor keeps for itself.
+    fn own_devices(&self) -> impl Iterator<Item = PhysAddr> {
+        let gic = &self.gic;
+        let pages = [gic.gicd, gic.gicc, gic.gicc_dir, gic.gich, gic.gicv, gic.gicv_dir, self.console.base];
+        pages.into_iter().chain(self.telemetry.map(|uart| uart.base)).map(PhysAddr::page_base)
     }
 }
 

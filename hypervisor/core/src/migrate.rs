@@ -10,8 +10,8 @@ use alloc::vec::Vec;
 /// section 5.1, "Page Ranking and Migration"). Pages named twice count once, with their larger importance.
 pub fn top(profile: &Profile, regions: &[Region], k: usize) -> Vec<Ipa> {
     let mut pages: Vec<&ProfiledPage> = profile.pages.iter().collect();
-    pages.sort_by_key(|page| (core::cmp::Reverse(page.importance), page.region, page.page));
-    let mut chosen = Vec::new();
+    pages.sort_unstable_by_key(|page| (core::cmp::Reverse(page.importance), page.region, page.page));
+    let mut chosen = Vec::with_capacity(k.min(pages.len()));
     for page in pages {
         let Some(region) = regions.get(usize::from(page.region)).filter(|region| page.page < region.pages) else {
             continue;

@@ -259,6 +259,11 @@ impl Distributor {
         let vcpus = vcpus.clamp(1, MAX_VCPUS as u8);
         Self { vcpus, forward: AtomicBool::new(false), mail: Default::default() }
     }
+    /// GICD_TYPER: how many interrupts and vCPUs.
+    #[inline]
+    pub fn type_register(&self) -> u32 {
+        (GROUPS as u32 - 1) | (u32::from(self.vcpus) - 1) << 5
+    }
     /// As after power-on. No vCPU of the VM may run.
     pub fn reset(&self) {
         self.forward.store(false, Ordering::Relaxed);
@@ -528,7 +533,7 @@ impl Banked {
         let mail = || host.distributor().mail(self.vcpu);
         let word = match decode(offset) {
             Register::Control => u32::from(host.distributor().forwards()),
-            Register::Type => (GROUPS as u32 - 1) | (u32::from(host.distributor().vcpus) - 1) << 5,
+            Register::Type => host.distributor().type_register(),
             Register::Implementer => IMPLEMENTER,
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
             Register::Bits(State::Enabled, _, n) => host.lock().groups[n].enabled,

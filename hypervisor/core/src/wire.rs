@@ -261,6 +261,8 @@ pub enum VmState {
     Off,
     /// Stopped for good by the hypervisor.
     Killed,
+    /// Stopped because the VM that the system ends with is off.
+    Stopped,
 }
 
 impl fmt::Display for VmState {
@@ -270,6 +272,7 @@ impl fmt::Display for VmState {
             Self::Restarted => "restarted",
             Self::Off => "off",
             Self::Killed => "killed",
+            Self::Stopped => "stopped with the system",
         })
     }
 }

@@ -124,8 +124,8 @@ pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
 
 fn missing(rustc: &Rustc, why: String) -> Missing {
     let commands = format!(
-        "  rustup target add {TARGET}\n  rustup component add rust-src    (then `cargo xtask setup` builds the library)\n  \
-         sudo apt-get install rust-src    (of version {}; the same)",
+        "  rustup target add {TARGET}\nor one of these, after which `cargo xtask setup` builds the library:\n  \
+         rustup component add rust-src\n  sudo apt-get install rust-src    (version {})",
         rustc.release
     );
     Missing { what: format!("the core library of {TARGET}"), why, commands }
