@@ -264,6 +264,9 @@ const fn encoding(op0: u64, op1: u64, crn: u64, crm: u64, op2: u64) -> u64 {
 /// The fields of the syndrome that [`encoding`] covers.
 const ENCODING_MASK: u64 = encoding(3, 7, 15, 15, 7);
 const PMUSERENR_EL0: u64 = encoding(3, 3, 9, 14, 0);
+/// Debug registers of EL1: op0 = 2, op1 = 0.
+const DEBUG: u64 = encoding(2, 0, 0, 0, 0);
+const DEBUG_MASK: u64 = encoding(3, 7, 0, 0, 0);
 const ACTLR_EL1: u64 = encoding(3, 0, 1, 0, 1);
 /// DC ISW, CSW and CISW.
 const SET_WAY: [u64; 3] = [encoding(1, 0, 7, 6, 2), encoding(1, 0, 7, 10, 2), encoding(1, 0, 7, 14, 2)];
@@ -272,9 +275,9 @@ fn system_register(registers: &mut GuestRegisters, esr: u64) {
     let is_read = esr & 1 == 1;
     let register = (esr >> 5 & 31) as usize;
     let encoding = esr & ENCODING_MASK;
-    // Debug registers (op0 = 2) and ACTLR: nothing behind them. There is no PMU for guests yet, but kernels turn EL0's
+    // EL1's debug registers and ACTLR: nothing behind them. There is no PMU for guests yet, but kernels turn EL0's
     // access off before they ask whether there is one.
-    if encoding >> 20 == 2 || encoding == ACTLR_EL1 || encoding == PMUSERENR_EL0 {
+    if encoding & DEBUG_MASK == DEBUG || encoding == ACTLR_EL1 || encoding == PMUSERENR_EL0 {
         if is_read {
             set_register(registers, register, 0);
         }
