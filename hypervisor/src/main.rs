@@ -266,7 +266,7 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
         board: system.board.name.clone(),
         colors,
         hypervisor_colors: system.hypervisor_colors,
-        // Only an audit asks for them.
+        hypervisor_pages: frames.taken(),
         hypervisor_frames: (0..if system.audit { frames.taken() } else { 0 })
             .map(|number| frames.frame(number).page_number() as u32)
             .collect(),

@@ -1,1 +1,189 @@
-//! Nothing here yet.
+//! What the system tests share: systems that are booted, and what they said.
+//!
+//! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that they boot in
+//! `tests/configs`. Most runs are under `-icount`, where a run repeats exactly; no test asks how long anything took.
+
+use cloison_core::blob::System;
+use miette::{Result, miette};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::time::Duration;
+use xtask::config::{self, Checked, ImageSource};
+use xtask::image::{self, Flat, Image};
+use xtask::qemu::{Board, Machine, Outcome};
+use xtask::telemetry::{End, Telemetry};
+use xtask::{build, setup, workspace};
+
+/// When a board is taken to hang. Far beyond what any test takes.
+pub const LIMIT: Duration = Duration::from_secs(150);
+
+/// A configuration of the tests, by its name.
+pub fn config(name: &str) -> PathBuf {
+    workspace::root().join("tests/configs").join(name).with_extension("toml")
+}
+
+/// A shipped configuration, by its name.
+pub fn shipped(name: &str) -> PathBuf {
+    workspace::root().join("configs").join(name).with_extension("toml")
+}
+
+/// Every shipped configuration.
+pub fn all_shipped() -> Vec<PathBuf> {
+    let directory = workspace::root().join("configs");
+    let entries = std::fs::read_dir(&directory).expect("the checkout has configurations");
+    let mut found: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a directory that can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Checks a configuration for a board.
+pub fn load(path: &Path, board: Board) -> Result<Checked> {
+    let mut checked = config::load(path, Some(board.name()))?;
+    let guests = GUESTS.as_ref().map_err(|error| miette!("{error}"))?;
+    for image in &mut checked.images {
+        if let ImageSource::Workload(name) = image {
+            *image = ImageSource::File(build::pick(guests, name)?);
+        }
+    }
+    Ok(checked)
+}
+
+/// The hypervisor's ELF file, built once.
+pub fn hypervisor_elf() -> Result<&'static Path> {
+    static ELF: LazyLock<Result<PathBuf, String>> =
+        LazyLock::new(|| build::hypervisor(&[]).map_err(|error| format!("{error:?}")));
+    ELF.as_deref().map_err(|error| miette!("{error}"))
+}
+
+/// The hypervisor as it lies in memory.
+pub fn hypervisor() -> Result<Flat> {
+    image::flatten(hypervisor_elf()?)
+}
+
+static GUESTS: LazyLock<Result<Vec<(String, PathBuf)>, String>> =
+    LazyLock::new(|| build::guests().map_err(|error| format!("{error:?}")));
+
+/// Makes the image of a configuration that [`load`] has read, and that the test may have changed since.
+pub fn image(checked: &Checked) -> Result<Image> {
+    image::assemble(checked, &hypervisor()?)
+}
+
+/// How time passes on a board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// One instruction takes a nanosecond and cores run in turn: every run is the same.
+    Counted,
+    /// Cores run at the same time, and no two runs are the same.
+    Real,
+}
+
+/// A board with this image, ready to start.
+pub fn machine(board: Board, file: &Path, clock: Clock) -> Result<Machine> {
+    setup::qemu()?;
+    let icount = match clock {
+        Clock::Counted => Some(0),
+        Clock::Real => None,
+    };
+    Ok(Machine::new(board, file).icount(icount).limit(LIMIT))
+}
+
+/// Boots a configuration and listens until the board turns itself off.
+pub fn run(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
+    let image = image(checked)?;
+    let outcome = boot(&image.bytes, board, clock)?;
+    Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome })
+}
+
+/// Boots these bytes and listens until the board turns itself off.
+pub fn boot(bytes: &[u8], board: Board, clock: Clock) -> Result<Outcome> {
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let file = scratch.path().join("Image");
+    std::fs::write(&file, bytes).map_err(|error| miette!("{error}"))?;
+    machine(board, &file, clock)?.run()
+}
+
+/// A system's run from power-on to its end.
+#[derive(Debug)]
+pub struct Run {
+    /// What was booted.
+    pub system: System,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// What came out of the second UART.
+    pub telemetry: Telemetry,
+}
+
+impl Run {
+    /// The run, if the board turned itself off, the stream is whole, and the hypervisor met nothing fatal.
+    #[track_caller]
+    pub fn whole(self) -> Self {
+        assert!(self.outcome.exit.is_clean(), "{self}");
+        assert_eq!(self.telemetry.problems, [], "{self}");
+        assert!(self.telemetry.boot.is_some(), "no telemetry came\n{self}");
+        assert!(self.outcome.console.contains("turning the machine off"), "{self}");
+        for word in ["fatal", "panic"] {
+            assert!(!self.outcome.console.contains(word), "{word}\n{self}");
+        }
+        self
+    }
+
+    /// A VM's id.
+    #[track_caller]
+    pub fn vm(&self, name: &str) -> u8 {
+        let position = self.system.vms.iter().position(|vm| vm.name == name);
+        position.unwrap_or_else(|| panic!("no VM is called {name}")) as u8
+    }
+
+    /// How a VM ended.
+    #[track_caller]
+    pub fn end_of(&self, name: &str) -> End {
+        self.telemetry.end_of(self.vm(name))
+    }
+
+    /// What a VM printed: the number of the console line, and the text.
+    pub fn said(&self, vm: &str) -> impl Iterator<Item = (usize, &str)> {
+        let prefix = format!("[{vm}] ");
+        let lines = self.outcome.console.lines().enumerate();
+        lines.filter_map(move |(number, line)| Some((number, line.strip_prefix(&prefix)?)))
+    }
+
+    /// The one line of a VM that starts with `start`.
+    #[track_caller]
+    pub fn line(&self, vm: &str, start: &str) -> &str {
+        let found: Vec<&str> = self.said(vm).map(|(_, line)| line).filter(|line| line.starts_with(start)).collect();
+        match found[..] {
+            [line] => line,
+            _ => panic!("{} lines of {vm} start with {start:?}\n{self}", found.len()),
+        }
+    }
+
+    /// The number of the one console line that contains `text`.
+    #[track_caller]
+    pub fn position(&self, text: &str) -> usize {
+        let lines = self.outcome.console.lines().enumerate();
+        let found: Vec<usize> = lines.filter(|(_, line)| line.contains(text)).map(|(number, _)| number).collect();
+        match found[..] {
+            [number] => number,
+            _ => panic!("{} lines contain {text:?}\n{self}", found.len()),
+        }
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<&str> = self.outcome.console.lines().collect();
+        let tail = lines[lines.len().saturating_sub(80)..].join("\n");
+        write!(f, "{}; the console's last lines:\n{tail}\n{}", self.outcome.exit, self.outcome.errors)
+    }
+}
+
+/// The value of `key=…` in a line of words.
+#[track_caller]
+pub fn number(line: &str, key: &str) -> u64 {
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no number `{key}=` in {line:?}"))
+}

@@ -301,6 +301,7 @@ mod tests {
             board: String::new(),
             colors: 1,
             hypervisor_colors: ColorSet(1),
+            hypervisor_pages: 0,
             hypervisor_frames: vec![],
             timer_hz: CNTFRQ,
         });

@@ -212,11 +212,10 @@ mod tests {
         let mut records = vec![Record::VmState { vm: last, state: VmState::Off }];
         for (id, vm) in system.vms.iter().enumerate().filter(|&(id, _)| id != usize::from(last)) {
             let id = id as u8;
-            records.push(Record::VmState { vm: id, state: VmState::Started });
             for quota in 0..vm.quotas.len() as u8 {
                 records.push(Record::QuotaTotal(QuotaTotal { vm: id, quota, periods: 1, ..QuotaTotal::default() }));
             }
-            records.push(Record::Exits { vm: id, sync: 1, irq: 1 });
+            records.push(Record::VmState { vm: id, state: VmState::Stopped });
         }
         let (ipa, from, to) = (Ipa(0x4000_0000), PhysAddr(0x4100_0000), PhysAddr(0x4100_c000));
         let outcome = MigrationOutcome::Moved;
@@ -240,6 +239,7 @@ mod tests {
             board: system.board.name.clone(),
             colors: 16,
             hypervisor_colors: ColorSet(1),
+            hypervisor_pages: 0,
             hypervisor_frames: vec![],
             timer_hz: 1,
         };

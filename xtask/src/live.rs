@@ -488,6 +488,7 @@ mod tests {
                 board: "virt".into(),
                 colors: 16,
                 hypervisor_colors: ColorSet(1),
+                hypervisor_pages: 2,
                 hypervisor_frames: vec![0x41010, 0x41020],
                 timer_hz: 1,
             }),

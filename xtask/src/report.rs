@@ -187,7 +187,7 @@ impl Summary<'_> {
         }
         let own = self.telemetry.boot.as_ref();
         section.note(own.map_or(String::new(), |boot| {
-            let (colors, frames) = (boot.hypervisor_colors, boot.hypervisor_frames.len());
+            let (colors, frames) = (boot.hypervisor_colors, boot.hypervisor_pages);
             format!("Colors of the hypervisor: {colors}, with {frames} pages of its own.")
         }))
     }
@@ -586,9 +586,9 @@ fn color_map(summary: &Summary<'_>) -> Markup {
             @for color in 0..count {
                 text x=(left + cell * color + cell / 2 - 1) y="17" text-anchor="middle" { (color) }
             }
-            (row_of(1, "hypervisor", "the hypervisor's own frames", "#555", boot.hypervisor_colors.iter().map(|color| {
-                let own = boot.hypervisor_frames.iter().filter(|&&frame| u64::from(frame) % u64::from(boot.colors.max(1)) == u64::from(color.0));
-                (color.0, own.count().to_string())
+            (row_of(1, "hypervisor", "the hypervisor's own frames", "#555", boot.hypervisor_colors.iter().zip(0..).map(|(color, turn)| {
+                let own = (boot.hypervisor_pages + boot.hypervisor_colors.len() - 1 - turn) / boot.hypervisor_colors.len();
+                (color.0, own.to_string())
             }).collect()))
             @for (index, pool) in pools.iter().enumerate() {
                 (row_of(

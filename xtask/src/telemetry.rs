@@ -243,13 +243,8 @@ impl Telemetry {
             None => End::NeverStarted,
             Some((.., VmState::Off)) => End::Off,
             Some((.., VmState::Killed)) => End::Killed,
-            // A core whose vCPU is stopped says how often it was entered, whoever stopped it.
-            Some((since, _, VmState::Started | VmState::Restarted)) => {
-                let stopped = |event: &Event| {
-                    matches!(event.record, Record::Exits { vm: of, .. } if of == vm) && event.at >= since
-                };
-                if self.events.iter().any(stopped) { End::Stopped } else { End::Running }
-            }
+            Some((.., VmState::Stopped)) => End::Stopped,
+            Some((.., VmState::Started | VmState::Restarted)) => End::Running,
         }
     }
 
@@ -313,6 +308,7 @@ mod tests {
             board: "virt".into(),
             colors: 16,
             hypervisor_colors: ColorSet(1),
+            hypervisor_pages: 1,
             hypervisor_frames: vec![0x40200],
             timer_hz: 62_500_000,
         })
@@ -365,7 +361,7 @@ mod tests {
             boot(),
             vm("a"),
             event(10, Record::VmState { vm: 0, state: VmState::Started }),
-            event(90, Record::Exits { vm: 0, sync: 1, irq: 2 }),
+            event(90, Record::VmState { vm: 0, state: VmState::Stopped }),
         ];
         assert_eq!(Telemetry::parse(&stream(&frames)).end_of(0), End::Stopped);
         assert_eq!(Telemetry::parse(&stream(&frames)).vm_runtime(0), Some(Nanos(80)));

@@ -20,6 +20,7 @@ fn boot(version: u16) -> Frame {
         board: "virt".into(),
         colors: 16,
         hypervisor_colors: ColorSet(0b11),
+        hypervisor_pages: 2,
         hypervisor_frames: vec![0x40200, 0x40201],
         timer_hz: 62_500_000,
     })

@@ -63,7 +63,10 @@ pub struct BootInfo {
     pub colors: u32,
     /// The hypervisor's own colours.
     pub hypervisor_colors: ColorSet,
-    /// Frames that hold the hypervisor's text, data, stacks, heap and page tables.
+    /// How many frames hold the hypervisor's text, data, stacks, heap and page tables. They take its colors in turn,
+    /// lowest first.
+    pub hypervisor_pages: u32,
+    /// Page numbers of these frames; empty but in an audit.
     pub hypervisor_frames: Vec<u32>,
     /// CNTFRQ_EL0 in hertz.
     pub timer_hz: u64,

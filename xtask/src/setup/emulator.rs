@@ -78,7 +78,7 @@ fn root_prefix() -> Result<&'static [&'static str]> {
     if may {
         return Ok(&["sudo", "-n"]);
     }
-    Err(miette!("installing packages needs root, and `sudo` would ask for a password"))
+    Err(miette!("installing packages needs root, and `sudo` is missing or would ask for a password"))
 }
 
 fn as_root(prefix: &[&str], program: &str, arguments: &[String]) -> Command {

@@ -1,0 +1,102 @@
+//! `cargo xtask inspect --live`: every page of every shipped system lies where its configuration says.
+
+use cloison_core::addr::{Ipa, PhysAddr};
+use cloison_core::blob::{Backing, Region};
+use cloison_tests::{all_shipped, image, load, shipped};
+use miette::Result;
+use serde_json::Value;
+use std::path::Path;
+use xtask::inspect_command::{InspectArgs, inspect};
+use xtask::live;
+use xtask::qemu::Board;
+
+/// Pages of the virtual CPU interface, which every VM has besides its regions.
+const GICV_PAGES: u64 = 2;
+
+/// What `inspect --live` says, and the figures that it writes.
+fn inspected(config: &Path, board: Board, fault_injection: bool) -> (Result<()>, Value) {
+    let directory = tempfile::tempdir().expect("a scratch directory");
+    let json = directory.path().join("figures.json");
+    let args = InspectArgs {
+        config: config.to_path_buf(),
+        live: true,
+        board: Some(board),
+        json: Some(json.clone()),
+        fault_injection,
+    };
+    let verdict = inspect(&args);
+    let text = std::fs::read(&json).unwrap_or_else(|error| panic!("no figures were written: {error}; {verdict:?}"));
+    let mut all: Value = serde_json::from_slice(&text).expect("JSON");
+    (verdict, all["figures"].take())
+}
+
+fn every_page_of_every_shipped_system(board: Board) -> Result<()> {
+    let shipped = all_shipped();
+    assert!(shipped.len() >= 3, "{shipped:?}");
+    for config in shipped {
+        let vms = load(&config, board)?.system.vms;
+        let configured: u64 = vms.iter().flat_map(|vm| &vm.regions).map(|region| u64::from(region.pages)).sum::<u64>()
+            + GICV_PAGES * vms.len() as u64;
+        let (verdict, figures) = inspected(&config, board, false);
+        verdict?;
+        assert_eq!(figures["pages_checked"], configured, "{}", config.display());
+        for none in ["pages_outside", "pages_missing", "pages_unexpected", "frames_shared", "hypervisor_frames_outside"]
+        {
+            assert_eq!(figures[none], 0, "{none} of {}", config.display());
+        }
+        assert!(figures["hypervisor_frames"].as_u64().is_some_and(|frames| frames > 0), "{figures}");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_page_of_a_shipped_system_is_outside_its_pool_on_virt() -> Result<()> {
+    every_page_of_every_shipped_system(Board::Virt)
+}
+
+#[test]
+fn no_page_of_a_shipped_system_is_outside_its_pool_on_zcu102() -> Result<()> {
+    every_page_of_every_shipped_system(Board::Zcu102)
+}
+
+fn an_allocator_that_errs(board: Board) {
+    let (verdict, figures) = inspected(&shipped("strict"), board, true);
+    let message = verdict.expect_err("a hypervisor that hands out wrong colors must not pass").to_string();
+    let outside = figures["pages_outside"].as_u64().expect("a figure");
+    assert!(outside > 0, "{figures}");
+    assert!(message.contains(&format!("{outside} outside their pool")), "{message}");
+    // Offenders are named: VM, page, frame, what is wrong with it.
+    let named = |line: &&str| line.contains(" -> 0x") && line.contains("is not one of pool `");
+    let offender = message.lines().find(named).unwrap_or_else(|| panic!("no offender is named:\n{message}"));
+    assert!(["latency ", "interf-"].iter().any(|vm| offender.starts_with(vm)), "{offender}");
+}
+
+#[test]
+fn a_fault_in_the_allocator_fails_the_proof_on_virt() {
+    an_allocator_that_errs(Board::Virt);
+}
+
+#[test]
+fn a_fault_in_the_allocator_fails_the_proof_on_zcu102() {
+    an_allocator_that_errs(Board::Zcu102);
+}
+
+#[test]
+fn contiguous_memory_and_passed_through_devices_are_proven_too() -> Result<()> {
+    let mut checked = load(&shipped("strict"), Board::Virt)?;
+    let system = &mut checked.system;
+    system.audit = true;
+    system.contiguous = 8 << 20;
+    let clock = Backing::Device(PhysAddr(0x0901_0000));
+    for (vm, region) in [
+        (0, Region { name: "buffer".into(), ipa: Ipa(0x6000_0000), pages: 700, backing: Backing::Contiguous }),
+        (1, Region { name: "buffer".into(), ipa: Ipa(0x6000_0000), pages: 1, backing: Backing::Contiguous }),
+        (1, Region { name: "clock".into(), ipa: Ipa(0x0a00_0000), pages: 1, backing: clock }),
+    ] {
+        system.vms[vm].regions.push(region);
+    }
+    let audit = live::boot_and_judge(&image(&checked)?, Board::Virt)?;
+    audit.verdict()?;
+    assert_eq!(audit.checked, 4 * (4096 + GICV_PAGES) + 702);
+    Ok(())
+}

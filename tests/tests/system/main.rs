@@ -1,0 +1,10 @@
+//! System tests: what a booted system must show, one module per promise.
+
+mod audit;
+mod damaged;
+mod demo;
+mod fatal;
+mod isolation;
+mod migration;
+mod quota;
+mod vm_life;
