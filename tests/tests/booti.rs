@@ -25,7 +25,7 @@ fn card_and_machine() -> miette::Result<(TempDir, Machine)> {
 }
 
 #[test]
-fn u_boot_finds_the_script_and_starts_the_image() -> miette::Result<()> {
+fn booti_starts_what_the_boot_script_loads() -> miette::Result<()> {
     let (_card, machine) = card_and_machine()?;
     let outcome = machine.run()?;
     let console = &outcome.console;
@@ -41,7 +41,7 @@ fn u_boot_finds_the_script_and_starts_the_image() -> miette::Result<()> {
 }
 
 #[test]
-fn a_card_without_an_image_is_said_to_have_none() -> miette::Result<()> {
+fn booti_is_not_tried_without_an_image() -> miette::Result<()> {
     let (card, machine) = card_and_machine()?;
     std::fs::remove_file(card.path().join("Image")).expect("the image was written");
     let mut session = machine.start()?;

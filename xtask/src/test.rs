@@ -131,6 +131,9 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
         println!("[{}/{}] {}: {verdict} in {}", index + 1, steps.len(), step.title(), seconds(took));
         summary.push((step, tally, took, verdict));
     }
+    if let (Some(filter), true) = (&args.filter, total.passed + total.failed == 0) {
+        return Err(miette!(help = "the filter is a part of a test's name", "no test has `{filter}` in its name"));
+    }
     println!("\n{:<30} {:<8} {:>8} {:>7} {:>7} {:>8}", "step", "", "passed", "failed", "skipped", "time");
     for (step, tally, took, verdict) in summary {
         let Tally { passed, failed, skipped } = tally;

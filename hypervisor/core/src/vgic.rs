@@ -565,7 +565,10 @@ impl Banked {
     /// A byte of pending sources for each of four SGIs.
     #[inline(never)]
     fn sgi_sources(&self, n: u32, mail: &Mail, host: &impl Host) -> u32 {
-        let mut word = (0..4).fold(0, |word, lane| word | mail.sources(n * 4 + lane) << (lane * 8));
+        let mut word = match mail.pending() >> (n * 4) & 0xf {
+            0 => 0,
+            _ => (0..4).fold(0, |word, lane| word | mail.sources(n * 4 + lane) << (lane * 8)),
+        };
         for (index, &copy) in self.lr.iter().enumerate() {
             if copy != 0 && (copy & LR_ID) >> 2 == n && host.get(index) & LR_PENDING != 0 {
                 word |= 1 << ((copy >> LR_PHYSICAL_SHIFT & 7) + (copy & 3) * 8);

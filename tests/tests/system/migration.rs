@@ -1,1 +1,150 @@
-//! To come.
+//! Pages that move while their VM writes and checks them: no wrong byte, no lost interrupt.
+
+use cloison_core::addr::{Ipa, PhysAddr};
+use cloison_core::color::color_of;
+use cloison_core::wire::{MigrationOutcome, MigrationRecord};
+use cloison_tests::{Clock, Run, config, load, number, run};
+use miette::Result;
+use std::collections::HashMap;
+use xtask::config::Checked;
+use xtask::qemu::Board;
+use xtask::telemetry::End;
+
+/// What `migrate.toml` moves, and how often.
+const PAGES: u64 = 64;
+const ROUNDS: u64 = 100;
+
+/// How many records say this.
+fn count(run: &Run, outcome: MigrationOutcome) -> u64 {
+    run.telemetry.migrations().filter(|(_, record)| record.outcome == outcome).count() as u64
+}
+
+/// The colors of a page's home, and of the pool that it goes to.
+#[track_caller]
+fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
+    let system = &run.system;
+    let profile = system.vms[0].profile.as_ref().expect("the VM has a profile");
+    let colors = run.telemetry.boot.as_ref().expect("a boot frame").colors;
+    let held = system.pools[usize::from(profile.pool)].colors.contains(color_of(frame, colors));
+    assert_eq!(held, away, "frame {frame} has color {:?}", color_of(frame, colors));
+}
+
+/// Every move starts where the page was, and ends in the right pool; nobody gets a frame that is in use.
+#[track_caller]
+fn moves_follow_each_other(run: &Run) {
+    let mut homes: HashMap<Ipa, PhysAddr> = HashMap::new();
+    let mut away: HashMap<PhysAddr, Ipa> = HashMap::new();
+    for (_, &MigrationRecord { ipa, from, to, outcome, took, .. }) in run.telemetry.migrations() {
+        let (home, there) = match outcome {
+            MigrationOutcome::Moved => (from, to),
+            MigrationOutcome::Restored | MigrationOutcome::RolledBack => (to, from),
+            MigrationOutcome::PoolFull => continue,
+        };
+        assert!(took.0 > 0, "a move of {ipa} took no time");
+        colors_fit(run, true, there);
+        colors_fit(run, false, home);
+        assert_eq!(*homes.entry(ipa).or_insert(home), home, "{ipa} came from, or went to, another frame than its own");
+        if outcome == MigrationOutcome::Moved {
+            assert_eq!(away.insert(there, ipa), None, "{ipa} went to a frame that another page holds");
+        } else {
+            assert_eq!(away.remove(&there), Some(ipa), "{ipa} came back from a frame that it did not hold");
+        }
+    }
+    assert!(away.is_empty(), "still away: {away:?}");
+}
+
+/// What the guest found: no wrong byte, and each interrupt exactly once. Its line with the numbers.
+#[track_caller]
+fn the_guest_noticed_nothing(run: &Run) -> &str {
+    let line = run.line("migrate", "migrate-check: rounds=");
+    assert_eq!(number(line, "errors"), 0, "{run}");
+    assert!(number(line, "sent") > 0 && number(line, "expected") > 0, "{line}");
+    assert_eq!(number(line, "sent"), number(line, "received"), "software-generated interrupts: {run}");
+    assert_eq!(number(line, "expected"), number(line, "seen"), "timer interrupts: {run}");
+    line
+}
+
+fn back_and_forth(checked: &Checked, board: Board, clock: Clock, rounds: u64) -> Result<()> {
+    let run = run(checked, board, clock)?.whole();
+    let line = the_guest_noticed_nothing(&run);
+    assert_eq!((number(line, "rounds"), number(line, "moved")), (rounds, 2 * PAGES * rounds));
+    assert_eq!(run.end_of("migrate"), End::Off);
+    let (moved, restored) = (count(&run, MigrationOutcome::Moved), count(&run, MigrationOutcome::Restored));
+    let dropped = run.telemetry.dropped();
+    assert_eq!(moved + restored + dropped, 2 * PAGES * rounds, "{dropped} records were dropped");
+    if clock == Clock::Counted {
+        assert_eq!((moved, restored, dropped), (PAGES * rounds, PAGES * rounds, 0));
+    }
+    if dropped == 0 {
+        moves_follow_each_other(&run);
+    }
+    Ok(())
+}
+
+#[test]
+fn pages_migrate_unnoticed_on_virt() -> Result<()> {
+    back_and_forth(&load(&config("migrate"), Board::Virt)?, Board::Virt, Clock::Counted, ROUNDS)
+}
+
+#[test]
+fn pages_migrate_unnoticed_on_zcu102() -> Result<()> {
+    back_and_forth(&load(&config("migrate"), Board::Zcu102)?, Board::Zcu102, Clock::Counted, ROUNDS)
+}
+
+#[test]
+fn pages_migrate_unnoticed_while_both_cores_really_run_on_virt() -> Result<()> {
+    back_and_forth(&load(&config("migrate"), Board::Virt)?, Board::Virt, Clock::Real, ROUNDS)
+}
+
+#[test]
+fn pages_migrate_unnoticed_while_both_cores_really_run_on_zcu102() -> Result<()> {
+    back_and_forth(&load(&config("migrate"), Board::Zcu102)?, Board::Zcu102, Clock::Real, ROUNDS)
+}
+
+#[test]
+fn a_faster_timer_loses_no_tick_to_migration() -> Result<()> {
+    let mut checked = load(&config("migrate"), Board::Virt)?;
+    let (rounds, microseconds) = (20, 150);
+    checked.system.vms[0].args = [PAGES, rounds, microseconds, 0];
+    back_and_forth(&checked, Board::Virt, Clock::Counted, rounds)
+}
+
+#[test]
+fn pages_migrate_on_the_last_cores_as_on_the_first() -> Result<()> {
+    let mut checked = load(&config("migrate"), Board::Virt)?;
+    checked.system.vms[0].cores = vec![3, 1];
+    checked.system.vms[0].args = [PAGES, 10, 1000, 0];
+    back_and_forth(&checked, Board::Virt, Clock::Counted, 10)
+}
+
+fn a_pool_that_runs_full(board: Board) -> Result<()> {
+    let run = run(&load(&config("migrate-full"), board)?, board, Clock::Counted)?.whole();
+    let pool = run.system.pools[1].limit.expect("the pool is limited");
+    assert_eq!(pool, 40);
+    let line = the_guest_noticed_nothing(&run);
+    assert_eq!((number(line, "rounds"), number(line, "moved")), (0, 0));
+    let full = run.line("migrate", "migrate-check: pool full after 0 rounds");
+    assert!(full.ends_with("intact=yes left=0"), "{full}");
+    // Forty pages went, all forty came back, and one record says why.
+    assert_eq!(run.telemetry.dropped(), 0);
+    assert_eq!(count(&run, MigrationOutcome::Moved), u64::from(pool));
+    assert_eq!(count(&run, MigrationOutcome::RolledBack), u64::from(pool));
+    assert_eq!(count(&run, MigrationOutcome::Restored), 0);
+    let refused: Vec<_> =
+        run.telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::PoolFull).collect();
+    let [(_, record)] = refused[..] else { panic!("{refused:?}") };
+    assert_eq!(record.from, record.to);
+    moves_follow_each_other(&run);
+    run.position("PVT pool full after 40 of 64 pages; all 40 are back where they were");
+    Ok(())
+}
+
+#[test]
+fn a_full_pool_leaves_everything_as_it_was_on_virt() -> Result<()> {
+    a_pool_that_runs_full(Board::Virt)
+}
+
+#[test]
+fn a_full_pool_leaves_everything_as_it_was_on_zcu102() -> Result<()> {
+    a_pool_that_runs_full(Board::Zcu102)
+}

@@ -1,1 +1,115 @@
-//! To come.
+//! Budgets of events: kept in every period, and no interrupt of a held core is lost.
+
+use cloison_core::units::Events;
+use cloison_core::wire::{QuotaPeriod, QuotaTotal};
+use cloison_tests::{Clock, Run, config, load, number, run};
+use miette::Result;
+use xtask::config::Checked;
+use xtask::qemu::Board;
+use xtask::telemetry::End;
+
+/// Periods that the guest lives through at least.
+const PERIODS: usize = 1000;
+/// Events beyond the budget that an overflow interrupt may cost.
+const INTERRUPT_SLACK: u64 = 8;
+/// Events that a core may count between the moment of a poll and the look at the counter: the way into the hypervisor,
+/// besides the interval itself.
+const POLL_SLACK: u64 = 200;
+
+/// The traced periods of the one quota, its total, and that they agree with each other.
+#[track_caller]
+pub fn periods(run: &Run) -> (Vec<QuotaPeriod>, QuotaTotal) {
+    assert_eq!(run.telemetry.dropped(), 0, "{run}");
+    let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
+    let totals: Vec<QuotaTotal> = run.telemetry.quota_totals().map(|(_, total)| *total).collect();
+    let [total] = totals[..] else { panic!("one total was expected, not {totals:?}") };
+    // Each period once, one after the other.
+    let length = run.system.vms[0].quotas[0].period.0;
+    for (number, pair) in periods.windows(2).enumerate() {
+        assert_eq!(pair[1].index, pair[0].index + 1, "after period {number}");
+        assert_eq!((pair[1].due.0 - pair[0].due.0) % length, 0, "{pair:?}");
+    }
+    // The total is what the periods add up to; the last one was cut short and has no record.
+    assert_eq!(total.periods as usize, periods.len());
+    let throttled: Vec<&QuotaPeriod> = periods.iter().filter(|period| period.throttled_at.0 != 0).collect();
+    assert!(total.throttled_periods as usize >= throttled.len(), "{total:?}");
+    assert!(total.throttled_periods as usize <= throttled.len() + 1, "{total:?}");
+    let beyond = |period: &QuotaPeriod| period.events.0.saturating_sub(period.budget.0);
+    let most = periods.iter().map(beyond).max().unwrap_or(0);
+    assert!(total.max_overshoot >= Events(most), "{total:?}, but one period had {most}");
+    assert!(total.overshoot.0 >= periods.iter().map(beyond).sum(), "{total:?}");
+    (periods, total)
+}
+
+/// Every interrupt that the guest's timer was armed for came once, and not before its time.
+#[track_caller]
+fn no_interrupt_was_lost(run: &Run) {
+    let line = run.line("quota", "quota-check: armed=");
+    assert!(number(line, "armed") as usize >= PERIODS, "{line}");
+    assert_eq!(number(line, "armed"), number(line, "handled"), "{line}");
+    assert_eq!(number(line, "spurious"), 0, "{line}");
+    // The core was held while the timer expired, and the interrupt came when the period was over, not a period later.
+    let hz = run.telemetry.boot.as_ref().expect("a boot frame").timer_hz;
+    let period = run.system.vms[0].quotas[0].period.0 * hz / 1_000_000_000;
+    let latest = number(line, "latest");
+    assert!(latest > period / 2 && latest < period, "{latest} ticks late, a period has {period}");
+    assert_eq!(run.end_of("quota"), End::Off);
+}
+
+fn a_busy_guest(board: Board, change: impl Fn(&mut Checked)) -> Result<(Run, Vec<QuotaPeriod>, QuotaTotal)> {
+    let mut checked = load(&config("quota"), board)?;
+    change(&mut checked);
+    let run = run(&checked, board, Clock::Counted)?.whole();
+    let (periods, total) = periods(&run);
+    assert!(periods.len() >= PERIODS, "{} periods", periods.len());
+    // The guest never rests, so every period is spent.
+    assert!(periods.iter().all(|period| period.throttled_at.0 != 0 && period.throttled.0 > 0));
+    Ok((run, periods, total))
+}
+
+#[test]
+fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> Result<()> {
+    let (run, periods, total) = a_busy_guest(Board::Virt, |_| {})?;
+    assert!(total.by_interrupt);
+    for period in &periods {
+        assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
+        // Spent, not cut short.
+        assert!(period.events >= period.budget, "{period:?}");
+    }
+    assert!(total.max_overshoot.0 <= INTERRUPT_SLACK, "{total:?}");
+    no_interrupt_was_lost(&run);
+    Ok(())
+}
+
+#[test]
+fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
+    let cycles = cloison_core::units::EventId(0x11);
+    let (_, periods, total) = a_busy_guest(Board::Virt, |checked| checked.system.vms[0].quotas[0].event = cycles)?;
+    assert!(total.by_interrupt);
+    for period in &periods {
+        assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_polled_budget_is_overrun_by_less_than_a_poll_interval() -> Result<()> {
+    let (run, periods, total) = a_busy_guest(Board::Zcu102, |_| {})?;
+    assert!(!total.by_interrupt);
+    // An instruction takes a nanosecond, so the rate is at most one event per nanosecond.
+    let bound = run.system.vms[0].quotas[0].poll.0 + POLL_SLACK;
+    for period in &periods {
+        assert!(period.events.0 <= period.budget.0 + bound, "{period:?}, at most {bound} beyond were expected");
+    }
+    assert!(total.max_overshoot.0 > 0 && total.max_overshoot.0 <= bound, "{total:?}");
+    no_interrupt_was_lost(&run);
+    Ok(())
+}
+
+#[test]
+fn polling_twice_as_often_halves_the_bound() -> Result<()> {
+    let (run, periods, total) = a_busy_guest(Board::Zcu102, |checked| checked.system.vms[0].quotas[0].poll.0 /= 2)?;
+    let bound = run.system.vms[0].quotas[0].poll.0 + POLL_SLACK;
+    assert!(periods.iter().all(|period| period.events.0 <= period.budget.0 + bound), "{total:?}");
+    Ok(())
+}
