@@ -1,10 +1,51 @@
-//! The audit: what stage 2 really maps, page by page, for the host to check.
+//! The audit: what the tables really map, page by page, for the host to check.
 
-use crate::telemetry;
-use crate::vm;
+use crate::mmu::{self, OwnFrames};
+use crate::{layout, telemetry, vm};
+use aarch64_paging::descriptor::El23Attributes as Attr;
 use alloc::vec::Vec;
-use cloison_core::addr::{Ipa, PAGE_SIZE};
-use cloison_core::wire::{Frame, MAX_RUN, Stage2Run};
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_core::wire::{Frame, MAX_RUN, Part, Stage1Run, Stage2Run};
+
+/// Walks EL2's own tables and sends each page that they map.
+pub fn own(frames: &OwnFrames, ttbr: PhysAddr) {
+    let mut run: Option<Stage1Run> = None;
+    mmu::walk(frames, ttbr, |va, frame, attributes| {
+        let next = Stage1Run {
+            va,
+            part: part(va),
+            writable: !attributes.contains(Attr::READ_ONLY),
+            executable: !attributes.contains(Attr::XN),
+            frames: Vec::new(),
+        };
+        if let Some(open) = &mut run {
+            let follows = open.va + open.frames.len() as u64 * PAGE_SIZE == va && open.frames.len() < MAX_RUN;
+            let alike = (open.part, open.writable, open.executable) == (next.part, next.writable, next.executable);
+            if !(follows && alike) {
+                let full = core::mem::replace(open, next);
+                telemetry::send(&Frame::Stage1(full));
+            }
+            open.frames.push(frame.page_number() as u32);
+        } else {
+            run = Some(Stage1Run { frames: alloc::vec![frame.page_number() as u32], ..next });
+        }
+    });
+    if let Some(last) = run {
+        telemetry::send(&Frame::Stage1(last));
+    }
+}
+
+fn part(va: u64) -> Part {
+    match va {
+        layout::IMAGE..layout::ARENA => Part::Image,
+        layout::ARENA..layout::DEVICES => Part::Tables,
+        layout::DEVICES..layout::WINDOW => Part::Devices,
+        layout::WINDOW..layout::PAYLOAD => Part::Windows,
+        layout::PAYLOAD..layout::STACKS => Part::Payload,
+        layout::STACKS.. => Part::Stacks,
+        _ => Part::Trampoline,
+    }
+}
 
 /// Walks every VM's tables and sends each page that they map. Before any guest runs.
 pub fn run() {

@@ -219,6 +219,7 @@ fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, syst
     };
     describe(&system, colors, frames);
     if system.audit {
+        audit::own(frames, PhysAddr(built.ttbr));
         audit::run();
         log::info!("audit done; turning the machine off");
         exceptions::stop_machine();

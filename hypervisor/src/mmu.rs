@@ -266,8 +266,38 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     }
     core::mem::forget(tables);
     assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
+    // What is mapped is taken, needed or not.
+    while frames.taken() < arena_end {
+        frames.take();
+    }
     let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
     Built { ttbr, image_frames, trampoline, stage2_first, windows }
+}
+
+/// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, descriptor.
+pub fn walk(frames: &OwnFrames, ttbr: PhysAddr, mut visit: impl FnMut(u64, PhysAddr, Attr)) {
+    walk_level(frames, ttbr, 1, 0, &mut visit);
+}
+
+fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut impl FnMut(u64, PhysAddr, Attr)) {
+    let entries = frames.arena(table) as *const u64;
+    let span = PAGE_SIZE << (9 * (3 - level));
+    for index in 0..512 {
+        // SAFETY: `table` is one of the EL2 tables, all of which lie in the hypervisor's frames and appear in the arena.
+        let descriptor = unsafe { entries.add(index).read_volatile() };
+        let (va, attributes) = (base + index as u64 * span, Attr::from_bits_retain(descriptor as usize));
+        let target = PhysAddr(descriptor & 0x0000_ffff_ffff_f000);
+        if !attributes.contains(Attr::VALID) {
+            continue;
+        }
+        if level < 3 && attributes.contains(Attr::TABLE_OR_PAGE) {
+            walk_level(frames, target, level + 1, va, visit);
+        } else {
+            for page in 0..span / PAGE_SIZE {
+                visit(va + page * PAGE_SIZE, target.page(page), attributes);
+            }
+        }
+    }
 }
 
 /// The two windows of one core.

@@ -125,7 +125,7 @@ impl Run {
         assert_eq!(self.telemetry.problems, [], "{self}");
         assert!(self.telemetry.boot.is_some(), "no telemetry came\n{self}");
         assert!(self.outcome.console.contains("turning the machine off"), "{self}");
-        for word in ["fatal", "panic"] {
+        for word in ["exception in the hypervisor", "hypervisor panic"] {
             assert!(!self.outcome.console.contains(word), "{word}\n{self}");
         }
         self

@@ -8,9 +8,10 @@ use crate::image::Image;
 use crate::qemu::{Board, Machine};
 use crate::telemetry::Telemetry;
 use cloison_abi::map;
-use cloison_core::addr::{Ipa, PhysAddr};
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_core::blob::{Backing, Region, System, Vm};
 use cloison_core::color::color_of;
+use cloison_core::wire::Part;
 use miette::{Result, miette};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -116,6 +117,10 @@ pub struct Audit {
     pub hypervisor_outside: u64,
     /// The hypervisor's own frames.
     pub hypervisor_frames: u64,
+    /// Pages that EL2 maps for itself, read back from its own tables.
+    pub own_pages: u64,
+    /// Of these, pages with rights or frames that they must not have.
+    pub own_pages_wrong: u64,
     /// Each page that is wrong.
     pub offenders: Vec<Offender>,
     /// What is wrong with the system as a whole.
@@ -138,6 +143,7 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
             audit.hypervisor_outside += 1;
         }
     }
+    judge_own_pages(system, telemetry, &own, &mut audit);
     let mut seen: HashSet<(u8, u64)> = HashSet::new();
     let mut owners: HashMap<u64, (u8, Ipa)> = HashMap::new();
     let mut starts: HashMap<(u8, usize), PhysAddr> = HashMap::new();
@@ -210,6 +216,44 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
         }
     }
     audit
+}
+
+/// EL2's own address space: nothing writable and executable, not even under two addresses; a gap below each stack; its
+/// own frames behind all that it writes or executes; no guest page.
+fn judge_own_pages(system: &System, telemetry: &Telemetry, own: &HashSet<u32>, audit: &mut Audit) {
+    let pages = || {
+        telemetry.stage1.iter().flat_map(|run| {
+            run.frames.iter().zip(0..).map(move |(&frame, index)| (run.va + index * PAGE_SIZE, frame, run))
+        })
+    };
+    let writable: HashSet<u32> = pages().filter(|(.., run)| run.writable).map(|(_, frame, _)| frame).collect();
+    let mapped: HashSet<u64> = pages().map(|(va, ..)| va).collect();
+    for (va, frame, run) in pages() {
+        audit.own_pages += 1;
+        let is_own = own.contains(&frame);
+        let wrong = match run.part {
+            _ if run.executable && writable.contains(&frame) => Some("is writable and executable"),
+            Part::Image | Part::Trampoline if !is_own => Some("lies on a frame that is not the hypervisor's"),
+            Part::Image | Part::Trampoline => None,
+            _ if run.executable => Some("is executable and no text"),
+            Part::Tables | Part::Stacks if !is_own => Some("lies on a frame that is not the hypervisor's"),
+            Part::Payload if run.writable => Some("is a guest image and writable"),
+            Part::Windows => Some("is a window left open"),
+            Part::Stacks if va == run.va && mapped.contains(&(va - PAGE_SIZE)) => {
+                Some("is a stack without a gap below")
+            }
+            Part::Tables | Part::Stacks | Part::Payload | Part::Devices => None,
+        };
+        if let Some(wrong) = wrong {
+            audit.own_pages_wrong += 1;
+            audit.contradictions.push(format!("the hypervisor's page {va:#x} (frame {frame:#x}) {wrong}"));
+        }
+    }
+    let stacks = telemetry.stage1.iter().filter(|run| run.part == Part::Stacks).count();
+    let cores = system.board.cores.len();
+    if stacks != cores {
+        audit.contradictions.push(format!("{cores} cores have {stacks} stacks with gaps between them"));
+    }
 }
 
 fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
@@ -314,7 +358,9 @@ impl Audit {
             .count("pages_unexpected", self.unexpected)
             .count("frames_shared", self.shared)
             .count("hypervisor_frames", self.hypervisor_frames)
-            .count("hypervisor_frames_outside", self.hypervisor_outside);
+            .count("hypervisor_frames_outside", self.hypervisor_outside)
+            .count("own_pages_checked", self.own_pages)
+            .count("own_pages_wrong", self.own_pages_wrong);
     }
 
     /// An error that lists what is wrong, unless nothing is.
@@ -355,14 +401,16 @@ impl fmt::Display for Audit {
         write!(
             f,
             "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, {} frames shared; {} of \
-             the hypervisor's own {} frames outside its colors",
+             the hypervisor's own {} frames outside its colors; {} pages of its own read back, {} with wrong rights",
             self.checked,
             self.outside,
             self.missing,
             self.unexpected,
             self.shared,
             self.hypervisor_outside,
-            self.hypervisor_frames
+            self.hypervisor_frames,
+            self.own_pages,
+            self.own_pages_wrong
         )
     }
 }
@@ -397,7 +445,7 @@ mod tests {
     use cloison_core::addr::PhysRange;
     use cloison_core::blob::{Gic, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind};
     use cloison_core::color::{CacheGeometry, ColorSet};
-    use cloison_core::wire::{BootInfo, Stage2Run, VERSION};
+    use cloison_core::wire::{BootInfo, Stage1Run, Stage2Run, VERSION};
 
     const RAM: u64 = 0x4000_0000;
     const DEVICE: u64 = 0x0a00_0000;
@@ -473,6 +521,13 @@ mod tests {
     /// What a faultless board sends for [`system`].
     fn sent() -> Telemetry {
         let run = |vm, ipa, frames: &[u32]| Stage2Run { vm, ipa: Ipa(ipa), frames: frames.to_vec() };
+        let own = |va, part, writable, executable, frames: &[u32]| Stage1Run {
+            va,
+            part,
+            writable,
+            executable,
+            frames: frames.to_vec(),
+        };
         let stage2 = vec![
             run(0, map::GICC, &[0x8040, 0x8041]),
             run(0, RAM, &[0x41001, 0x41012]),
@@ -488,10 +543,17 @@ mod tests {
                 board: "virt".into(),
                 colors: 16,
                 hypervisor_colors: ColorSet(1),
-                hypervisor_pages: 2,
-                hypervisor_frames: vec![0x41010, 0x41020],
+                hypervisor_pages: 4,
+                hypervisor_frames: vec![0x41010, 0x41020, 0x41030, 0x41040],
                 timer_hz: 1,
             }),
+            stage1: vec![
+                own(0x40_0000_0000, Part::Image, false, true, &[0x41010]),
+                own(0x40_0000_1000, Part::Image, true, false, &[0x41020]),
+                own(0x60_0000_0000, Part::Payload, false, false, &[0x40300]),
+                own(0x68_0000_1000, Part::Stacks, true, false, &[0x41030]),
+                own(0x68_0000_9000, Part::Stacks, true, false, &[0x41040]),
+            ],
             audit_end: Some(stage2.iter().map(|run: &Stage2Run| run.frames.len() as u64).sum()),
             stage2,
             ..Telemetry::default()
@@ -516,7 +578,7 @@ mod tests {
         let audit = judge(&system(), &sent());
         assert_eq!(audit.offenders, []);
         assert!(audit.holds(), "{audit:?}");
-        assert_eq!((audit.checked, audit.hypervisor_frames), (10, 2));
+        assert_eq!((audit.checked, audit.hypervisor_frames, audit.own_pages), (10, 4, 5));
     }
 
     #[test]
@@ -567,5 +629,15 @@ mod tests {
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_colors = ColorSet(2)));
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.colors = 8));
         fails(|sent| *sent = Telemetry::default());
+        fails(|sent| sent.stage1.clear());
+        fails(|sent| sent.stage1[0].writable = true);
+        fails(|sent| sent.stage1[1].executable = true);
+        fails(|sent| sent.stage1[1].frames[0] = 0x41010);
+        fails(|sent| sent.stage1[1].frames[0] = 0x41001);
+        fails(|sent| sent.stage1[2].writable = true);
+        fails(|sent| sent.stage1[2].executable = true);
+        fails(|sent| sent.stage1[2].part = Part::Windows);
+        fails(|sent| sent.stage1[3].va = 0x60_0000_1000);
+        fails(|sent| sent.stage1[3].part = Part::Tables);
     }
 }

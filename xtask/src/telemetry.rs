@@ -6,7 +6,7 @@
 use cloison_core::units::{EventId, Events, Nanos};
 use cloison_core::wire::{
     self, BootInfo, DecodeError, Event, Frame, HemRecord, MAX_FRAME, MAX_HEMS, MigrationRecord, PoolInfo, QuotaPeriod,
-    QuotaTotal, Record, Stage2Run, VmInfo, VmState,
+    QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use std::fmt;
 
@@ -23,6 +23,8 @@ pub struct Telemetry {
     pub pools: Vec<PoolInfo>,
     /// The VMs; position is the id.
     pub vms: Vec<VmInfo>,
+    /// Pages read back from the hypervisor's own tables.
+    pub stage1: Vec<Stage1Run>,
     /// The stage-2 tables, read back page by page (audit only).
     pub stage2: Vec<Stage2Run>,
     /// Pages that the audit says it logged, once it is complete.
@@ -171,6 +173,7 @@ impl Telemetry {
             Frame::Pool(pool) => self.pools.push(pool),
             Frame::Vm(vm) => self.vms.push(vm),
             Frame::Stage2(run) => self.stage2.push(run),
+            Frame::Stage1(run) => self.stage1.push(run),
             Frame::AuditEnd { pages } => self.audit_end = Some(pages),
             Frame::Event(event) => {
                 if let Record::Hem(HemRecord { len, .. }) = event.record

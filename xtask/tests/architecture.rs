@@ -76,7 +76,8 @@ fn uses(directory: &str) -> BTreeMap<String, Names> {
 
 /// The values of an attribute in the picture, in their order.
 fn attributes<'a>(picture: &'a str, name: &str) -> Vec<&'a str> {
-    let parts = picture.split(&format!("{name}=\"")).skip(1);
+    let opening = format!("{name}=\"");
+    let parts = picture.split(opening.as_str()).skip(1);
     parts.map(|rest| rest.split('"').next().unwrap_or_default()).collect()
 }
 
@@ -208,7 +209,7 @@ fn every_dependency_has_its_reason() {
         let listed = rows.iter().map(|row| row[0].trim_matches('`').to_owned()).collect();
         same(&format!("dependencies of {name}"), &listed, &dependencies);
         for row in &rows {
-            assert!(row[1].len() > 8, "{name}: why {}?", row[0]);
+            assert!(row[1].len() >= 8, "{name}: why {}?", row[0]);
         }
     }
 }

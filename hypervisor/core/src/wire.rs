@@ -48,6 +48,8 @@ pub enum Frame {
     },
     /// Something that happened while guests ran.
     Event(Event),
+    /// Consecutive pages of the hypervisor's own address space, read back from its tables (audit).
+    Stage1(Stage1Run),
 }
 
 /// The system that sends the stream.
@@ -107,6 +109,40 @@ pub struct Stage2Run {
     pub ipa: Ipa,
     /// Physical page numbers, at most [`MAX_RUN`].
     pub frames: Vec<u32>,
+}
+
+/// Consecutive pages of EL2's address space that serve one purpose, with the same rights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage1Run {
+    /// Virtual address of the first page.
+    pub va: u64,
+    /// What the addresses are for.
+    pub part: Part,
+    /// Whether EL2 may write there.
+    pub writable: bool,
+    /// Whether EL2 may execute what lies there.
+    pub executable: bool,
+    /// Physical page numbers, at most [`MAX_RUN`].
+    pub frames: Vec<u32>,
+}
+
+/// What a part of EL2's address space is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// Text, data and heap.
+    Image,
+    /// Translation tables.
+    Tables,
+    /// Device registers.
+    Devices,
+    /// Windows onto guest pages; empty while no core uses one.
+    Windows,
+    /// The guest images as they were loaded.
+    Payload,
+    /// Stacks, each with an unmapped page below.
+    Stacks,
+    /// The page that runs while the MMU changes tables, at its physical address.
+    Trampoline,
 }
 
 /// A record with its origin.

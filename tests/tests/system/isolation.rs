@@ -1,1 +1,229 @@
-//! To come.
+//! A guest that tries everything it must not do, and neighbors that must not notice.
+
+use cloison_core::blob::OnFault;
+use cloison_core::wire::VmState;
+use cloison_tests::{Clock, Run, config, load, number, run};
+use miette::Result;
+use xtask::config::Checked;
+use xtask::qemu::Board;
+use xtask::telemetry::End;
+
+/// What the hostile guest tries, in this order.
+const PHASES: [&str; 10] = ["hypercall", "smc", "psci", "wait", "pmu", "sysreg", "gicd", "gicc", "memory", "unmapped"];
+const HEARTS: [&str; 3] = ["heart-1", "heart-2", "heart-3"];
+/// Beats that each neighbor must have left when the hostile guest has done its worst.
+const AFTER: u64 = 50;
+/// Events beyond a budget that an overflow interrupt may cost where no other core runs.
+const INTERRUPT_SLACK: u64 = 8;
+
+/// Console line and number of each of a heart's beats, all of them healthy and none missing.
+#[track_caller]
+fn beats(run: &Run, heart: &str) -> Vec<(usize, u64)> {
+    let mut found = vec![];
+    for (line, text) in run.said(heart) {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        if let ["heartbeat", beat, "checksum", _, verdict] = words[..] {
+            assert_eq!(verdict, "ok", "{heart}: {text}");
+            found.push((line, beat.parse().expect("a number")));
+        }
+    }
+    for (expected, &(_, beat)) in (1..).zip(&found) {
+        assert_eq!(beat, expected, "{heart} lost a beat");
+    }
+    found
+}
+
+/// The neighbors' memory is whole, they beat all the time and in time, and went on for a while.
+#[track_caller]
+fn hearts_are_unharmed(run: &Run) {
+    // The console says it when it is over; a VM that runs for ever ends with the system.
+    let over = ["VM hostile is", "hostile: last act: stores", "hostile: last act: garbage"];
+    let lines = || run.outcome.console.lines().enumerate();
+    let worst = lines().filter(|(_, line)| over.iter().any(|text| line.contains(text))).map(|(number, _)| number).min();
+    let worst = worst.unwrap_or_else(|| panic!("nothing says how the hostile guest ended\n{run}"));
+    for heart in HEARTS {
+        let beats = beats(run, heart);
+        let done = run.line(heart, "heartbeat: done");
+        let wanted = run.system.vms[usize::from(run.vm(heart))].args[2];
+        assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (wanted, 0, 0), "{done}");
+        assert_eq!(beats.len() as u64, wanted, "{heart}");
+        let after = beats.iter().filter(|&&(line, _)| line > worst).count() as u64;
+        assert!(after >= AFTER, "{heart} has only {after} beats after the hostile guest's end: give it more");
+        assert_eq!(run.end_of(heart), End::Off, "{run}");
+    }
+}
+
+/// Nothing leaked, in any phase; each phase did something and had the neighbors beating.
+#[track_caller]
+fn nothing_leaked(run: &Run) {
+    let leaks: Vec<&str> = run.said("hostile").map(|(_, text)| text).filter(|text| text.contains(" leak ")).collect();
+    assert!(leaks.is_empty(), "{leaks:#?}");
+    let hearts = HEARTS.map(|heart| beats(run, heart));
+    let mut begin = run.position("[hostile] hostile: seed=");
+    for phase in PHASES {
+        let start = format!("hostile: phase={phase} ");
+        let line = run.line("hostile", &start);
+        let end = run.position(&start);
+        assert_eq!(number(line, "leaked"), 0, "{line}");
+        assert!(number(line, "attempts") >= 64 && number(line, "refused") > 0, "{line}");
+        for (heart, beats) in HEARTS.iter().zip(&hearts) {
+            assert!(beats.iter().any(|(line, _)| (begin..end).contains(line)), "{heart} had no beat in phase {phase}");
+        }
+        begin = end;
+    }
+    assert!(number(run.line("hostile", "hostile: phase=hypercall"), "attempts") >= 10_000);
+    assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
+}
+
+/// Only these VMs were killed.
+#[track_caller]
+fn killed_are(run: &Run, expected: &[&str]) {
+    let killed = run.telemetry.vm_states().filter(|&(.., state)| state == VmState::Killed);
+    let killed: Vec<String> = killed.map(|(_, vm, _)| run.telemetry.vm_name(vm)).collect();
+    assert_eq!(killed, expected, "{run}");
+}
+
+/// The budget was in force from the guest's first period to its last, and was spent again and again.
+#[track_caller]
+fn quota_stayed_in_force(run: &Run) {
+    let vm = run.vm("hostile");
+    let periods: Vec<_> = run.telemetry.quota_periods().map(|(_, period)| period).filter(|p| p.vm == vm).collect();
+    let (_, total) = run.telemetry.quota_totals().find(|(_, total)| total.vm == vm).expect("a total");
+    assert_eq!(total.periods as usize + 1, periods.len() + 1);
+    assert!(periods.len() > 20, "{total:?}");
+    for pair in periods.windows(2) {
+        assert_eq!((pair[0].index + 1, pair[0].due.0 + 1_000_000), (pair[1].index, pair[1].due.0), "{pair:?}");
+    }
+    let budget = run.system.vms[usize::from(vm)].quotas[0].budget;
+    for period in &periods {
+        // The guest may lower its budget, and get back what it was given, but no more.
+        assert!(period.budget <= budget, "{period:?}");
+        let spent = period.events >= period.budget;
+        assert_eq!(spent, period.throttled_at.0 != 0 && period.throttled.0 > 0, "{period:?}");
+    }
+    let throttled = periods.iter().filter(|period| period.throttled.0 > 0).count();
+    assert!(throttled * 2 > periods.len(), "{throttled} of {} periods were spent", periods.len());
+    assert!(total.throttled.0 > 0 && total.throttled_periods as usize >= throttled, "{total:?}");
+}
+
+/// `hostile.toml` with another last act.
+fn hostile(board: Board, last_act: u64) -> Result<Checked> {
+    let mut checked = load(&config("hostile"), board)?;
+    checked.system.vms[0].args = [0, 10_000, last_act, 0];
+    Ok(checked)
+}
+
+fn everything_is_refused(board: Board) -> Result<()> {
+    let run = run(&hostile(board, 0)?, board, Clock::Counted)?.whole();
+    nothing_leaked(&run);
+    hearts_are_unharmed(&run);
+    quota_stayed_in_force(&run);
+    killed_are(&run, &[]);
+    assert_eq!(run.end_of("hostile"), End::Off);
+    Ok(())
+}
+
+#[test]
+fn a_hostile_guest_gets_nothing_on_virt() -> Result<()> {
+    everything_is_refused(Board::Virt)
+}
+
+#[test]
+fn a_hostile_guest_gets_nothing_on_zcu102() -> Result<()> {
+    everything_is_refused(Board::Zcu102)
+}
+
+#[test]
+fn another_seed_gets_nothing_either() -> Result<()> {
+    let mut checked = hostile(Board::Virt, 0)?;
+    checked.system.vms[0].args[0] = 0x5eed;
+    let run = run(&checked, Board::Virt, Clock::Counted)?.whole();
+    nothing_leaked(&run);
+    hearts_are_unharmed(&run);
+    Ok(())
+}
+
+#[test]
+fn a_hostile_guest_gets_nothing_while_all_cores_really_run() -> Result<()> {
+    // Here the neighbors may be done before it is.
+    let mut checked = hostile(Board::Virt, 0)?;
+    checked.system.ends_with = None;
+    let run = run(&checked, Board::Virt, Clock::Real)?.whole();
+    assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
+    killed_are(&run, &[]);
+    for heart in HEARTS {
+        // In real time a beat may be late.
+        let done = run.line(heart, "heartbeat: done");
+        assert_eq!(number(done, "corrupt"), 0, "{done}");
+        beats(&run, heart);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guest_that_jumps_into_nothing_ends_alone() -> Result<()> {
+    for board in Board::ALL {
+        let run = run(&hostile(board, 1)?, board, Clock::Counted)?.whole();
+        // It takes the fault itself, and its own runtime turns it off.
+        assert!(run.said("hostile").any(|(_, text)| text.contains("panicked")), "{run}");
+        assert_eq!(run.end_of("hostile"), End::Off, "{run}");
+        hearts_are_unharmed(&run);
+        killed_are(&run, &[]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guest_that_runs_wild_spins_alone() -> Result<()> {
+    for board in Board::ALL {
+        let run = run(&hostile(board, 2)?, board, Clock::Counted)?.whole();
+        run.line("hostile", "hostile: last act: garbage");
+        assert_eq!(run.end_of("hostile"), End::Stopped, "{run}");
+        hearts_are_unharmed(&run);
+        killed_are(&run, &[]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_guest_that_storms_foreign_memory_without_end_storms_alone() -> Result<()> {
+    for board in Board::ALL {
+        let run = run(&hostile(board, 3)?, board, Clock::Counted)?.whole();
+        run.line("hostile", "hostile: last act: stores");
+        assert_eq!(run.end_of("hostile"), End::Stopped, "{run}");
+        hearts_are_unharmed(&run);
+        killed_are(&run, &[]);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_forbidden_access_kills_a_guest_that_is_to_be_killed_for_it_and_no_other() -> Result<()> {
+    for board in Board::ALL {
+        let mut checked = hostile(board, 0)?;
+        checked.system.vms[0].on_fault = OnFault::Kill;
+        let run = run(&checked, board, Clock::Counted)?.whole();
+        killed_are(&run, &["hostile"]);
+        assert_eq!(run.end_of("hostile"), End::Killed);
+        // Why, and where its program was.
+        run.position("VM hostile killed at 0x4000");
+        hearts_are_unharmed(&run);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
+    // Alone on the machine, since QEMU counts the instructions of all cores that run.
+    let mut checked = hostile(Board::Virt, 0)?;
+    checked.system.vms.truncate(1);
+    checked.images.truncate(1);
+    checked.system.ends_with = None;
+    let run = run(&checked, Board::Virt, Clock::Counted)?.whole();
+    quota_stayed_in_force(&run);
+    assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
+    for (_, period) in run.telemetry.quota_periods() {
+        assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
+    }
+    Ok(())
+}
