@@ -4,6 +4,8 @@
 //! 2 MiB boundary, its memory clean to the point of coherency. What runs before the MMU is on touches only the two
 //! tables below and uses no lock.
 
+use crate::mmu::Built;
+use cloison_core::addr::PhysAddr;
 use core::arch::global_asm;
 
 /// Bytes of the boot stack; also what core 0 runs on until it enters its VM.
@@ -19,7 +21,6 @@ struct Early {
 
 // Written by the assembly below before any Rust runs; Rust reads `level1` to add blocks to it, through the address in
 // TTBR0_EL2.
-#[unsafe(no_mangle)]
 static mut EARLY: Early = Early { level1: [0; 512], level2: [0; 512], stack: [0; BOOT_STACK] };
 
 global_asm!(
@@ -48,7 +49,7 @@ __boot_parameters:
     b.ne    9f
     msr     daifset, #0xf
     adrp    x19, _start             // physical base
-    adrp    x20, EARLY              // level 1
+    adrp    x20, {early}              // level 1
     add     x21, x20, #4096         // level 2
     ldr     x22, [x19, #16]         // image_size
 
@@ -107,7 +108,7 @@ __boot_parameters:
     isb
     ldr     x3, =5f
     br      x3
-5:  adrp    x3, EARLY
+5:  adrp    x3, {early}
     add     x3, x3, #8192
     mov     x4, #{stack}
     add     sp, x3, x4
@@ -119,7 +120,7 @@ __boot_parameters:
     mov     x30, xzr
     mov     x0, x19
     mov     x1, x22
-    bl      boot_main
+    bl      {boot_main}
 9:  wfe
     b       9b
     .ltorg
@@ -194,7 +195,7 @@ secondary_entry:
     msr     tpidr_el2, xzr
     mov     x29, xzr
     mov     x30, xzr
-    bl      secondary_main
+    bl      {secondary_main}
     b       9b
     .ltorg
 "#,
@@ -208,6 +209,9 @@ secondary_entry:
     mair = const MAIR,
     tcr = const TCR,
     sctlr = const SCTLR,
+    boot_main = sym boot_main,
+    secondary_main = sym crate::secondary_main,
+    early = sym EARLY,
 );
 
 /// MAIR_EL2: index 0 Device-nGnRE, 1 Normal write-back, 2 Normal non-cacheable.
@@ -220,7 +224,7 @@ const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12;
 /// What the image builder wrote behind the image header.
 pub struct BootParameters {
     /// Physical base of the console UART; 0 where the image was not built by the image builder.
-    pub console_base: u64,
+    pub console_base: PhysAddr,
     /// 1: PL011, 2: Cadence.
     pub console_kind: u64,
 }
@@ -266,7 +270,7 @@ pub fn image() -> ImageLayout {
 pub fn parameters() -> BootParameters {
     // SAFETY: the symbol names 32 initialized, 8-byte aligned bytes of read-only text.
     let words = unsafe { (&raw const __boot_parameters).read_volatile() };
-    BootParameters { console_base: words[1], console_kind: words[2] }
+    BootParameters { console_base: PhysAddr(words[1]), console_kind: words[2] }
 }
 
 /// Adds the gigabyte of normal memory that holds `pa` to the early identity map.
@@ -288,20 +292,43 @@ pub fn early_identity(pa: u64) {
 /// Where a secondary core enters the trampoline page.
 pub const SECONDARY_OFFSET: u64 = 32;
 
-/// Copies the image onto `frames` and goes on there, under the tables at `ttbr`.
-///
-/// # Safety
-/// `frames` are as many as the image has pages, unused, and mapped one to one by the early map; `ttbr` maps the image's
-/// addresses onto them and the trampoline's frame one to one.
-pub unsafe fn continue_on_copy(frames: &[u64], ttbr: u64) {
+/// What the boot loader placed in memory.
+pub struct Loaded {
+    /// Physical address of the image's first byte.
+    pub base: PhysAddr,
+    /// What follows the hypervisor: the system image, and whatever lies behind it up to the header's image size.
+    pub behind: &'static [u8],
+}
+
+impl Loaded {
+    /// Physical address of the system image's first byte.
+    pub fn header(&self) -> PhysAddr {
+        PhysAddr(self.behind.as_ptr() as u64)
+    }
+}
+
+/// Runs at the link address under the early map; `base` and `size` are the loaded image's.
+extern "C" fn boot_main(base: u64, size: u64) -> ! {
+    let image = image();
+    let own = image.end - image.start;
+    // SAFETY: the early map holds the loaded image one to one, up to the size that its header says; nobody writes what
+    // follows the hypervisor.
+    let behind = unsafe { core::slice::from_raw_parts((base + own) as *const u8, size.saturating_sub(own) as usize) };
+    crate::boot(&Loaded { base: PhysAddr(base), behind })
+}
+
+/// Copies the image onto the frames that `built` names and goes on there, under its tables.
+pub fn continue_on_copy(built: &Built) {
     let layout = image();
     let trampoline_index = ((layout.trampoline - layout.start) / 4096) as usize;
     unsafe extern "C" {
         static trampoline_parameters: u8;
     }
     let parameters = &raw const trampoline_parameters as u64;
+    let frames = &built.image_frames;
     // SAFETY: the early map of the image is writable, this core is alone, and the word is the trampoline's TTBR slot.
-    unsafe { ((parameters + 16) as *mut u64).write_volatile(ttbr) };
-    // SAFETY: passed on to the caller.
+    unsafe { ((parameters + 16) as *mut u64).write_volatile(built.ttbr) };
+    // SAFETY: `mmu::build` made the list: frames of the hypervisor's own, as many as the image has pages, mapped one to
+    // one by the early map; its tables map the image's addresses onto them and the trampoline's frame one to one.
     unsafe { switch_to_copy(frames.as_ptr(), frames.len(), frames[trampoline_index]) };
 }

@@ -1,9 +1,9 @@
 //! The physical UARTs: the console that all VMs share, and the telemetry line.
 
-use crate::layout;
-use crate::mmio::Registers;
+use crate::mmio::{self, Registers};
 use cloison_core::blob::UartKind;
 use core::fmt::{self, Write};
+use spin::Once;
 use spin::mutex::TicketMutex;
 
 /// A UART's driver: polled output, input by interrupt.
@@ -14,15 +14,6 @@ pub struct Uart {
 }
 
 impl Uart {
-    /// The UART at `va`.
-    ///
-    /// # Safety
-    /// As for [`Registers::new`].
-    pub const unsafe fn new(va: u64, kind: UartKind) -> Self {
-        // SAFETY: passed on to the caller.
-        Self { registers: unsafe { Registers::new(va) }, kind }
-    }
-
     /// Turns transmitter and receiver on. Line settings stay as the boot loader left them.
     pub fn init(self) {
         match self.kind {
@@ -104,6 +95,9 @@ impl Write for Uart {
 /// A ticket lock serves in order: a VM that prints without end delays another's line by one line per core.
 static CONSOLE: TicketMutex<Option<Uart>> = TicketMutex::new(None);
 
+/// The console past its lock, for a core whose hypervisor is lost.
+static LAST_RESORT: Once<Uart> = Once::new();
+
 /// Sets the console up under the early map, at its physical address.
 pub fn init_early(parameters: &crate::boot::BootParameters) {
     let kind = match parameters.console_kind {
@@ -111,25 +105,23 @@ pub fn init_early(parameters: &crate::boot::BootParameters) {
         2 => UartKind::Cadence,
         _ => return,
     };
-    // SAFETY: the early map holds the console's gigabyte one to one, as a device.
-    let uart = unsafe { Uart::new(parameters.console_base, kind) };
+    let uart = Uart { registers: Registers::early_console(parameters.console_base), kind };
     uart.init();
     *CONSOLE.lock() = Some(uart);
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
-    // SAFETY: a device page of `layout`.
-    let uart = unsafe { Uart::new(layout::CONSOLE, kind) };
+    let uart = Uart { registers: mmio::CONSOLE, kind };
     uart.init();
     *CONSOLE.lock() = Some(uart);
+    LAST_RESORT.call_once(|| uart);
     uart
 }
 
 /// The telemetry UART in the final map.
 pub fn telemetry(kind: UartKind) -> Uart {
-    // SAFETY: a device page of `layout`.
-    let uart = unsafe { Uart::new(layout::TELEMETRY, kind) };
+    let uart = Uart { registers: mmio::TELEMETRY, kind };
     uart.init();
     uart
 }
@@ -148,7 +140,8 @@ pub fn print_guest_line(vm: &str, line: &str) {
     }
 }
 
-/// Prints after a fatal exception: takes the lock by force, since its holder may be this core.
+/// Prints after a fatal exception: past the lock if need be, since its holder may be this core. The system is lost, and
+/// a torn line is better than none.
 pub fn print_fatal(arguments: fmt::Arguments) {
     for _ in 0..100_000 {
         if let Some(mut console) = CONSOLE.try_lock() {
@@ -159,10 +152,9 @@ pub fn print_fatal(arguments: fmt::Arguments) {
         }
         core::hint::spin_loop();
     }
-    // SAFETY: whoever holds the lock has had time for many lines; the system is lost, and a torn line is better than
-    // none.
-    unsafe { CONSOLE.force_unlock() };
-    print(arguments);
+    if let Some(&(mut uart)) = LAST_RESORT.get() {
+        let _ = uart.write_fmt(arguments);
+    }
 }
 
 struct Logger;

@@ -64,7 +64,7 @@ global_asm!(
     SAVE
     mov     x0, sp
     mov     x1, #\kind
-    bl      fatal_exception
+    bl      {fatal_exception}
     b       .
     .endm
     .macro GUEST handler
@@ -87,13 +87,13 @@ vectors:
     FATAL 5
     FATAL 6
     FATAL 7
-    GUEST guest_sync
+    GUEST {guest_sync}
     .balign 128
     SAVE_VOLATILE
-    bl      guest_irq
+    bl      {guest_irq}
     b       restore_volatile
-    GUEST guest_irq
-    GUEST guest_serror
+    GUEST {guest_irq}
+    GUEST {guest_serror}
     .balign 128
     mov     x0, #8
     b       aarch32
@@ -106,7 +106,7 @@ vectors:
     .balign 128
     mov     x0, #11
 aarch32:
-    bl      guest_aarch32
+    bl      {guest_aarch32}
     b       .
 
 restore_volatile:
@@ -166,8 +166,14 @@ park_on_fresh_stack:
     mov     sp, x0
     mov     x29, xzr
     mov     x30, xzr
-    b       parked
-"#
+    b       {parked}
+"#,
+    fatal_exception = sym fatal_exception,
+    guest_sync = sym guest_sync,
+    guest_irq = sym guest_irq,
+    guest_serror = sym guest_serror,
+    guest_aarch32 = sym guest_aarch32,
+    parked = sym crate::vm::parked,
 );
 
 unsafe extern "C" {
@@ -188,14 +194,12 @@ pub fn park() -> ! {
     unsafe { park_on_fresh_stack() }
 }
 
-#[unsafe(no_mangle)]
 extern "C" fn guest_sync(registers: &mut GuestRegisters) {
     let cpu = cpu::this();
     cpu.exits_sync.set(cpu.exits_sync.get() + 1);
     traps::dispatch(cpu, registers);
 }
 
-#[unsafe(no_mangle)]
 extern "C" fn guest_irq() {
     let cpu = cpu::this();
     let acknowledged = gic::acknowledge();
@@ -221,21 +225,18 @@ fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
     }
 }
 
-#[unsafe(no_mangle)]
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
     let cpu = cpu::this();
     // The guest's own stray access; the hypervisor's would arrive at the vectors above.
     crate::vm::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
 }
 
-#[unsafe(no_mangle)]
 extern "C" fn guest_aarch32() -> ! {
     // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first exit.
     crate::vm::kill(cpu::this(), format_args!("AArch32 is not supported"))
 }
 
 /// Prints what is known about an exception that EL2 took from itself, and stops the machine.
-#[unsafe(no_mangle)]
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
     let esr = sysreg::read!("esr_el2");

@@ -3,18 +3,8 @@
 //! EL2 takes every physical interrupt. EOImode is 1: writing EOIR drops the priority, and only DIR (or a guest's EOI
 //! through a list register with the HW bit) deactivates.
 
-use crate::layout;
-use crate::mmio::Registers;
+use crate::mmio::{GICC, GICC_DIR, GICD, GICH};
 use spin::mutex::TicketMutex;
-
-// SAFETY: the three are device pages of `layout`; nothing below runs before the final tables map them.
-const GICD: Registers = unsafe { Registers::new(layout::GICD) };
-// SAFETY: as above.
-const GICC: Registers = unsafe { Registers::new(layout::GICC) };
-// SAFETY: as above.
-const GICC_DIR: Registers = unsafe { Registers::new(layout::GICC_DIR) };
-// SAFETY: as above.
-const GICH: Registers = unsafe { Registers::new(layout::GICH) };
 
 /// Software-generated interrupt by which cores tell each other to look at their mailbox.
 pub const KICK: u32 = 0;

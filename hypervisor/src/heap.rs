@@ -1,5 +1,6 @@
 //! The heap: small, for configuration and descriptions; nothing a guest drives allocates from it.
 
+use crate::mmu::HeapPages;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use linked_list_allocator::Heap;
@@ -42,10 +43,8 @@ pub fn init_early() {
 }
 
 /// Adds the pages that the final tables map behind the image, where the early part ends.
-///
-/// # Safety
-/// `len` bytes from the image's end on are mapped, writable, and used by nothing else.
-pub unsafe fn extend(len: usize) {
-    // SAFETY: the linker script places the early heap last in the image; the rest is passed on to the caller.
-    unsafe { HEAP.0.lock().extend(len) };
+pub fn extend(pages: HeapPages) {
+    // SAFETY: the linker script places the early heap last in the image, and `pages` says that the tables in force map
+    // this much behind it, for the heap alone.
+    unsafe { HEAP.0.lock().extend(pages.bytes()) };
 }

@@ -54,7 +54,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_core::addr::{PhysAddr, PhysRange};
-use cloison_core::blob::{BlobError, HEADER_LEN, Header, System};
+use cloison_core::blob::{BlobError, Header, System};
 use cloison_core::color::CacheGeometry;
 use cloison_core::pool::{FrameAllocator, PoolState};
 use cloison_core::wire::{BootInfo, Frame, PoolInfo, VERSION, VmInfo};
@@ -76,39 +76,25 @@ fn refuse(why: core::fmt::Arguments) -> ! {
     exceptions::stop_machine()
 }
 
-/// Runs at the link address under the early map; `base` and `size` are the loaded image's.
-#[unsafe(no_mangle)]
-extern "C" fn boot_main(base: u64, size: u64) -> ! {
+/// From here on there are a stack, a heap and a console.
+pub fn boot(loaded: &boot::Loaded) -> ! {
     heap::init_early();
     console::init_early(&boot::parameters());
     time::init();
-    let image = boot::image();
-    let header_at = base + (image.end - image.start);
-    let loaded = size.saturating_sub(image.end - image.start);
-    let system = match read_system(header_at, loaded) {
+    let (header, system) = match read_system(loaded.behind) {
         Ok(found) => found,
         Err(error) => refuse(format_args!("{error}")),
     };
-    let (header, system) = system;
     console::init_log(system.log_level);
     if let Err(why) = check_machine(&system) {
         refuse(format_args!("{why}"));
     }
-    run(base, image, header_at, header, system)
+    run(loaded, header, system)
 }
 
-fn read_system(header_at: u64, loaded: u64) -> Result<(Header, System), BlobError> {
-    let bytes = |len: u64| {
-        // SAFETY: the memory behind the image is mapped one to one by the early map and nobody writes it; what it holds
-        // is checked.
-        unsafe { core::slice::from_raw_parts(header_at as *const u8, len as usize) }
-    };
-    let header = Header::parse(bytes(HEADER_LEN as u64), sysreg::crc32)?;
-    let expected_len = header.total_len();
-    if expected_len > loaded {
-        return Err(BlobError::Truncated { expected_len });
-    }
-    let system = header.decode(bytes(expected_len), sysreg::crc32)?;
+fn read_system(bytes: &[u8]) -> Result<(Header, System), BlobError> {
+    let header = Header::parse(bytes, sysreg::crc32)?;
+    let system = header.decode(bytes, sysreg::crc32)?;
     Ok((header, system))
 }
 
@@ -137,7 +123,8 @@ fn check_machine(system: &System) -> Result<(), alloc::string::String> {
     Ok(())
 }
 
-fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, system: System) -> ! {
+fn run(loaded: &boot::Loaded, header: Header, system: System) -> ! {
+    let header_at = loaded.header();
     let colors = system.board.llc.colors().unwrap_or(1);
     for range in &system.board.ram {
         let mut gigabyte = range.start.0;
@@ -146,16 +133,18 @@ fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, syst
             gigabyte = (gigabyte | 0x3fff_ffff) + 1;
         }
     }
-    let loaded = PhysRange { start: PhysAddr(base), len: header_at + header.total_len() - base };
+    let loaded = PhysRange { start: loaded.base, len: header_at.0 + header.total_len() - loaded.base.0 };
     let Some(&bank) = system.board.ram.iter().find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end())
     else {
-        refuse(format_args!("loaded at {base:#x}, which is not in the RAM of board {}", system.board.name));
+        refuse(format_args!("loaded at {}, which is not in the RAM of board {}", loaded.start, system.board.name));
     };
     let mut frames = mmu::OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
     let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(vm::mapped_ranges(vm))).sum();
     let gic = system.board.gic;
-    let payload =
-        PhysRange { start: PhysAddr(header_at + u64::from(header.payload_offset)), len: u64::from(header.payload_len) };
+    let payload = PhysRange {
+        start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
+        len: u64::from(header.payload_len),
+    };
     let built = mmu::build(
         &mut frames,
         &mmu::Plan {
@@ -170,17 +159,15 @@ fn run(base: u64, image: boot::ImageLayout, header_at: u64, header: Header, syst
             payload,
             cores: system.board.cores.len(),
             stage2_frames,
-            image: &image,
+            image: &boot::image(),
         },
     );
     if let Some(taken) = system.board.reserved.iter().find(|taken| taken.overlaps(&frames.span())) {
         refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
     }
-    // SAFETY: the frames are the hypervisor's own, as many as the image has pages, and the tables map the image there.
-    unsafe { boot::continue_on_copy(&built.image_frames, built.ttbr) };
+    boot::continue_on_copy(&built);
     // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
-    // SAFETY: the tables map these pages behind the image, for the heap alone.
-    unsafe { heap::extend(layout::HEAP_EXTENSION as usize) };
+    heap::extend(built.heap);
     let console = console::init_final(system.board.console.kind);
     if let Some(uart) = &system.board.telemetry {
         telemetry::init(console::telemetry(uart.kind));
@@ -333,8 +320,7 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
 }
 
 /// A secondary core, on its stack under the final tables.
-#[unsafe(no_mangle)]
-extern "C" fn secondary_main(index: usize) -> ! {
+pub extern "C" fn secondary_main(index: usize) -> ! {
     if let Some(shared) = SHARED.get() {
         core_up(shared, index);
     }

@@ -41,14 +41,7 @@ impl Migration {
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
     let began = time::ticks();
     let from = vm.stage2.unmap(ipa)?;
-    cpu.windows.with_two(from, to, |source, target| {
-        // A guest with its caches off reads and writes memory, not the cache: both sides meet at the point of
-        // coherency.
-        sysreg::clean_invalidate_page(source);
-        // SAFETY: both windows are this core's; the target frame belongs to nobody else.
-        unsafe { sysreg::copy_page(source, target) };
-        sysreg::clean_invalidate_page(target);
-    });
+    cpu.windows.copy(from, to);
     // The page may hold instructions.
     sysreg::invalidate_instruction_caches();
     vm.stage2.remap(ipa, to);

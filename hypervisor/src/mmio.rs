@@ -1,22 +1,36 @@
 //! Device registers: volatile access to the pages that `layout::DEVICES` maps.
 
-/// A page of device registers at a fixed virtual address.
+use crate::layout;
+use cloison_core::addr::PhysAddr;
+
+/// A page of device registers that is mapped for good. Only this module makes one.
 #[derive(Clone, Copy)]
 pub struct Registers(u64);
 
+/// Interrupt distributor.
+pub const GICD: Registers = Registers(layout::GICD);
+/// CPU interface, first page.
+pub const GICC: Registers = Registers(layout::GICC);
+/// CPU interface, second page.
+pub const GICC_DIR: Registers = Registers(layout::GICC_DIR);
+/// Virtual interface control.
+pub const GICH: Registers = Registers(layout::GICH);
+/// Console UART.
+pub const CONSOLE: Registers = Registers(layout::CONSOLE);
+/// Telemetry UART.
+pub const TELEMETRY: Registers = Registers(layout::TELEMETRY);
+
 impl Registers {
-    /// The registers at `va`.
-    ///
-    /// # Safety
-    /// `va` is one of the device pages of `layout`, or the console's physical base under the early map.
-    pub const unsafe fn new(va: u64) -> Self {
-        Self(va)
+    /// The console under the early map, at the address that the image builder has named.
+    pub fn early_console(base: PhysAddr) -> Self {
+        Self(base.0)
     }
 
     /// Reads the 32-bit register at `offset`, below 4096.
     #[inline(always)]
     pub fn read(self, offset: u32) -> u32 {
-        // SAFETY: `new`'s contract; `offset` stays in the page for every caller in this crate.
+        // SAFETY: the final tables map the pages of `layout` as devices, and the early map the console's gigabyte; each
+        // is used only while its map is on. `offset` stays in the page for every caller in this crate.
         unsafe { ((self.0 + u64::from(offset)) as *const u32).read_volatile() }
     }
 

@@ -166,6 +166,18 @@ pub struct Built {
     pub stage2_first: u32,
     /// Arena addresses of the window descriptors: `[core][page]`.
     pub windows: u64,
+    /// The pages mapped behind the image.
+    pub heap: HeapPages,
+}
+
+/// Says that the final tables map pages for the heap behind the image. [`build`] makes one, and it is spent once.
+pub struct HeapPages(usize);
+
+impl HeapPages {
+    /// How many bytes.
+    pub fn bytes(&self) -> usize {
+        self.0
+    }
 }
 
 /// Builds the final tables in frames of the hypervisor's colors, under the early identity map.
@@ -271,7 +283,8 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         frames.take();
     }
     let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
-    Built { ttbr, image_frames, trampoline, stage2_first, windows }
+    let heap = HeapPages(layout::HEAP_EXTENSION as usize);
+    Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
 }
 
 /// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, descriptor.
@@ -314,9 +327,31 @@ impl Windows {
         Self { descriptors: (windows + first * 8) as *mut u64, va: layout::WINDOW + first * PAGE_SIZE }
     }
 
-    /// Runs `work` with `frame` mapped, readable and writable, and gives it the frame's address.
+    /// Fills a guest's frame with the page of the guest images at `offset` (page aligned, inside the payload), and
+    /// writes it back to memory.
+    pub fn load(&self, frame: PhysAddr, offset: u64) {
+        self.with(frame, |to| {
+            // SAFETY: the window is this core's; the payload is mapped up to the end of its last page, and the
+            // configuration's check keeps images inside it.
+            unsafe { sysreg::copy_page(layout::PAYLOAD + offset, to) };
+            sysreg::clean_invalidate_page(to);
+        });
+    }
+
+    /// Copies one guest frame to another. A guest with its caches off reads and writes memory, not the cache: both
+    /// frames are written back, so that both sides meet at the point of coherency.
     #[inline(always)]
-    pub fn with<R>(&self, frame: PhysAddr, work: impl FnOnce(u64) -> R) -> R {
+    pub fn copy(&self, from: PhysAddr, to: PhysAddr) {
+        self.with_two(from, to, |source, target| {
+            sysreg::clean_invalidate_page(source);
+            // SAFETY: both windows are this core's, and the frames are two guest frames that no vCPU reaches now.
+            unsafe { sysreg::copy_page(source, target) };
+            sysreg::clean_invalidate_page(target);
+        });
+    }
+
+    #[inline(always)]
+    fn with<R>(&self, frame: PhysAddr, work: impl FnOnce(u64) -> R) -> R {
         self.set(0, frame.0 | Self::PAGE);
         sysreg::dsb_ish();
         sysreg::isb();
@@ -326,9 +361,8 @@ impl Windows {
         result
     }
 
-    /// Runs `work` with both frames mapped and gives it their addresses.
     #[inline(always)]
-    pub fn with_two<R>(&self, first: PhysAddr, second: PhysAddr, work: impl FnOnce(u64, u64) -> R) -> R {
+    fn with_two<R>(&self, first: PhysAddr, second: PhysAddr, work: impl FnOnce(u64, u64) -> R) -> R {
         self.set(0, first.0 | Self::PAGE);
         self.set(1, second.0 | Self::PAGE);
         sysreg::dsb_ish();

@@ -44,7 +44,8 @@ pub fn is_interrupt(irq: u32) -> bool {
 
 /// Takes this core's PMU: everything stopped, `reserved` counters for the quotas.
 pub fn init_core(reserved: u32) {
-    let available = u64::from(counters().saturating_sub(reserved));
+    // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN are the hypervisor's all the same, by TPM.
+    let available = u64::from(counters().saturating_sub(reserved).max(1));
     sysreg::write!("mdcr_el2", available | MDCR_TPMCR | MDCR_TPM | MDCR_HPME | MDCR_TDA | MDCR_TDOSA | MDCR_TDRA);
     sysreg::write!("pmcntenclr_el0", u64::from(u32::MAX));
     sysreg::write!("pmintenclr_el1", u64::from(u32::MAX));

@@ -5,7 +5,6 @@
 //! its other vCPUs leave their guest (`Request::Stop`), and waits for them.
 
 use crate::cpu::{self, Cpu, Request};
-use crate::layout;
 use crate::stage2::{Page, Stage2, TableSource};
 use crate::{console, exceptions, gic, hem, migrate, quota, sysreg, telemetry, virq};
 use alloc::string::String;
@@ -229,12 +228,7 @@ impl Vm {
             let Page::Mapped(frame) = self.stage2.page(image.load.page(done / PAGE_SIZE)) else {
                 break;
             };
-            let from = layout::PAYLOAD + u64::from(image.offset) + done;
-            cpu.windows.with(frame, |to| {
-                // SAFETY: the window is this core's, and the payload is mapped up to the end of its last page.
-                unsafe { sysreg::copy_page(from, to) };
-                sysreg::clean_invalidate_page(to);
-            });
+            cpu.windows.load(frame, u64::from(image.offset) + done);
             done += PAGE_SIZE;
         }
         sysreg::invalidate_instruction_caches();
@@ -254,8 +248,7 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
 }
 
 /// What a core does between guests: starts its vCPU when asked to, serves interrupts, sends telemetry.
-#[unsafe(no_mangle)]
-extern "C" fn parked() -> ! {
+pub extern "C" fn parked() -> ! {
     let cpu = cpu::this();
     loop {
         if let Some(vm) = cpu.vm {

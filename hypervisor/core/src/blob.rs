@@ -473,6 +473,15 @@ impl System {
         if self.vms.is_empty() || self.vms.len() > 8 {
             return Err("there must be 1 to 8 VMs");
         }
+        for index in (0..self.pools.len()).filter(|&index| self.pools[index].kind == PoolKind::Pvt) {
+            let uses = |vm: &&Vm| {
+                vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+                    || vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
+            };
+            if self.vms.iter().filter(uses).count() > 1 {
+                return Err("two VMs use one private pool");
+            }
+        }
         if self.ends_with.is_some_and(|vm| usize::from(vm) >= self.vms.len()) {
             return Err("the system ends with a VM that does not exist");
         }

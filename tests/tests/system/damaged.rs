@@ -1,1 +1,306 @@
-//! To come.
+//! Images that are damaged, cut off or made for another machine: one clear line, and the machine is off.
+
+use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_core::blob::{self, END_MARKER, HEADER_LEN, Header, System};
+use cloison_tests::{Clock, boot, config, image, load};
+use miette::Result;
+use xtask::image::Image;
+use xtask::qemu::Board;
+
+/// Where the arm64 Image header says how long the image is.
+const IMAGE_SIZE: std::ops::Range<usize> = 16..24;
+
+/// A good image, to be spoiled.
+struct Good {
+    board: Board,
+    image: Image,
+    header: Header,
+}
+
+impl Good {
+    fn new(board: Board) -> Result<Self> {
+        let image = image(&load(&config("quota"), board)?)?;
+        let header = Header::parse(&image.bytes[image.hypervisor_len..], crc32fast::hash).expect("a good image");
+        Ok(Self { board, image, header })
+    }
+
+    /// The system image's offset `at`, from the file's start.
+    fn at(&self, at: usize) -> usize {
+        self.image.hypervisor_len + at
+    }
+    fn payload(&self) -> std::ops::Range<usize> {
+        let start = self.at(self.header.payload_offset as usize);
+        start..start + self.header.payload_len as usize
+    }
+    fn config(&self) -> std::ops::Range<usize> {
+        let start = self.at(HEADER_LEN);
+        start..start + self.header.config_len as usize
+    }
+
+    /// The image with some bytes changed.
+    fn with(&self, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+        let mut bytes = self.image.bytes.clone();
+        change(&mut bytes);
+        bytes
+    }
+    /// The image with another header, properly sealed.
+    fn with_header(&self, change: impl FnOnce(&mut Header)) -> Vec<u8> {
+        let mut header = self.header;
+        change(&mut header);
+        let at = self.at(0);
+        self.with(|bytes| bytes[at..at + HEADER_LEN].copy_from_slice(&header.to_bytes(crc32fast::hash)))
+    }
+    /// The image cut off after `len` bytes.
+    fn cut(&self, len: usize) -> Vec<u8> {
+        self.image.bytes[..len].to_vec()
+    }
+    /// The image with another system in it, properly sealed: what no host tool would write.
+    fn with_system(&self, change: impl FnOnce(&mut System)) -> Vec<u8> {
+        let mut system = self.image.system.clone();
+        change(&mut system);
+        let payload = &self.image.bytes[self.payload()];
+        let blob = blob::encode(&system, payload, crc32fast::hash).expect("a system can be written");
+        self.with_blob(&blob)
+    }
+    fn with_blob(&self, blob: &[u8]) -> Vec<u8> {
+        let mut bytes = self.cut(self.image.hypervisor_len);
+        bytes.extend_from_slice(blob);
+        let size = (bytes.len() as u64).next_multiple_of(64 << 10);
+        bytes[IMAGE_SIZE].copy_from_slice(&size.to_le_bytes());
+        bytes
+    }
+
+    /// Boots what must be refused. Returns the console, after checking that the machine is off, nothing ran, and the
+    /// hypervisor's last word is the one line `cloison: <expected>`.
+    #[track_caller]
+    fn refused(&self, bytes: &[u8], expected: &str) -> String {
+        let outcome = boot(bytes, self.board, Clock::Counted).expect("QEMU starts");
+        let console = outcome.console;
+        assert!(outcome.exit.is_clean(), "{}: {console}", outcome.exit);
+        let lines: Vec<&str> = console.lines().collect();
+        assert_eq!(lines.last(), Some(&format!("cloison: {expected}").as_str()), "{console}");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("cloison:")).count(), 1, "{console}");
+        assert!(!console.contains("[quota]"), "a guest ran: {console}");
+        assert!(!console.contains("panic") && !console.contains("exception"), "{console}");
+        console
+    }
+
+    /// As [`Good::refused`], where nothing can be known of the system: there is no other line.
+    #[track_caller]
+    fn unreadable(&self, bytes: &[u8], expected: &str) {
+        let console = self.refused(bytes, expected);
+        assert_eq!(console.lines().count(), 1, "{console}");
+    }
+}
+
+/// One test on each board.
+fn on_both(test: impl Fn(&Good)) -> Result<()> {
+    for board in Board::ALL {
+        test(&Good::new(board)?);
+    }
+    Ok(())
+}
+
+const NO_IMAGE: &str = "no system image after the hypervisor (magic missing); build one with `cargo xtask image`";
+
+#[test]
+fn a_wrong_magic_is_no_system_image() -> Result<()> {
+    on_both(|good| good.unreadable(&good.with(|bytes| bytes[good.at(0)] ^= 0x20), NO_IMAGE))
+}
+
+#[test]
+fn a_hypervisor_alone_says_that_it_has_no_system() -> Result<()> {
+    on_both(|good| good.unreadable(&good.cut(good.at(0)), NO_IMAGE))
+}
+
+#[test]
+fn another_version_is_refused_by_its_number() -> Result<()> {
+    on_both(|good| {
+        let other = blob::VERSION + 1;
+        let bytes = good.with(|bytes| bytes[good.at(8)..good.at(12)].copy_from_slice(&other.to_le_bytes()));
+        let this = blob::VERSION;
+        good.unreadable(
+            &bytes,
+            &format!(
+                "system image has version {other}, this hypervisor reads version {this}; rebuild it with `cargo xtask image`"
+            ),
+        );
+    })
+}
+
+#[test]
+fn a_damaged_header_is_noticed_by_its_crc() -> Result<()> {
+    on_both(|good| {
+        let bytes = good.with(|bytes| bytes[good.at(12)] ^= 1);
+        let header = &bytes[good.at(0)..good.at(HEADER_LEN)];
+        let found = crc32fast::hash(&header[..HEADER_LEN - 4]);
+        let expected = u32::from_le_bytes(header[HEADER_LEN - 4..].try_into().expect("four bytes"));
+        good.unreadable(
+            &bytes,
+            &format!("system image header is damaged: CRC {found:#010x}, expected {expected:#010x}"),
+        );
+    })
+}
+
+#[test]
+fn a_header_that_is_cut_off_is_damaged() -> Result<()> {
+    on_both(|good| {
+        // What QEMU does not load is zero.
+        let bytes = good.cut(good.at(HEADER_LEN - 4));
+        let found = crc32fast::hash(&bytes[good.at(0)..]);
+        good.unreadable(&bytes, &format!("system image header is damaged: CRC {found:#010x}, expected 0x00000000"));
+    })
+}
+
+#[test]
+fn a_header_whose_lengths_contradict_each_other_is_refused() -> Result<()> {
+    const MESSAGE: &str = "system image header is damaged: its lengths contradict each other";
+    on_both(|good| {
+        good.unreadable(&good.with_header(|header| header.payload_offset += 1), MESSAGE);
+        good.unreadable(&good.with_header(|header| header.config_len = u32::MAX), MESSAGE);
+    })
+}
+
+#[test]
+fn an_image_that_is_cut_off_anywhere_is_truncated() -> Result<()> {
+    on_both(|good| {
+        let message =
+            format!("system image is truncated: {} bytes expected, end marker missing", good.header.total_len());
+        let (config, payload) = (good.config(), good.payload());
+        for len in [
+            good.at(HEADER_LEN),
+            config.start + 5,
+            config.end,
+            payload.start + payload.len() / 2,
+            payload.end,
+            payload.end + END_MARKER.len() - 1,
+        ] {
+            good.unreadable(&good.cut(len), &message);
+        }
+    })
+}
+
+#[test]
+fn an_image_that_claims_more_than_was_loaded_is_truncated() -> Result<()> {
+    on_both(|good| {
+        let message = |total: u64| format!("system image is truncated: {total} bytes expected, end marker missing");
+        let total = good.header.total_len();
+        // By the boot header, which is what a boot loader goes by.
+        let loaded = good.at(PAGE_SIZE as usize) as u64;
+        let bytes = good.with(|bytes| bytes[IMAGE_SIZE].copy_from_slice(&loaded.to_le_bytes()));
+        good.unreadable(&bytes, &message(total));
+        // By the system image's own header: gigabytes beyond what there is.
+        let longer = good.with_header(|header| header.payload_len = u32::MAX - 0xfff);
+        good.unreadable(&longer, &message(total - good.payload().len() as u64 + u64::from(u32::MAX - 0xfff)));
+    })
+}
+
+#[test]
+fn a_damaged_configuration_is_noticed_by_its_crc() -> Result<()> {
+    on_both(|good| {
+        let bytes = good.with(|bytes| bytes[good.config().start + 20] ^= 0x80);
+        let (found, expected) = (crc32fast::hash(&bytes[good.config()]), good.header.config_crc);
+        good.unreadable(&bytes, &format!("configuration is damaged: CRC {found:#010x}, expected {expected:#010x}"));
+    })
+}
+
+#[test]
+fn a_damaged_guest_is_noticed_by_its_crc() -> Result<()> {
+    on_both(|good| {
+        let bytes = good.with(|bytes| bytes[good.payload().end - 1] ^= 1);
+        let (found, expected) = (crc32fast::hash(&bytes[good.payload()]), good.header.payload_crc);
+        good.unreadable(&bytes, &format!("guest images are damaged: CRC {found:#010x}, expected {expected:#010x}"));
+    })
+}
+
+#[test]
+fn a_configuration_that_means_nothing_is_refused_though_its_crc_is_right() -> Result<()> {
+    on_both(|good| {
+        let mut bytes = good.image.bytes.clone();
+        bytes[good.config()].fill(0xff);
+        let header = Header { config_crc: crc32fast::hash(&bytes[good.config()]), ..good.header };
+        bytes[good.at(0)..good.at(HEADER_LEN)].copy_from_slice(&header.to_bytes(crc32fast::hash));
+        good.unreadable(
+            &bytes,
+            "configuration does not decode although its CRC matches; the host tool and the hypervisor differ",
+        );
+    })
+}
+
+#[test]
+fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() -> Result<()> {
+    type Change = fn(&mut System);
+    let contradictions: [(Change, &str); 8] = [
+        (|system| system.vms[0].cores = vec![7], "a VM's core does not exist or is used twice"),
+        (|system| system.vms[0].cores = vec![1, 1], "a VM's core does not exist or is used twice"),
+        (|system| system.pools[0].colors = system.hypervisor_colors, "a pool holds a colour of the hypervisor"),
+        (|system| system.ends_with = Some(3), "the system ends with a VM that does not exist"),
+        (
+            |system| system.vms[0].regions[0].backing = blob::Backing::Pool(9),
+            "a region names a pool that does not exist",
+        ),
+        (|system| system.vms[0].image.len = 0x7000_0000, "a guest image lies outside the payload"),
+        (|system| system.vms[0].image.load.0 -= PAGE_SIZE, "a guest image does not fit its region"),
+        (|system| system.vms.clear(), "there must be 1 to 8 VMs"),
+    ];
+    on_both(|good| {
+        for (change, message) in contradictions {
+            let message = format!("configuration is inconsistent: {message}");
+            good.unreadable(&good.with_system(change), &message);
+        }
+    })
+}
+
+#[test]
+fn another_cache_than_the_boards_is_refused_with_both() -> Result<()> {
+    on_both(|good| {
+        let bytes = good.with_system(|system| system.board.llc.size *= 2);
+        let (found, board) = (good.image.system.board.llc, good.board);
+        let mut promised = found;
+        promised.size *= 2;
+        good.refused(
+            &bytes,
+            &format!(
+                "board {board} promises a last-level cache of {promised:?}, CCSIDR_EL1 says {found:?}; use the board \
+                 file of this machine"
+            ),
+        );
+    })
+}
+
+#[test]
+fn a_load_outside_the_boards_memory_is_refused_with_its_address() -> Result<()> {
+    on_both(|good| {
+        let ram = good.image.system.board.ram[0];
+        let upper = PhysRange { start: PhysAddr(ram.start.0 + ram.len / 2), len: ram.len / 2 };
+        let bytes = good.with_system(|system| system.board.ram = vec![upper]);
+        // QEMU loads an Image 2 MiB into memory.
+        let loaded = ram.start.0 + (2 << 20);
+        good.refused(&bytes, &format!("loaded at {loaded:#x}, which is not in the RAM of board {}", good.board));
+    })
+}
+
+#[test]
+fn a_core_that_the_machine_lacks_is_refused_with_its_number() -> Result<()> {
+    on_both(|good| {
+        let bytes = good.with_system(|system| {
+            system.board.cores[3] = 0x105;
+            system.vms[0].cores = vec![3];
+        });
+        good.refused(&bytes, "core 3 does not start: PSCI CPU_ON says -2");
+    })
+}
+
+#[test]
+fn memory_that_is_not_there_is_refused_with_who_wanted_it() -> Result<()> {
+    on_both(|good| {
+        let much = 4 << 30;
+        let bytes = good.with_system(|system| system.contiguous = much);
+        good.refused(&bytes, &format!("no {much} contiguous bytes of RAM"));
+        let bytes = good.with_system(|system| system.pools[0].limit = Some(100));
+        let outcome = boot(&bytes, good.board, Clock::Counted).expect("QEMU starts");
+        let last = outcome.console.lines().last().unwrap_or_default();
+        assert!(last.starts_with("cloison: VM quota: region ram did not fit: pool shared: "), "{}", outcome.console);
+        assert!(outcome.exit.is_clean());
+    })
+}

@@ -1,1 +1,158 @@
-//! To come.
+//! What is seen of a hypervisor that faults: its registers, its core, where it was; and the machine is off.
+//!
+//! No guest can bring that about, so the tests do: they put a few wrong instructions at the start of a function into
+//! the image. What these do, and what the hypervisor makes of it, is all real.
+
+use cloison_tests::{Clock, boot, config, hypervisor, hypervisor_elf, image, load};
+use miette::Result;
+use object::{Object, ObjectSymbol};
+use std::collections::HashMap;
+use xtask::qemu::Board;
+
+/// Exception classes (ESR_EL2, bits 31 to 26).
+const UNDEFINED: u64 = 0;
+const INSTRUCTION_ABORT: u64 = 0x21;
+const DATA_ABORT: u64 = 0x25;
+/// Fault status (ESR_EL2, bits 5 to 0): level 3 translation and permission faults.
+const NOT_MAPPED: u64 = 0x07;
+const NOT_PERMITTED: u64 = 0x0f;
+
+/// Instructions.
+const UDF: u32 = 0x0000_0000;
+const PUSH_FRAME: u32 = 0xa9bf_7bfd; // stp x29, x30, [sp, #-16]!
+const SET_FRAME: u32 = 0x9100_03fd; // mov x29, sp
+const BACK_BY_ONE: u32 = 0x17ff_ffff; // b .-4
+const OWN_ADDRESS: u32 = 0x1000_0000; // adr x0, .
+const STORE: u32 = 0xf900_0000; // str x0, [x0]
+const ON_STACK: u32 = 0xd101_03e0; // sub x0, sp, #64
+const JUMP: u32 = 0xd61f_0000; // br x0
+
+/// The dump, taken apart.
+struct Dump {
+    console: String,
+    core: u64,
+    values: HashMap<String, u64>,
+    backtrace: Vec<u64>,
+    /// Where the broken function is.
+    function: u64,
+}
+
+impl Dump {
+    #[track_caller]
+    fn value(&self, name: &str) -> u64 {
+        *self.values.get(name).unwrap_or_else(|| panic!("no {name} in\n{}", self.console))
+    }
+    fn class(&self) -> u64 {
+        self.value("ESR") >> 26 & 0x3f
+    }
+    fn status(&self) -> u64 {
+        self.value("ESR") & 0x3f
+    }
+}
+
+fn hex(text: &str) -> Option<u64> {
+    u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
+}
+
+/// Boots a hypervisor with `instructions` at the start of `function`, and one VM on `core`.
+fn dump(board: Board, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
+    let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
+    let file = object::File::parse(&*elf).expect("an ELF file");
+    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
+    let symbol = symbol.unwrap_or_else(|| panic!("the hypervisor has no function {function}"));
+    assert!(symbol.size() >= 4 * instructions.len() as u64, "{function} is too short");
+    let mut checked = load(&config("quota"), board)?;
+    checked.system.vms[0].cores = vec![core];
+    let mut bytes = image(&checked)?.bytes;
+    let at = (symbol.address() - hypervisor()?.base) as usize;
+    for (slot, instruction) in bytes[at..].chunks_exact_mut(4).zip(instructions) {
+        slot.copy_from_slice(&instruction.to_le_bytes());
+    }
+    let outcome = boot(&bytes, board, Clock::Counted)?;
+    let console = outcome.console;
+    assert!(outcome.exit.is_clean(), "{}: {console}", outcome.exit);
+
+    let head = console.lines().find(|line| line.contains("exception in the hypervisor"));
+    let head = head.unwrap_or_else(|| panic!("no dump in\n{console}"));
+    let mut values = HashMap::new();
+    let mut take = |words: Vec<&str>| {
+        for pair in words.windows(2) {
+            if let Some(value) = hex(pair[1].trim_end_matches([',', ')'])) {
+                values.insert(pair[0].trim_start_matches('(').to_owned(), value);
+            }
+        }
+    };
+    take(head.split_whitespace().collect());
+    console.lines().filter(|line| line.starts_with("  x")).for_each(|line| take(line.split_whitespace().collect()));
+    let core = head.split(['[', ']']).nth(1).and_then(|text| text.strip_prefix("core ")?.parse().ok());
+    let backtrace = console.lines().find_map(|line| line.strip_prefix("backtrace:")).expect("a backtrace");
+    let backtrace = backtrace.split_whitespace().map(|word| hex(word).expect("an address")).collect();
+    let core = core.unwrap_or_else(|| panic!("no core in {head}"));
+    for register in (0..=30).map(|number| format!("x{number}")) {
+        assert!(values.contains_key(&register), "no {register} in\n{console}");
+    }
+    assert_eq!(values["EC"], values["ESR"] >> 26 & 0x3f);
+    Ok(Dump { core, values, backtrace, function: symbol.address(), console })
+}
+
+#[test]
+fn an_undefined_instruction_is_dumped_with_core_and_place() -> Result<()> {
+    for board in Board::ALL {
+        for core in [0, 2] {
+            let dump = dump(board, "parked", &[UDF], core)?;
+            assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
+            assert_eq!(dump.value("ELR"), dump.function);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_backtrace_names_the_caller() -> Result<()> {
+    // The guest's first trap ends here, called by the vector.
+    let dump = dump(Board::Virt, "guest_sync", &[PUSH_FRAME, SET_FRAME, UDF], 3)?;
+    assert_eq!((dump.core, dump.class()), (3, UNDEFINED), "{}", dump.console);
+    assert_eq!(dump.value("ELR"), dump.function + 8);
+    let [caller] = dump.backtrace[..] else { panic!("{:#x?}\n{}", dump.backtrace, dump.console) };
+    // What stands before the return address is the call.
+    let flat = hypervisor()?;
+    let at = (caller - 4 - flat.base) as usize;
+    let call = u32::from_le_bytes(flat.bytes[at..at + 4].try_into().expect("four bytes"));
+    assert_eq!(call >> 26, 0x94 >> 2, "not a call: {call:#x}");
+    let offset = i64::from((call << 6) as i32 >> 6) * 4;
+    assert_eq!((caller - 4).wrapping_add_signed(offset), dump.function);
+    Ok(())
+}
+
+#[test]
+fn a_stack_that_overflows_meets_its_guard_page() -> Result<()> {
+    for board in Board::ALL {
+        let dump = dump(board, "parked", &[PUSH_FRAME, BACK_BY_ONE], 0)?;
+        assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_MAPPED), "{}", dump.console);
+        // The first push beyond the stack, and the dump did not need that stack.
+        assert_eq!(dump.value("FAR"), dump.value("SP") - 16);
+        assert_eq!(dump.value("SP") & 0xfff, 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_hypervisor_cannot_write_its_text() -> Result<()> {
+    for board in Board::ALL {
+        let dump = dump(board, "parked", &[OWN_ADDRESS, STORE], 0)?;
+        assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_PERMITTED), "{}", dump.console);
+        assert_eq!((dump.value("FAR"), dump.value("x0")), (dump.function, dump.function));
+        assert_eq!(dump.value("ELR"), dump.function + 4);
+    }
+    Ok(())
+}
+
+#[test]
+fn the_hypervisor_cannot_execute_its_data() -> Result<()> {
+    for board in Board::ALL {
+        let dump = dump(board, "parked", &[ON_STACK, JUMP], 0)?;
+        assert_eq!((dump.class(), dump.status()), (INSTRUCTION_ABORT, NOT_PERMITTED), "{}", dump.console);
+        assert_eq!((dump.value("ELR"), dump.value("x0")), (dump.value("SP") - 64, dump.value("SP") - 64));
+    }
+    Ok(())
+}

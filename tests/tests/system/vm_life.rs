@@ -1,1 +1,218 @@
-//! To come.
+//! The life of VMs: they start, restart alone, use all their cores, talk on one console, and end.
+
+use cloison_core::units::EventId;
+use cloison_core::wire::{MigrationOutcome, VmState};
+use cloison_tests::{Clock, LIMIT, Run, config, image, load, machine, number, run, shipped};
+use miette::Result;
+use std::time::Duration;
+use xtask::qemu::Board;
+use xtask::telemetry::{End, Telemetry};
+
+/// How long a line of an idle system may take. Nothing is concluded from it but that the system hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What `restart.toml` wants.
+const RESETS: u64 = 100;
+/// INST_RETIRED.
+const INSTRUCTIONS: EventId = EventId(0x08);
+
+fn a_vm_restarts_alone(board: Board) -> Result<()> {
+    let run = run(&load(&config("restart"), board)?, board, Clock::Counted)?.whole();
+    assert_eq!(number(run.line("restart", "restart: done"), "resets"), RESETS);
+    let said: Vec<u64> =
+        run.said("restart").filter_map(|(_, text)| text.strip_prefix("restart ")?.parse().ok()).collect();
+    assert_eq!(said, (1..=RESETS).collect::<Vec<_>>());
+    // Each life begins with the first instruction of a fresh image, and is told.
+    let states = |name: &str, wanted: VmState| {
+        let vm = run.vm(name);
+        run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
+    };
+    assert_eq!((states("restart", VmState::Started), states("restart", VmState::Restarted)), (RESETS + 1, RESETS));
+    assert_eq!((states("heart", VmState::Started), states("heart", VmState::Restarted)), (1, 0));
+    // The neighbor beats meanwhile and afterwards, and is never late.
+    let done = run.line("heart", "heartbeat: done");
+    assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (400, 0, 0), "{done}");
+    let first = run.said("restart").find(|(_, text)| *text == "restart 1").map(|(line, _)| line).expect("seen above");
+    let last = run.position("[restart] restart: done");
+    let beats: Vec<usize> = run.said("heart").filter(|(_, text)| text.ends_with(" ok")).map(|(line, _)| line).collect();
+    assert_eq!(beats.len(), 400);
+    let during = beats.iter().filter(|line| (first..last).contains(line)).count();
+    assert!(during >= 5, "{during} beats while the neighbor restarted\n{run}");
+    Ok(())
+}
+
+#[test]
+fn a_vm_restarts_a_hundred_times_alone_on_virt() -> Result<()> {
+    a_vm_restarts_alone(Board::Virt)
+}
+
+#[test]
+fn a_vm_restarts_a_hundred_times_alone_on_zcu102() -> Result<()> {
+    a_vm_restarts_alone(Board::Zcu102)
+}
+
+#[test]
+fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
+    for board in Board::ALL {
+        for clock in [Clock::Counted, Clock::Real] {
+            let run = run(&load(&config("smp"), board)?, board, clock)?.whole();
+            run.line("smp", "smp: ok");
+            for state in ["0 is on", "1 is on", "2 is on", "3 is on", "3 is on again"] {
+                let times = run.said("smp").filter(|(_, text)| *text == format!("smp: vCPU {state}")).count();
+                assert_eq!(times, 1, "vCPU {state}: {run}");
+            }
+            assert_eq!(run.end_of("smp"), End::Off);
+        }
+    }
+    Ok(())
+}
+
+fn input_goes_where_it_is_sent(board: Board) -> Result<()> {
+    const SWITCH: &[u8] = b"\x14";
+    let checked = load(&config("echo"), board)?;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let file = scratch.path().join("Image");
+    image(&checked)?.write(&file)?;
+    let mut session = machine(board, &file, Clock::Real)?.start()?;
+    // They come in any order.
+    for _ in 0..2 {
+        session.expect("] echo: ready", PATIENCE)?;
+    }
+    let mut ask = |typed: &[u8], answer: &str| -> Result<()> {
+        session.send(typed)?;
+        let line = session.expect("]", PATIENCE)?;
+        assert!(line.starts_with(answer), "{typed:?} gave {line:?}");
+        Ok(())
+    };
+    ask(b"one\r", "[alpha] echo: one")?;
+    ask(&[SWITCH, b"2"].concat(), "[console] input goes to beta")?;
+    ask(b"two\r", "[beta] echo: two")?;
+    ask(b"three\r", "[beta] echo: three")?;
+    ask(&[SWITCH, b"?"].concat(), "[console] Ctrl-T, then:")?;
+    ask(&[SWITCH, b"1"].concat(), "[console] input goes to alpha")?;
+    ask(b"four\r", "[alpha] echo: four")?;
+    ask(&[SWITCH, b"n"].concat(), "[console] input goes to beta")?;
+    // A Ctrl-T of its own for the guest, which has it in its line.
+    ask(&[SWITCH, SWITCH, b"five\r"].concat(), "[beta] echo: \\x14five")?;
+    session.send(b"quit\r")?;
+    session.expect("[beta] echo: done lost=0", PATIENCE)?;
+    session.expect("VM beta is off", PATIENCE)?;
+    session.send(&[SWITCH, b"1", b"quit\r"].concat())?;
+    session.expect("[alpha] echo: done lost=0", PATIENCE)?;
+    let outcome = session.finish()?;
+    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.console);
+    let telemetry = Telemetry::parse(&outcome.telemetry);
+    assert_eq!((telemetry.end_of(0), telemetry.end_of(1)), (End::Off, End::Off));
+    Ok(())
+}
+
+#[test]
+fn input_goes_to_the_vm_that_was_chosen_on_virt() -> Result<()> {
+    input_goes_where_it_is_sent(Board::Virt)
+}
+
+#[test]
+fn input_goes_to_the_vm_that_was_chosen_on_zcu102() -> Result<()> {
+    input_goes_where_it_is_sent(Board::Zcu102)
+}
+
+/// The HEM records of a VM: one for each of its runs, with the events of the configuration.
+#[track_caller]
+fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
+    let vm = run.vm(name);
+    let records: Vec<_> = run.telemetry.hem_runs().filter(|record| record.record.vm == vm).collect();
+    let numbers: Vec<u32> = records.iter().map(|record| record.record.run).collect();
+    assert_eq!(numbers, (0..runs).collect::<Vec<_>>(), "runs of {name}");
+    for record in records {
+        assert_eq!(record.record.workload, workload, "{name}");
+        assert!(record.record.cycles.0 > 0, "{name}");
+        let events: Vec<EventId> = record.counts().map(|(event, ..)| event).collect();
+        assert_eq!(events, run.system.vms[usize::from(vm)].hems, "{name}");
+        assert!(record.counts().all(|(_, count, overflowed)| count > 0 && !overflowed), "{record:?}");
+    }
+}
+
+#[test]
+fn the_workloads_run_side_by_side_and_are_recorded() -> Result<()> {
+    for board in Board::ALL {
+        let run = run(&load(&config("workloads"), board)?, board, Clock::Counted)?.whole();
+        for (name, workload) in [("staircase", 2), ("c2is", 3), ("matrix-copy", 4), ("latency", 5)] {
+            records_are_there(&run, name, workload, 1);
+            assert_eq!(run.end_of(name), End::Off);
+            run.line(name, &format!("{name}: run=0 "));
+        }
+        for name in ["matrix-copy", "latency"] {
+            assert!(run.line(name, &format!("{name}: run=0 ")).ends_with(" ok"), "{run}");
+        }
+        assert_eq!(run.telemetry.dropped(), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
+    for board in Board::ALL {
+        let mut checked = load(&config("workloads"), board)?;
+        let position = checked.system.vms.iter().position(|vm| vm.name == "matrix-copy").expect("it is there");
+        checked.system.vms = vec![checked.system.vms.swap_remove(position)];
+        checked.images = vec![checked.images.swap_remove(position)];
+        let (integers, runs) = (10_000, 3);
+        checked.system.vms[0].args = [integers, u64::from(runs), 0, 0];
+        let run = run(&checked, board, Clock::Counted)?.whole();
+        records_are_there(&run, "matrix-copy", 4, runs);
+        // docs/workloads.md: 21 a turn and 11 around the loop, besides the few between the two calls.
+        let known = 21 * integers + 11;
+        for record in run.telemetry.hem_runs() {
+            let (_, count, _) = record.counts().find(|&(event, ..)| event == INSTRUCTIONS).expect("configured");
+            assert!((known..known + 64).contains(&u64::from(count)), "{count} instructions, {known} are known");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn strictly_colored_vms_run_to_their_end() -> Result<()> {
+    for board in Board::ALL {
+        let run = run(&load(&shipped("strict"), board)?, board, Clock::Counted)?.whole();
+        records_are_there(&run, "latency", 5, 1);
+        assert!(run.line("latency", "latency: run=0 ").ends_with(" ok"));
+        assert_eq!(run.end_of("latency"), End::Off);
+        for name in ["interf-1", "interf-2", "interf-3"] {
+            assert_eq!(run.end_of(name), End::Stopped, "{run}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_running_vms_important_pages_go_to_its_private_pool() -> Result<()> {
+    for board in Board::ALL {
+        let run = run(&load(&shipped("pvt-sh"), board)?, board, Clock::Counted)?.whole();
+        records_are_there(&run, "staircase", 2, 4);
+        assert_eq!(run.end_of("staircase"), End::Off);
+        let moved: Vec<_> = run.telemetry.migrations().collect();
+        assert_eq!(moved.len(), 64);
+        assert!(moved.iter().all(|(_, record)| record.outcome == MigrationOutcome::Moved));
+        // The sum that the guest makes of its pages is the same in every run, before and after.
+        let sums: Vec<&str> =
+            run.said("staircase").filter_map(|(_, text)| text.split_once("sum=").map(|(_, sum)| sum)).collect();
+        assert!(sums.len() == 4 && sums.iter().all(|sum| sum == &sums[0]), "{sums:?}");
+    }
+    Ok(())
+}
+
+/// Whatever hangs is stopped long before anybody's patience ends.
+#[test]
+fn a_system_that_does_not_end_is_stopped_by_its_listener() -> Result<()> {
+    let mut checked = load(&shipped("strict"), Board::Virt)?;
+    checked.system.ends_with = None;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let file = scratch.path().join("Image");
+    image(&checked)?.write(&file)?;
+    assert!(LIMIT > PATIENCE);
+    let mut session = machine(Board::Virt, &file, Clock::Real)?.limit(PATIENCE).start()?;
+    session.expect("VM latency is off", PATIENCE)?;
+    // The other three store for ever: the machine is still on.
+    let outcome = session.stop()?;
+    assert!(!outcome.console.contains("turning the machine off"), "{}", outcome.console);
+    Ok(())
+}

@@ -146,11 +146,13 @@ fn end(start: u64) {
     let mine = mine();
     settle(|| {
         cpu::without_interrupts(|| {
+            // First the timer stops, then the clock is read: no tick can fall between the two.
+            timer::disarm();
             let expected = (timer::now() - start) / PERIOD.load(SeqCst);
             mine.ticks_expected.store(expected, SeqCst);
             let all = mine.ticks_seen.load(SeqCst) == expected;
-            if all {
-                timer::disarm();
+            if !all {
+                timer::arm(timer::deadline());
             }
             all
         })
