@@ -1,6 +1,5 @@
 //! The heap: small, for configuration and descriptions; nothing a guest drives allocates from it.
 
-use crate::mmu::HeapPages;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;
 use linked_list_allocator::Heap;
@@ -42,9 +41,23 @@ pub fn init_early() {
     unsafe { HEAP.0.lock().init((&raw mut EARLY_HEAP).cast(), EARLY) };
 }
 
+/// Says that the final tables map pages for the heap behind the image.
+pub struct HeapPages(usize);
+
+impl HeapPages {
+    /// This many bytes.
+    ///
+    /// # Safety
+    /// Once the final tables are on, they are mapped behind the image's end, writable, and nothing else uses them. There
+    /// is one of these.
+    pub unsafe fn new(bytes: usize) -> Self {
+        Self(bytes)
+    }
+}
+
 /// Adds the pages that the final tables map behind the image, where the early part ends.
 pub fn extend(pages: HeapPages) {
     // SAFETY: the linker script places the early heap last in the image, and `pages` says that the tables in force map
     // this much behind it, for the heap alone.
-    unsafe { HEAP.0.lock().extend(pages.bytes()) };
+    unsafe { HEAP.0.lock().extend(pages.0) };
 }

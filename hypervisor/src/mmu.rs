@@ -4,6 +4,7 @@
 //! the hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
 //! guest images. No guest memory, no memory of the boot loader, nothing writable and executable.
 
+use crate::heap::HeapPages;
 use crate::layout;
 use crate::sysreg;
 use aarch64_paging::Mapping;
@@ -170,16 +171,6 @@ pub struct Built {
     pub heap: HeapPages,
 }
 
-/// Says that the final tables map pages for the heap behind the image. [`build`] makes one, and it is spent once.
-pub struct HeapPages(usize);
-
-impl HeapPages {
-    /// How many bytes.
-    pub fn bytes(&self) -> usize {
-        self.0
-    }
-}
-
 /// Builds the final tables in frames of the hypervisor's colors, under the early identity map.
 pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let pages = |start: u64, end: u64| (end - start) / PAGE_SIZE;
@@ -283,7 +274,8 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         frames.take();
     }
     let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
-    let heap = HeapPages(layout::HEAP_EXTENSION as usize);
+    // SAFETY: the tables map this much behind the image, writable; nothing else has an address there.
+    let heap = unsafe { HeapPages::new(layout::HEAP_EXTENSION as usize) };
     Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
 }
 
