@@ -82,7 +82,11 @@ pub fn this() -> &'static Cpu {
 
 /// The running core's number, also before its state exists.
 pub fn current_index() -> usize {
-    if crate::sysreg::read!("tpidr_el2") == 0 { 0 } else { this().index }
+    if crate::sysreg::read!("tpidr_el2") == 0 {
+        // Good enough for a message: affinity 0 is the core's number on boards with one cluster.
+        return crate::sysreg::read!("mpidr_el1") as usize & 0xff;
+    }
+    this().index
 }
 
 /// Something a core has been asked to do.

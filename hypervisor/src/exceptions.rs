@@ -202,6 +202,7 @@ extern "C" fn guest_sync(registers: &mut GuestRegisters) {
 
 extern "C" fn guest_irq() {
     let cpu = cpu::this();
+    cpu.exits_irq.set(cpu.exits_irq.get() + 1);
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
         virq::timer(cpu);
@@ -213,7 +214,6 @@ extern "C" fn guest_irq() {
 #[cold]
 #[inline(never)]
 fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
-    cpu.exits_irq.set(cpu.exits_irq.get() + 1);
     virq::physical(cpu, acknowledged);
     // A spent budget holds the core here. Interrupts for its VM are taken and kept in list registers meanwhile.
     while cpu.throttled.get() && !cpu.leave.get() {

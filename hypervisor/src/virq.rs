@@ -183,14 +183,16 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     }
 }
 
-/// A vCPU starts: no interrupt of a former life.
+/// A vCPU starts: enables and list registers as after power-on. SGIs that were sent to it since it was turned on wait.
 pub fn start(cpu: &Cpu, vm: &Vm) {
-    gic::reset_virtual_interface();
     let mut virq = cpu.virq.borrow_mut();
     let banked = virq.banked.get_or_insert_with(|| Banked::new(cpu.vcpu as u8, 0));
+    // First back into the distributor what a parked core has listed, then the empty interface.
     let others = banked.reset(&Physical { vm });
     drop(virq);
+    gic::reset_virtual_interface();
     kick(cpu, vm, others);
+    fill(cpu);
 }
 
 /// A vCPU stops: its interrupts go back to the VM.

@@ -16,6 +16,16 @@ pub const GICC: Device = Device { base: map::GICC };
 pub const UART: Device = Device { base: map::UART };
 
 impl Device {
+    /// A device that the VM's configuration passes through at the IPA `base`, in the part of the map that the runtime
+    /// maps as devices: below [`map::RAM`].
+    ///
+    /// # Safety
+    /// The device does no DMA, or none but into memory that Rust does not know of.
+    pub const unsafe fn passed_through(base: u64) -> Self {
+        assert!(base < map::RAM, "only the first GiB is mapped as devices");
+        Self { base }
+    }
+
     /// Address of the register at `offset`.
     pub const fn address(self, offset: u64) -> u64 {
         self.base + offset
@@ -23,14 +33,14 @@ impl Device {
 
     /// Reads a 32-bit register.
     pub fn read(self, offset: u64) -> u32 {
-        // SAFETY: the constants above are the only devices; none of their registers is memory that Rust knows of. An
-        // offset that is no register takes a fault and ends in `exceptions`.
+        // SAFETY: the constants above and what `passed_through` vouches for are the only devices; none of their
+        // registers is memory that Rust knows of. An offset that is no register takes a fault and ends in `exceptions`.
         unsafe { core::ptr::with_exposed_provenance::<u32>(self.address(offset) as usize).read_volatile() }
     }
 
     /// Writes a 32-bit register.
     pub fn write(self, offset: u64, value: u32) {
-        // SAFETY: as for `read`; these devices do no DMA.
+        // SAFETY: as for `read`; the constants do no DMA, and the others' is their maker's to answer for.
         unsafe { core::ptr::with_exposed_provenance_mut::<u32>(self.address(offset) as usize).write_volatile(value) }
     }
 

@@ -510,8 +510,9 @@ impl Banked {
         let group = Group { owned: emulated | physical | SGIS, physical, enabled: SGIS, ..Group::default() };
         Self { vcpu: vcpu % MAX_VCPUS as u8, group, lr: [0; LIST_REGISTERS], held: 0, timer: 0, underflow: false }
     }
-    /// As after power-on: on the vCPU's core, when it is turned off or its VM resets. SPIs that it has not
-    /// acknowledged go to other vCPUs, and the timer's physical PPI is off until the guest enables it.
+    /// As after power-on: on the vCPU's core, when it starts or stops. SPIs that it has not acknowledged go to other
+    /// vCPUs, and the timer's physical PPI is off until the guest enables it. SGIs stay pending, as in a real
+    /// distributor: one may have been sent before the vCPU's core got here.
     pub fn reset(&mut self, host: &impl Host) -> Vcpus {
         let mut shared = host.lock();
         let mut kick = self.collect(Some(&mut shared), host, true).1;
@@ -521,7 +522,6 @@ impl Banked {
         host.underflow(false);
         host.enable(TIMER, false);
         host.deactivate(TIMER);
-        host.distributor().mail(self.vcpu).empty();
         *self = Self::new(self.vcpu, self.group.owned);
         self.others(kick)
     }
@@ -1191,6 +1191,23 @@ mod tests {
         assert_eq!(machine.listed(0).len(), 1);
         line(false);
         assert_eq!(machine.listed(0), []);
+    }
+
+    #[test]
+    fn an_sgi_sent_to_a_vcpu_that_is_still_starting_is_not_lost() {
+        let machine = Machine::new(2);
+        let post =
+            machine.cores[0].banked.borrow_mut().write(&machine.view(0), 0xf00, Width::Word, 2 << 16 | 7).unwrap();
+        assert_eq!(post, Vcpus(2));
+        let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
+        machine.kick(post);
+        assert_eq!(machine.drain(1), [(7, 0)]);
+        // Nor where a parked core had listed it already.
+        machine.write(0, 0xf00, 2 << 16 | 7);
+        assert_eq!(machine.listed(1).len(), 1);
+        let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
+        machine.kick(Vcpus(2));
+        assert_eq!(machine.drain(1), [(7, 0)]);
     }
 
     #[test]

@@ -58,8 +58,12 @@ fn hex(text: &str) -> Option<u64> {
 fn dump(board: Board, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
     let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
     let file = object::File::parse(&*elf).expect("an ELF file");
-    let symbol = file.symbols().find(|symbol| symbol.name() == Ok(function));
-    let symbol = symbol.unwrap_or_else(|| panic!("the hypervisor has no function {function}"));
+    // The compiler's name for it has the length before the name, and more around both.
+    let mangled = format!("{}{function}", function.len());
+    let named = |name: &str| name == function || name.split("17h").next().is_some_and(|path| path.ends_with(&mangled));
+    let mut symbols = file.symbols().filter(|symbol| symbol.size() > 0 && symbol.name().is_ok_and(named));
+    let symbol = symbols.next().unwrap_or_else(|| panic!("the hypervisor has no function {function}"));
+    assert!(symbols.next().is_none(), "the hypervisor has several functions {function}");
     assert!(symbol.size() >= 4 * instructions.len() as u64, "{function} is too short");
     let mut checked = load(&config("quota"), board)?;
     checked.system.vms[0].cores = vec![core];

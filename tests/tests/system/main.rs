@@ -3,6 +3,7 @@
 mod audit;
 mod damaged;
 mod demo;
+mod devices;
 mod fatal;
 mod isolation;
 mod migration;

@@ -44,6 +44,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("migrate-check", "writes and checks its pages while they migrate"),
     ("quota-check", "watches its own quota"),
     ("restart", "resets itself and checks that it starts anew"),
+    ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
     ("smp", "brings up its other vCPUs"),
     ("staircase", "touches 100 pages, each one more often than the one before"),
 ];

@@ -1,0 +1,288 @@
+//! Rtc: drives a passed-through clock by its interrupts, or tries to reach one.
+#![no_std]
+#![no_main]
+
+use cloison_guest::abi::irq;
+use cloison_guest::checksum::fnv1a;
+use cloison_guest::gic::{self, Interrupt};
+use cloison_guest::mmio::{Device, GICD};
+use cloison_guest::probe::{self, Op};
+use cloison_guest::ram::Ram;
+use cloison_guest::random::Random;
+use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use spin::Once;
+
+entry!(main);
+
+/// IPA of the device's registers in the VM that has it.
+const DEVICE: u64 = 0x0a00_0000;
+/// IPA of the buffer in physically contiguous memory in the VM that has it.
+const BUFFER: u64 = 0x5000_0000;
+/// Where the two devices really are: nothing is there for a guest, whether it has the device or not.
+const PHYSICAL: [u64; 2] = [0x0901_0000, 0xff11_0000];
+
+// SAFETY: neither of the two kinds does DMA.
+const REGISTERS: Device = unsafe { Device::passed_through(DEVICE) };
+
+/// Microseconds after which an interrupt that was waited for is taken for lost.
+const PATIENCE: u64 = 3_000_000;
+
+/// What lies behind `DEVICE`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Arm PrimeCell real-time clock (PL031): an alarm at a second.
+    Pl031,
+    /// The first counter of a Cadence triple timer counter: an interrupt at the end of an interval.
+    Ttc,
+}
+
+/// PL031 (Arm DDI 0224).
+mod pl031 {
+    pub const DATA: u64 = 0x00;
+    pub const MATCH: u64 = 0x04;
+    pub const MASK: u64 = 0x10;
+    pub const RAW_STATUS: u64 = 0x14;
+    pub const MASKED_STATUS: u64 = 0x18;
+    pub const CLEAR: u64 = 0x1c;
+    /// Four registers with a byte each, of `PeriphID`, then as many of `PCellID`.
+    pub const PERIPHERAL_ID: u64 = 0xfe0;
+    pub const CELL_ID: u64 = 0xff0;
+}
+
+/// The Zynq UltraScale+'s triple timer counter (AMD UG1087, module TTC); offsets are those of its first counter.
+mod ttc {
+    pub const CLOCK_CONTROL: u64 = 0x00;
+    pub const COUNTER_CONTROL: u64 = 0x0c;
+    pub const INTERVAL: u64 = 0x24;
+    /// Reading clears.
+    pub const INTERRUPTS: u64 = 0x54;
+    pub const INTERRUPT_ENABLE: u64 = 0x60;
+
+    /// The input clock divided by 2^4.
+    pub const PRESCALE_16: u32 = 3 << 1 | 1;
+    pub const DISABLE: u32 = 1;
+    pub const INTERVAL_MODE: u32 = 1 << 1;
+    pub const RESET_COUNT: u32 = 1 << 4;
+    pub const INTERVAL_INTERRUPT: u32 = 1;
+    /// COUNTER_CONTROL after reset: disabled, and its waveform output too.
+    pub const AFTER_RESET: u32 = 0x21;
+    /// About a millisecond, whether 100 MHz (the board) or 133 MHz (QEMU) go in.
+    pub const COUNTS: u32 = 8000;
+}
+
+impl Kind {
+    const ALL: [Self; 2] = [Self::Pl031, Self::Ttc];
+
+    /// The GIC's number of its interrupt, on the board that has it.
+    const fn interrupt(self) -> u32 {
+        match self {
+            Self::Pl031 => 34,
+            Self::Ttc => 68,
+        }
+    }
+
+    /// Microseconds within which an armed device has raised its interrupt.
+    const fn due(self) -> u64 {
+        match self {
+            Self::Pl031 => 1_100_000,
+            Self::Ttc => 2_000,
+        }
+    }
+
+    /// What the device says it is, and whether that is what it should be.
+    fn identify(self) -> (u32, bool) {
+        match self {
+            Self::Pl031 => {
+                let bytes =
+                    |offset| (0..4).fold(0, |id, byte| id | (REGISTERS.read(offset + byte * 4) & 0xff) << (byte * 8));
+                let id = bytes(pl031::PERIPHERAL_ID);
+                // Part 0x031 of designer 0x41; bits from 20 on are its revision.
+                (id, id & 0xf_ffff == 0x4_1031 && bytes(pl031::CELL_ID) == 0xb105_f00d)
+            }
+            // It has no number to tell: all three counters as a reset leaves them, and a register that keeps its value.
+            Self::Ttc => {
+                let controls = [0, 4, 8].map(|counter| REGISTERS.read(ttc::COUNTER_CONTROL + counter));
+                REGISTERS.write(ttc::INTERVAL, ttc::COUNTS);
+                let keeps = REGISTERS.read(ttc::INTERVAL) == ttc::COUNTS;
+                (controls[0], controls == [ttc::AFTER_RESET; 3] && keeps)
+            }
+        }
+    }
+
+    /// Lets it interrupt once.
+    fn arm(self) {
+        match self {
+            Self::Pl031 => {
+                REGISTERS.write(pl031::MASK, 1);
+                REGISTERS.write(pl031::MATCH, REGISTERS.read(pl031::DATA).wrapping_add(1));
+            }
+            Self::Ttc => {
+                REGISTERS.write(ttc::CLOCK_CONTROL, ttc::PRESCALE_16);
+                REGISTERS.write(ttc::INTERVAL, ttc::COUNTS);
+                REGISTERS.write(ttc::INTERRUPT_ENABLE, ttc::INTERVAL_INTERRUPT);
+                REGISTERS.write(ttc::COUNTER_CONTROL, ttc::INTERVAL_MODE | ttc::RESET_COUNT);
+            }
+        }
+    }
+
+    /// Lets its line fall; whether it was what held the line up.
+    fn quieten(self) -> bool {
+        match self {
+            Self::Pl031 => {
+                let raised = REGISTERS.read(pl031::MASKED_STATUS) == 1;
+                REGISTERS.write(pl031::CLEAR, 1);
+                raised && REGISTERS.read(pl031::RAW_STATUS) == 0
+            }
+            Self::Ttc => {
+                REGISTERS.write(ttc::COUNTER_CONTROL, ttc::DISABLE);
+                let raised = REGISTERS.read(ttc::INTERRUPTS) & ttc::INTERVAL_INTERRUPT != 0;
+                raised && REGISTERS.read(ttc::INTERRUPTS) == 0
+            }
+        }
+    }
+}
+
+/// The VM's own device, if it has one.
+static OWN: Once<Kind> = Once::new();
+/// The device's interrupts, taken while it raised them.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
+/// The device's interrupts, taken while it did not.
+static SPURIOUS: AtomicU64 = AtomicU64::new(0);
+/// Interrupts that nothing of the VM's can raise.
+static FOREIGN: AtomicU64 = AtomicU64::new(0);
+
+fn handler(interrupt: Interrupt) {
+    let counter = match (interrupt.id(), OWN.get()) {
+        (irq::VTIMER, _) => {
+            // One that is late, from a wait that is over, must not stop the wait after it.
+            if timer::now() >= timer::deadline() {
+                timer::disarm();
+            }
+            return;
+        }
+        (id, Some(kind)) if id == kind.interrupt() => {
+            if kind.quieten() {
+                &TAKEN
+            } else {
+                &SPURIOUS
+            }
+        }
+        _ => &FOREIGN,
+    };
+    counter.fetch_add(1, Relaxed);
+}
+
+/// Sleeps until `done`, for `micros` at most; whether it was done.
+fn wait(micros: u64, done: impl Fn() -> bool) -> bool {
+    let deadline = timer::now() + timer::micros(micros);
+    timer::arm(deadline);
+    cpu::wait_until(|| done() || timer::now() >= deadline);
+    timer::disarm();
+    done()
+}
+
+/// Takes `rounds` interrupts of the device. Each second one comes while the distributor holds it back, so that the
+/// line's level must still be there when it is let through.
+fn drive(kind: Kind, rounds: u64, bytes: u64) {
+    let mut random = Random::new(0x72_7463);
+    let buffer = if bytes == 0 { &[] } else { Ram::behind_image().take_at(BUFFER, bytes) };
+    buffer.iter().for_each(|word| word.store(random.bits(), Relaxed));
+    let checksum = fnv1a(buffer);
+
+    let (id, known) = kind.identify();
+    if !known {
+        println!("rtc: no such device: id={id:#010x}");
+        return;
+    }
+    println!("rtc: driving id={id:#010x} buffer={} B", buffer.len() * 8);
+    OWN.call_once(|| kind);
+    let interrupt = kind.interrupt();
+    // Level-sensitive: the upper of its two bits is 0.
+    let (register, bit) = (0xc00 + u64::from(interrupt / 16 * 4), 2 << (interrupt % 16 * 2));
+    GICD.write(register, GICD.read(register) & !bit);
+    gic::enable(interrupt);
+
+    let (mut armed, mut early, mut corrupt) = (0, 0, 0u64);
+    while armed < rounds {
+        let held_back = armed % 2 == 1;
+        if held_back {
+            gic::disable(interrupt);
+        }
+        kind.arm();
+        armed += 1;
+        if held_back {
+            early += u64::from(wait(kind.due(), || TAKEN.load(Relaxed) >= armed));
+            gic::enable(interrupt);
+        }
+        let came = wait(PATIENCE, || TAKEN.load(Relaxed) >= armed);
+        corrupt += u64::from(fnv1a(buffer) != checksum);
+        if !came {
+            println!("rtc: interrupt {armed} did not come");
+            break;
+        }
+    }
+    // Time for one too many.
+    wait(kind.due(), || false);
+    println!(
+        "rtc: interrupts={} expected={rounds} id={id:#010x} early={early} spurious={} foreign={} corrupt={corrupt}",
+        TAKEN.load(Relaxed),
+        SPURIOUS.load(Relaxed),
+        FOREIGN.load(Relaxed),
+    );
+}
+
+/// Has neither device nor buffer, and tries for all of them, round after round.
+fn intrude(rounds: u64, micros: u64) {
+    let mut random = Random::new(0x696e_7472);
+    let (mut attempts, mut refused) = (0u64, 0u64);
+    let mut count = |is_refused: bool| {
+        attempts += 1;
+        refused += u64::from(is_refused);
+    };
+    println!("rtc: intruding rounds={rounds}");
+    for _ in 0..rounds {
+        for base in [DEVICE, BUFFER].into_iter().chain(PHYSICAL) {
+            for op in [Op::LoadWord, Op::StoreWord, Op::LoadByte, Op::StoreByte, Op::LoadDouble, Op::StoreDouble] {
+                // The registers that matter are the first ones.
+                let address = base + (random.below(0x80) & !7);
+                // SAFETY: nothing of this program is there; it faults.
+                let result = unsafe { probe::access(op, address, random.bits()) };
+                count(result.is_err_and(|fault| fault.is_external_abort()));
+            }
+        }
+        for id in Kind::ALL.map(Kind::interrupt) {
+            // Enabled, disabled, pending, not pending, active, not active.
+            for bank in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
+                let register = bank + u64::from(id / 32 * 4);
+                GICD.write(register, 1 << (id % 32));
+                count(GICD.read(register) & 1 << (id % 32) == 0);
+            }
+            // Priority, targets and, for all interrupts of the word, the trigger.
+            for register in [0x400, 0x800].map(|bank| bank + u64::from(id)) {
+                GICD.write_byte(register, 0xff);
+                count(GICD.read(register & !3) >> (id % 4 * 8) & 0xff == 0);
+            }
+            let register = 0xc00 + u64::from(id / 16 * 4);
+            GICD.write(register, u32::MAX);
+            count(GICD.read(register) >> (id % 16 * 2) & 2 == 0);
+        }
+        wait(micros, || false);
+    }
+    let leaked = attempts - refused;
+    println!("rtc: intruder attempts={attempts} refused={refused} leaked={leaked} foreign={}", FOREIGN.load(Relaxed));
+}
+
+fn main() {
+    exceptions::on_interrupt(handler);
+    gic::init_distributor();
+    gic::init_cpu();
+    gic::enable(irq::VTIMER);
+    cpu::unmask_interrupts();
+    match arg(0, 1) {
+        1 => drive(Kind::Pl031, arg(1, 10), args()[2]),
+        2 => drive(Kind::Ttc, arg(1, 10), args()[2]),
+        3 => intrude(arg(1, 100), arg(2, 10_000)),
+        kind => println!("rtc: there is no kind {kind}"),
+    }
+}

@@ -1,0 +1,188 @@
+//! Devices that are passed through: their registers and interrupts reach their VM and nobody else.
+
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_core::blob::{Backing, Region, System};
+use cloison_core::units::EventId;
+use cloison_core::wire::VmState;
+use cloison_tests::{Clock, Run, config, image, load, machine, number, run};
+use miette::{Result, miette};
+use xtask::config::Checked;
+use xtask::live;
+use xtask::qemu::Board;
+use xtask::telemetry::{End, Telemetry};
+
+/// Pages of the virtual CPU interface, which every VM has besides its regions.
+const GICV_PAGES: u64 = 2;
+/// What the devices call themselves: QEMU's PL031, and a triple timer counter's control register after reset.
+const IDS: [(Board, &str); 2] = [(Board::Virt, "id=0x00141031"), (Board::Zcu102, "id=0x00000021")];
+
+/// The system with this board's device.
+fn passthrough(board: Board) -> Result<Checked> {
+    load(&config(&format!("passthrough/{board}")), board)
+}
+
+/// Boots with the boards' clocks in guest time, so that a second of the PL031 is a second for its VM.
+fn boot(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
+    let image = image(checked)?;
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let file = scratch.path().join("Image");
+    image.write(&file)?;
+    let outcome = machine(board, &file, clock)?.args(["-rtc", "clock=vm"]).run()?;
+    Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome })
+}
+
+/// Every interrupt that the device was armed for came, once, and only while it was due.
+#[track_caller]
+fn none_was_lost(run: &Run, board: Board) {
+    let line = run.line("rtc", "rtc: interrupts=");
+    let (_, id) = IDS[IDS.iter().position(|&(of, _)| of == board).expect("both boards are there")];
+    assert!(line.contains(id), "{line}");
+    let wanted = run.system.vms[usize::from(run.vm("rtc"))].args[1];
+    assert_eq!((number(line, "interrupts"), number(line, "expected")), (wanted, wanted), "{line}\n{run}");
+    for none in ["early", "spurious", "foreign", "corrupt"] {
+        assert_eq!(number(line, none), 0, "{line}");
+    }
+    assert_eq!(run.end_of("rtc"), End::Off, "{run}");
+}
+
+/// The VM that tried for the device got nothing, and tried all along.
+#[track_caller]
+fn nobody_else_reached_it(run: &Run) {
+    let line = run.line("intruder", "rtc: intruder ");
+    let rounds = run.system.vms[usize::from(run.vm("intruder"))].args[1];
+    // Four places by six kinds of access, and two interrupts by nine registers.
+    assert_eq!(number(line, "attempts"), rounds * (4 * 6 + 2 * 9), "{line}");
+    assert_eq!(number(line, "refused"), number(line, "attempts"), "{line}");
+    assert_eq!((number(line, "leaked"), number(line, "foreign")), (0, 0), "{line}");
+    let during = run.position("rtc: intruding")..run.position("rtc: intruder ");
+    assert!(during.contains(&run.position("rtc: interrupts=")), "the device was quiet meanwhile\n{run}");
+    assert!(!run.telemetry.vm_states().any(|(.., state)| state == VmState::Killed), "{run}");
+    assert_eq!(run.end_of("intruder"), End::Off, "{run}");
+}
+
+fn a_device_interrupts_its_vm_alone(board: Board) -> Result<()> {
+    let run = boot(&passthrough(board)?, board, Clock::Counted)?.whole();
+    none_was_lost(&run, board);
+    nobody_else_reached_it(&run);
+    let done = run.line("heart", "heartbeat: done");
+    let beats = run.system.vms[usize::from(run.vm("heart"))].args[2];
+    assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (beats, 0, 0), "{done}");
+    let during = run.position("rtc: driving")..run.position("rtc: interrupts=");
+    let meanwhile = run.said("heart").filter(|(line, text)| during.contains(line) && text.ends_with(" ok")).count();
+    assert!(meanwhile as u64 > beats / 4, "{meanwhile} of {beats} beats\n{run}");
+    assert_eq!(run.end_of("heart"), End::Off, "{run}");
+    Ok(())
+}
+
+#[test]
+fn a_clock_interrupts_its_vm_and_no_other_on_virt() -> Result<()> {
+    a_device_interrupts_its_vm_alone(Board::Virt)
+}
+
+#[test]
+fn a_timer_interrupts_its_vm_and_no_other_on_zcu102() -> Result<()> {
+    a_device_interrupts_its_vm_alone(Board::Zcu102)
+}
+
+#[test]
+fn a_device_loses_no_interrupt_while_all_cores_really_run() -> Result<()> {
+    for (board, interrupts, rounds) in [(Board::Virt, 3, 50), (Board::Zcu102, 500, 400)] {
+        let mut checked = passthrough(board)?;
+        checked.system.vms[0].args[1] = interrupts;
+        checked.system.vms[1].args[2] = 100;
+        checked.system.vms[2].args[1] = rounds;
+        let run = boot(&checked, board, Clock::Real)?.whole();
+        none_was_lost(&run, board);
+        let line = run.line("intruder", "rtc: intruder ");
+        assert_eq!((number(line, "leaked"), number(line, "foreign")), (0, 0), "{line}");
+        // In real time a beat may be late.
+        assert_eq!(number(run.line("heart", "heartbeat: done"), "corrupt"), 0);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_vm_without_the_interrupt_waits_for_it_in_vain() -> Result<()> {
+    for board in Board::ALL {
+        let mut checked = passthrough(board)?;
+        checked.system.vms[0].irqs.clear();
+        let run = boot(&checked, board, Clock::Counted)?.whole();
+        run.line("rtc", "rtc: interrupt 1 did not come");
+        assert_eq!(number(run.line("rtc", "rtc: interrupts="), "interrupts"), 0, "{run}");
+        // What nobody owns goes to nobody.
+        for vm in ["rtc", "intruder"] {
+            let line = run.said(vm).map(|(_, text)| text).filter(|text| text.contains(" foreign=")).last();
+            assert_eq!(number(line.expect("a last line"), "foreign"), 0, "{run}");
+        }
+    }
+    Ok(())
+}
+
+/// The frames behind a region, as the hypervisor read them back.
+fn frames(system: &System, telemetry: &Telemetry, vm: &str, region: &str) -> Vec<PhysAddr> {
+    let id = system.vms.iter().position(|other| other.name == vm).expect("a VM of the configuration");
+    let found = system.vms[id].regions.iter().find(|other| other.name == region).expect("a region of the VM");
+    let runs = telemetry.stage2.iter().filter(|run| usize::from(run.vm) == id);
+    let mut pages: Vec<(Ipa, PhysAddr)> = runs
+        .flat_map(|run| (0..).zip(&run.frames).map(|(n, &frame)| (run.ipa.page(n), PhysAddr(0).page(frame.into()))))
+        .filter(|(ipa, _)| found.contains(*ipa))
+        .collect();
+    pages.sort_unstable_by_key(|(ipa, _)| ipa.0);
+    assert_eq!(pages.len(), found.pages as usize, "{vm}.{region}");
+    pages.into_iter().map(|(_, frame)| frame).collect()
+}
+
+/// One piece of RAM.
+#[track_caller]
+fn is_one_piece_of_ram(system: &System, frames: &[PhysAddr]) {
+    assert!(frames.windows(2).all(|pair| pair[1].0 == pair[0].0 + PAGE_SIZE), "{frames:?}");
+    for &frame in frames {
+        assert!(system.board.ram.iter().any(|ram| ram.contains(frame)), "{frame} is not RAM");
+        assert!(!system.board.reserved.iter().any(|reserved| reserved.contains(frame)), "{frame} is reserved");
+    }
+}
+
+fn every_page_of_a_device_and_of_contiguous_memory(board: Board) -> Result<()> {
+    let mut checked = passthrough(board)?;
+    checked.system.audit = true;
+    let run = run(&checked, board, Clock::Counted)?;
+    assert!(run.outcome.exit.is_clean(), "{run}");
+    let (system, telemetry) = (&run.system, &run.telemetry);
+    let audit = live::judge(system, telemetry);
+    audit.verdict()?;
+    let pages = |region: &Region| u64::from(region.pages);
+    let configured: u64 = system.vms.iter().flat_map(|vm| &vm.regions).map(pages).sum();
+    assert_eq!(audit.checked, configured + GICV_PAGES * system.vms.len() as u64);
+    assert_eq!((audit.outside, audit.missing, audit.unexpected, audit.shared), (0, 0, 0, 0));
+
+    // The same once more, with nothing of the judge's.
+    let device = &system.vms[0].regions[1];
+    let Backing::Device(registers) = device.backing else { panic!("{device:?}") };
+    assert_eq!(frames(system, telemetry, "rtc", "device"), [registers]);
+    let (long, short) = (frames(system, telemetry, "rtc", "dma"), frames(system, telemetry, "heart", "dma"));
+    assert_eq!((long.len(), short.len()), (256, 5));
+    is_one_piece_of_ram(system, &long);
+    is_one_piece_of_ram(system, &short);
+    assert!(short.iter().all(|frame| !long.contains(frame)), "{short:?} lies in {:?}", long[0]);
+
+    // The judge would have seen a device elsewhere, and memory in pieces.
+    let mut other = system.clone();
+    other.vms[0].regions[1].backing = Backing::Device(registers.page(1));
+    assert_eq!(live::judge(&other, telemetry).outside, 1);
+    let mut scattered = telemetry.clone();
+    let id = run.vm("heart");
+    let found = scattered.stage2.iter_mut().find(|run| run.vm == id && run.ipa == Ipa(0x6000_0000));
+    found.expect("the region's own run").frames.swap(1, 3);
+    assert_eq!(live::judge(system, &scattered).outside, 2);
+    Ok(())
+}
+
+#[test]
+fn device_pages_and_contiguous_memory_are_where_they_should_be_on_virt() -> Result<()> {
+    every_page_of_a_device_and_of_contiguous_memory(Board::Virt)
+}
+
+#[test]
+fn device_pages_and_contiguous_memory_are_where_they_should_be_on_zcu102() -> Result<()> {
+    every_page_of_a_device_and_of_contiguous_memory(Board::Zcu102)
+}
