@@ -61,6 +61,8 @@ pub struct Vm {
     pub migration: TicketMutex<migrate::Migration>,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
+    /// vCPUs that have been turned on and have not turned themselves off.
+    online: AtomicU32,
     /// One vCPU at a time ends or restarts the VM.
     ending: AtomicBool,
     /// Stopped for good.
@@ -168,6 +170,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
                     context: AtomicU64::new(0),
                 })
                 .collect(),
+            online: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         });
@@ -215,6 +218,7 @@ impl Vm {
         }
         slot.entry.store(entry.0, Ordering::Relaxed);
         slot.context.store(context, Ordering::Relaxed);
+        self.online.fetch_add(1, Ordering::AcqRel);
         slot.power.store(Power::OnPending as u8, Ordering::Release);
         cpu::ask(self.spec.cores[vcpu], Request::Start);
         Ok(())
@@ -304,15 +308,14 @@ pub fn leave(cpu: &'static Cpu) -> ! {
 
 /// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
 pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    let others_off = (0..vm.vcpus.len()).all(|vcpu| vcpu == cpu.vcpu || vm.power(vcpu) == Power::Off);
-    if others_off {
+    if vm.online.fetch_sub(1, Ordering::AcqRel) == 1 {
         end(cpu, vm, VmState::Off)
     }
     leave(cpu)
 }
 
-/// Waits until the VM's other vCPUs have left their guest.
-fn stop_others(cpu: &'static Cpu, vm: &'static Vm) {
+/// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have.
+fn stop_others(cpu: &Cpu, vm: &Vm) {
     // Until a whole round finds them off: one that runs may still have turned another on.
     let mut found = true;
     while found {
@@ -366,6 +369,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     virq::reset_vm(vm);
     *vm.uart.lock() = (Pl011::new(), LineBuffer::new());
     vm.load_image(cpu);
+    vm.online.store(1, Ordering::Release);
     vm.ending.store(false, Ordering::Release);
     // This vCPU's own way out comes last: it may be the one that starts again.
     vm.vcpus[0].entry.store(vm.spec.image.entry.0, Ordering::Relaxed);
@@ -405,11 +409,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         leave(cpu)
     }
     for vm in all() {
-        for (vcpu, &core) in vm.spec.cores.iter().enumerate() {
-            if usize::from(core) != cpu.index {
-                stop_and_wait(vm, vcpu, core);
-            }
-        }
+        stop_others(cpu, vm);
     }
     if cpu.vm.is_some() {
         quota::stop(cpu);
