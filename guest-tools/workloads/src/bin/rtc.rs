@@ -67,8 +67,10 @@ mod ttc {
     pub const INTERVAL_INTERRUPT: u32 = 1;
     /// COUNTER_CONTROL after reset: disabled, and its waveform output too.
     pub const AFTER_RESET: u32 = 0x21;
-    /// About a millisecond, whether 100 MHz (the board) or 133 MHz (QEMU) go in.
-    pub const COUNTS: u32 = 8000;
+    /// The last count of an interval: about a millisecond, whether 100 MHz (the board) or 133 MHz (QEMU) go in. With
+    /// QEMU's 133 MHz it is exactly 960 us: under -icount, where time stands still meanwhile, its model (10.0) looks for
+    /// the end of an interval over and over if that falls between two nanoseconds.
+    pub const LAST_COUNT: u32 = 60 * 133 - 1;
 }
 
 impl Kind {
@@ -103,8 +105,8 @@ impl Kind {
             // It has no number to tell: all three counters as a reset leaves them, and a register that keeps its value.
             Self::Ttc => {
                 let controls = [0, 4, 8].map(|counter| REGISTERS.read(ttc::COUNTER_CONTROL + counter));
-                REGISTERS.write(ttc::INTERVAL, ttc::COUNTS);
-                let keeps = REGISTERS.read(ttc::INTERVAL) == ttc::COUNTS;
+                REGISTERS.write(ttc::INTERVAL, ttc::LAST_COUNT);
+                let keeps = REGISTERS.read(ttc::INTERVAL) == ttc::LAST_COUNT;
                 (controls[0], controls == [ttc::AFTER_RESET; 3] && keeps)
             }
         }
@@ -119,7 +121,7 @@ impl Kind {
             }
             Self::Ttc => {
                 REGISTERS.write(ttc::CLOCK_CONTROL, ttc::PRESCALE_16);
-                REGISTERS.write(ttc::INTERVAL, ttc::COUNTS);
+                REGISTERS.write(ttc::INTERVAL, ttc::LAST_COUNT);
                 REGISTERS.write(ttc::INTERRUPT_ENABLE, ttc::INTERVAL_INTERRUPT);
                 REGISTERS.write(ttc::COUNTER_CONTROL, ttc::INTERVAL_MODE | ttc::RESET_COUNT);
             }
