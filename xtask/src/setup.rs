@@ -5,6 +5,7 @@
 
 mod apt;
 mod core_library;
+mod cross_linker;
 mod emulator;
 
 pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from};
@@ -56,6 +57,10 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
     let firmware =
         firmware.map_or("missing (only the `booti` test needs it)".to_owned(), |path| path.display().to_string());
     println!("{:<24} {firmware}", "U-Boot for the test");
+    let linker = if args.check { cross_linker::find() } else { Some(cross_linker::cross_linker()?) };
+    let linker =
+        linker.map_or("missing (only Linux guest tools will need it)".to_owned(), |path| path.display().to_string());
+    println!("{:<24} {linker}", cross_linker::PROGRAM);
     Ok(())
 }
 

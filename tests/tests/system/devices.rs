@@ -1,9 +1,9 @@
 //! Devices that are passed through: their registers and interrupts reach their VM and nobody else.
 
 use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_core::blob::{Backing, Region, System};
-use cloison_core::units::EventId;
-use cloison_core::wire::VmState;
+use cloison_core::blob::{Backing, Quota, Region, System};
+use cloison_core::units::{EventId, Events, Nanos};
+use cloison_core::wire::{QuotaPeriod, VmState};
 use cloison_tests::{Clock, Run, config, image, load, machine, number, run};
 use miette::{Result, miette};
 use xtask::config::Checked;
@@ -13,6 +13,8 @@ use xtask::telemetry::{End, Telemetry};
 
 /// Pages of the virtual CPU interface, which every VM has besides its regions.
 const GICV_PAGES: u64 = 2;
+/// CPU_CYCLES.
+const CYCLES: EventId = EventId(0x11);
 /// What the devices call themselves: QEMU's PL031, and a triple timer counter's control register after reset.
 const IDS: [(Board, &str); 2] = [(Board::Virt, "id=0x00141031"), (Board::Zcu102, "id=0x00000021")];
 
@@ -116,6 +118,59 @@ fn a_vm_without_the_interrupt_waits_for_it_in_vain() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn the_intruder_would_notice_what_it_gets() -> Result<()> {
+    for board in Board::ALL {
+        let mut checked = passthrough(board)?;
+        let [owner, _, intruder] = &mut checked.system.vms[..] else { panic!("three VMs") };
+        intruder.regions.push(owner.regions.remove(1));
+        intruder.irqs = std::mem::take(&mut owner.irqs);
+        // Its stores may well make the device interrupt without end.
+        (intruder.args[1], intruder.args[2]) = (1, 1000);
+        checked.system.vms.swap_remove(0);
+        checked.images.swap_remove(0);
+        let run = boot(&checked, board, Clock::Counted)?.whole();
+        assert!(number(run.line("intruder", "rtc: intruder "), "leaked") >= 6, "{run}");
+    }
+    Ok(())
+}
+
+/// A VM whose core is held for most of its time: cycles go by while it sleeps, too.
+fn a_budget_of_cycles(board: Board, interrupts: u64, slack: u64) -> Result<()> {
+    let mut checked = passthrough(board)?;
+    // Alone, since QEMU counts the time of all cores that run.
+    checked.system.vms.truncate(1);
+    checked.images.truncate(1);
+    let vm = &mut checked.system.vms[0];
+    vm.args[1] = interrupts;
+    let (budget, period, poll) = (Events(200_000), Nanos(1_000_000), Nanos(20_000));
+    vm.quotas.push(Quota { vcpu: 0, event: CYCLES, budget, period, poll, trace: true });
+    let run = boot(&checked, board, Clock::Counted)?.whole();
+    none_was_lost(&run, board);
+    assert_eq!(run.telemetry.dropped(), 0, "{run}");
+    let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
+    let held = periods.iter().filter(|period| period.throttled.0 > 0).count();
+    assert!(periods.len() > 100 && held * 10 > periods.len() * 9, "{held} of {} periods", periods.len());
+    for period in &periods {
+        assert!(period.events.0 <= budget.0 + slack, "{period:?}");
+    }
+    let (_, total) = run.telemetry.quota_totals().next().expect("a total");
+    assert_eq!(total.by_interrupt, board == Board::Virt);
+    assert!(total.throttled.0 > periods.len() as u64 * period.0 / 2, "{total:?}");
+    Ok(())
+}
+
+#[test]
+fn a_core_held_for_its_cycles_loses_no_interrupt_of_its_device_on_virt() -> Result<()> {
+    a_budget_of_cycles(Board::Virt, 2, 8)
+}
+
+#[test]
+fn a_core_held_for_its_cycles_loses_no_interrupt_of_its_device_on_zcu102() -> Result<()> {
+    // A poll interval of 20 us at 1 GHz, and the way into the hypervisor.
+    a_budget_of_cycles(Board::Zcu102, 50, 20_000 + 200)
 }
 
 /// The frames behind a region, as the hypervisor read them back.

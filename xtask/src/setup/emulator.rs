@@ -68,7 +68,7 @@ fn missing(why: &str) -> miette::Report {
 }
 
 /// How commands are run as root: not at all different, or through `sudo`.
-fn root_prefix() -> Result<&'static [&'static str]> {
+pub(super) fn root_prefix() -> Result<&'static [&'static str]> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
     if is_root {
         return Ok(&[]);
@@ -81,7 +81,7 @@ fn root_prefix() -> Result<&'static [&'static str]> {
     Err(miette!("installing packages needs root, and `sudo` is missing or would ask for a password"))
 }
 
-fn as_root(prefix: &[&str], program: &str, arguments: &[String]) -> Command {
+pub(super) fn as_root(prefix: &[&str], program: &str, arguments: &[String]) -> Command {
     let mut words = prefix.iter().copied().chain(["env", "DEBIAN_FRONTEND=noninteractive", program]);
     let mut command = Command::new(words.next().unwrap_or(program));
     command.args(words).args(arguments);

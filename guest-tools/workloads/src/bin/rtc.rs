@@ -213,13 +213,13 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
         }
         kind.arm();
         armed += 1;
+        // Time in which a core with a quota is held.
+        corrupt += u64::from(fnv1a(buffer) != checksum);
         if held_back {
             early += u64::from(wait(kind.due(), || TAKEN.load(Relaxed) >= armed));
             gic::enable(interrupt);
         }
-        let came = wait(PATIENCE, || TAKEN.load(Relaxed) >= armed);
-        corrupt += u64::from(fnv1a(buffer) != checksum);
-        if !came {
+        if !wait(PATIENCE, || TAKEN.load(Relaxed) >= armed) {
             println!("rtc: interrupt {armed} did not come");
             break;
         }
