@@ -409,7 +409,7 @@ mod tests {
 
         /// Whatever is taken and given back: the account stays right, and no frame is out twice.
         #[test]
-        fn the_account_holds(colors in 1u64..0x1_0000, steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..300)) {
+        fn the_account_holds(colors in 1u64..0x1_0000, steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..if cfg!(miri) { 60 } else { 300 })) {
             let mut frames = FrameAllocator::new(16, &[ram(0x10_0000, MIB)], &[]);
             let mut pool = pool(colors, None);
             let mut out: Vec<PhysAddr> = Vec::new();

@@ -851,6 +851,8 @@ mod tests {
     const UART: u32 = 33;
     const DISK: u32 = 41;
     const EMULATED_PPI: u32 = 23;
+    /// Steps of a random guest.
+    const STEPS: usize = if cfg!(miri) { 40 } else { 200 };
     /// Distance of the registers that a sweep reads; Miri, some hundred times slower, reads fewer.
     const SWEEP: usize = if cfg!(miri) { 0x44 } else { 4 };
 
@@ -1354,7 +1356,7 @@ mod tests {
 
         #[test]
         fn every_sgi_is_delivered_exactly_once(
-            steps in prop::collection::vec((0u8..4, 0usize..4, 0u32..16, any::<u8>()), 0..200)
+            steps in prop::collection::vec((0u8..4, 0usize..4, 0u32..16, any::<u8>()), 0..STEPS)
         ) {
             let machine = Machine::new(4);
             // The reference: what is pending at whom, from whom; and what each guest has active.
