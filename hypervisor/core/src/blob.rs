@@ -554,6 +554,15 @@ impl System {
             if image.len > 0 && !vm.regions.iter().any(fits) {
                 return Err("a guest image does not fit its region");
             }
+            for &irq in &vm.irqs {
+                let uarts = [Some(self.board.console), self.board.telemetry];
+                if !(32..256).contains(&irq) || uarts.into_iter().flatten().any(|uart| uart.irq == irq) {
+                    return Err("a VM's interrupt is not a shared one below 256, or the hypervisor's own");
+                }
+                if self.vms.iter().flat_map(|vm| &vm.irqs).filter(|&&other| other == irq).count() > 1 {
+                    return Err("an interrupt belongs to two VMs");
+                }
+            }
             if vm
                 .quotas
                 .iter()

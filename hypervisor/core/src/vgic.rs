@@ -455,6 +455,12 @@ impl Shared {
             }
             Register::Bits(state, set, n) => {
                 let bits = value & self.groups[n].owned;
+                if set && matches!(state, State::Enabled) {
+                    // The guest may never have written ITARGETSR: the hardware follows what it reads there.
+                    for irq in ones(bits & self.groups[n].physical).map(|bit| n as u32 * 32 + bit) {
+                        self.target(irq).into_iter().for_each(|vcpu| host.route(irq, vcpu));
+                    }
+                }
                 self.groups[n].write(state, set, bits, n as u32 * 32, host);
                 (n as u32 * 32, bits)
             }
@@ -1126,13 +1132,22 @@ mod tests {
     }
 
     #[test]
+    fn an_enabled_spi_goes_where_the_guest_reads_that_it_goes() {
+        let machine = Machine::off(2);
+        machine.write(0, 0x104, 1 << (DISK - 32));
+        assert_eq!(machine.read_as(0, 0x829, Width::Byte), Ok(1));
+        assert_eq!(*machine.asked.borrow(), [Asked::Route(DISK, 0), Asked::Enable(DISK, true)]);
+    }
+
+    #[test]
     fn a_physical_spi_is_ended_by_the_guest() {
         let machine = Machine::off(2);
         machine.write(0, 0x000, 1);
         machine.write(0, 0x828, 0x0000_0200);
         machine.write(0, 0xc08, 2 << 18);
         machine.write(0, 0x104, u32::MAX);
-        let asked = [Asked::Route(DISK, 1), Asked::Configure(DISK, true), Asked::Enable(DISK, true)];
+        let asked =
+            [Asked::Route(DISK, 1), Asked::Configure(DISK, true), Asked::Route(DISK, 1), Asked::Enable(DISK, true)];
         assert_eq!(*machine.asked.borrow(), asked);
         let raise = || {
             let kick = machine.shared.borrow_mut().raise(DISK, &machine.distributor);

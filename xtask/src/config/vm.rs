@@ -12,6 +12,7 @@ use cloison_core::blob::{
     Backing, Board, IPA_BITS, Image, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm,
 };
 use cloison_core::units::{EventId, Nanos};
+use cloison_core::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -226,7 +227,7 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
     let Some(field) = table.optional("interrupts") else { return Vec::new() };
     let mut irqs: Vec<(u32, Range<usize>)> = Vec::new();
     for element in field.elements().unwrap_or_default() {
-        let Some(number) = element.integer("the number of a shared interrupt, 32 to 1019") else { continue };
+        let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else { continue };
         let uart = |uart: &cloison_core::blob::Uart| u64::from(uart.irq) == number;
         let own = board.map(|board| &board.board).and_then(|board| {
             if uart(&board.console) {
@@ -237,8 +238,8 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
                 None
             }
         });
-        let problem = if !(32..1020).contains(&number) {
-            Some((format!("interrupt {number} is not shared"), "32 to 1019 are"))
+        let problem = if !(32..u64::from(MAX_IRQ)).contains(&number) {
+            Some((format!("interrupt {number} is not shared"), "32 to 255 are"))
         } else if number == u64::from(irq::UART) {
             Some((format!("interrupt {number} is the one of the VM's emulated UART"), "taken in every VM"))
         } else if let Some(owner) = own {
