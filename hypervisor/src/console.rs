@@ -58,23 +58,21 @@ impl Uart {
         }
     }
 
-    /// Takes a received byte, and the interrupt's cause once there is none left.
-    pub fn receive(self) -> Option<u8> {
+    /// Takes back the receive interrupt. Before the bytes are taken: one that comes later raises it again.
+    pub fn acknowledge_input(self) {
         match self.kind {
-            UartKind::Pl011 => {
-                if self.registers.read(0x18) & 1 << 4 == 0 {
-                    return Some(self.registers.read(0x00) as u8);
-                }
-                self.registers.write(0x44, 1 << 4 | 1 << 6);
-            }
-            UartKind::Cadence => {
-                if self.registers.read(0x2c) & 1 << 1 == 0 {
-                    return Some(self.registers.read(0x30) as u8);
-                }
-                self.registers.write(0x14, 1);
-            }
+            UartKind::Pl011 => self.registers.write(0x44, 1 << 4 | 1 << 6),
+            UartKind::Cadence => self.registers.write(0x14, 1),
         }
-        None
+    }
+
+    /// Takes a received byte.
+    pub fn receive(self) -> Option<u8> {
+        let (status, empty, data) = match self.kind {
+            UartKind::Pl011 => (0x18, 1 << 4, 0x00),
+            UartKind::Cadence => (0x2c, 1 << 1, 0x30),
+        };
+        (self.registers.read(status) & empty == 0).then(|| self.registers.read(data) as u8)
     }
 }
 

@@ -443,6 +443,7 @@ pub fn is_console_input(irq: u32) -> bool {
 pub fn on_console_input(cpu: &'static Cpu) {
     let mut guard = CONSOLE_INPUT.lock();
     let Some((uart, switch)) = guard.as_mut() else { return };
+    uart.acknowledge_input();
     while let Some(byte) = uart.receive() {
         match switch.push(byte) {
             Action::Deliver(vm, byte) => deliver(cpu, &all()[usize::from(vm)], byte),
