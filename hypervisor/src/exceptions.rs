@@ -14,7 +14,7 @@ pub struct GuestRegisters {
 
 global_asm!(
     r#"
-    .macro SAVE
+    .macro SAVE_LOW
     sub     sp, sp, #256
     stp     x0, x1, [sp]
     stp     x2, x3, [sp, #16]
@@ -25,6 +25,21 @@ global_asm!(
     stp     x12, x13, [sp, #96]
     stp     x14, x15, [sp, #112]
     stp     x16, x17, [sp, #128]
+    .endm
+    .macro RESTORE_LOW
+    ldp     x16, x17, [sp, #128]
+    ldp     x14, x15, [sp, #112]
+    ldp     x12, x13, [sp, #96]
+    ldp     x10, x11, [sp, #80]
+    ldp     x8, x9, [sp, #64]
+    ldp     x6, x7, [sp, #48]
+    ldp     x4, x5, [sp, #32]
+    ldp     x2, x3, [sp, #16]
+    ldp     x0, x1, [sp]
+    add     sp, sp, #256
+    .endm
+    .macro SAVE
+    SAVE_LOW
     stp     x18, x19, [sp, #144]
     stp     x20, x21, [sp, #160]
     stp     x22, x23, [sp, #176]
@@ -35,16 +50,7 @@ global_asm!(
     .endm
     // For handlers that are Rust functions and never look at the callee-saved registers.
     .macro SAVE_VOLATILE
-    sub     sp, sp, #256
-    stp     x0, x1, [sp]
-    stp     x2, x3, [sp, #16]
-    stp     x4, x5, [sp, #32]
-    stp     x6, x7, [sp, #48]
-    stp     x8, x9, [sp, #64]
-    stp     x10, x11, [sp, #80]
-    stp     x12, x13, [sp, #96]
-    stp     x14, x15, [sp, #112]
-    stp     x16, x17, [sp, #128]
+    SAVE_LOW
     str     x18, [sp, #144]
     stp     x29, x30, [sp, #232]
     .endm
@@ -112,16 +118,7 @@ aarch32:
 restore_volatile:
     ldp     x29, x30, [sp, #232]
     ldr     x18, [sp, #144]
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
-    ldp     x0, x1, [sp]
-    add     sp, sp, #256
+    RESTORE_LOW
     eret
 
 restore:
@@ -132,16 +129,7 @@ restore:
     ldp     x22, x23, [sp, #176]
     ldp     x20, x21, [sp, #160]
     ldp     x18, x19, [sp, #144]
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
-    ldp     x0, x1, [sp]
-    add     sp, sp, #256
+    RESTORE_LOW
     eret
 
     // Into a fresh guest: x0 points to its x0-x3; all other registers are zero.
