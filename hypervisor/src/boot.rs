@@ -5,6 +5,8 @@
 //! tables below and uses no lock.
 
 use crate::mmu::Built;
+use aarch64_cpu::registers::{MAIR_EL2, SCTLR_EL2, TCR_EL2};
+use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_core::addr::PhysAddr;
 use core::arch::global_asm;
 
@@ -199,8 +201,8 @@ secondary_entry:
     b       9b
     .ltorg
 "#,
-    normal_block = const 1 | 1 << 2 | 3 << 8 | 1 << 10,
-    device_block = const 1u64 | 1 << 10 | 1 << 54,
+    normal_block = const NORMAL_BLOCK,
+    device_block = const DEVICE_BLOCK,
     image = const crate::layout::IMAGE,
     stacks = const crate::layout::STACKS,
     stack_size = const crate::layout::STACK_SIZE,
@@ -215,11 +217,31 @@ secondary_entry:
 );
 
 /// MAIR_EL2: index 0 Device-nGnRE, 1 Normal write-back, 2 Normal non-cacheable.
-const MAIR: u64 = 0x04 | 0xff << 8 | 0x44 << 16;
-/// TCR_EL2: 39-bit input, 4 KiB granule, write-back inner-shareable walks, 40-bit output.
-const TCR: u64 = 25 | 1 << 8 | 1 << 10 | 3 << 12 | 2 << 16 | 1 << 23 | 1 << 31;
-/// SCTLR_EL2: MMU, caches, stack alignment check; the RES1 bits of Armv8.0.
-const SCTLR: u64 = 0x30c5_0830 | 1 | 1 << 2 | 1 << 3 | 1 << 12;
+const MAIR: u64 = MAIR_EL2::Attr0_Device::nonGathering_nonReordering_EarlyWriteAck.value
+    | MAIR_EL2::Attr1_Normal_Outer::WriteBack_NonTransient_ReadWriteAlloc.value
+    | MAIR_EL2::Attr1_Normal_Inner::WriteBack_NonTransient_ReadWriteAlloc.value
+    | MAIR_EL2::Attr2_Normal_Outer::NonCacheable.value
+    | MAIR_EL2::Attr2_Normal_Inner::NonCacheable.value;
+/// TCR_EL2: 39-bit input, 4 KiB granule, write-back inner-shareable walks, 40-bit output; bits 23 and 31 are RES1.
+const TCR: u64 = (64 - 39)
+    | TCR_EL2::IRGN0::WriteBack_ReadAlloc_WriteAlloc_Cacheable.value
+    | TCR_EL2::ORGN0::WriteBack_ReadAlloc_WriteAlloc_Cacheable.value
+    | TCR_EL2::SH0::Inner.value
+    | TCR_EL2::TG0::KiB_4.value
+    | TCR_EL2::PS::Bits_40.value
+    | 1 << 23
+    | 1 << 31;
+/// SCTLR_EL2: the RES1 bits of Armv8.0, MMU, caches, stack alignment check.
+const SCTLR: u64 = 0x30c5_0830
+    | SCTLR_EL2::M::Enable.value
+    | SCTLR_EL2::C::Cacheable.value
+    | SCTLR_EL2::SA::Enable.value
+    | SCTLR_EL2::I::Cacheable.value;
+/// Early block descriptors: Normal write-back, inner shareable, accessed; Device, accessed, never executed.
+const NORMAL_BLOCK: u64 =
+    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_1.bits() | Attr::INNER_SHAREABLE.bits() | Attr::ACCESSED.bits()) as u64;
+const DEVICE_BLOCK: u64 =
+    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_0.bits() | Attr::ACCESSED.bits() | Attr::XN.bits()) as u64;
 
 /// What the image builder wrote behind the image header.
 pub struct BootParameters {
@@ -282,7 +304,7 @@ pub fn early_identity(pa: u64) {
     unsafe {
         let entry = (&raw mut EARLY.level1[index]).cast::<u64>();
         if entry.read_volatile() == 0 {
-            entry.write_volatile((pa >> 30 << 30) | 1 | 1 << 2 | 3 << 8 | 1 << 10);
+            entry.write_volatile((pa >> 30 << 30) | NORMAL_BLOCK);
         }
     }
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);

@@ -5,6 +5,7 @@
 //! guest stop its own quota.
 
 use crate::sysreg;
+use aarch64_cpu::registers::MDCR_EL2;
 use cloison_core::units::EventId;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,13 +17,13 @@ const PMCR_E: u64 = 1;
 const PMCR_P: u64 = 1 << 1;
 const PMCR_C: u64 = 1 << 2;
 const PMCR_LC: u64 = 1 << 6;
-/// MDCR_EL2: trap debug, OS lock and ROM registers, enable the counters from HPMN on, trap the PMU.
-const MDCR_TPMCR: u64 = 1 << 5;
-const MDCR_TPM: u64 = 1 << 6;
-const MDCR_HPME: u64 = 1 << 7;
-const MDCR_TDA: u64 = 1 << 9;
-const MDCR_TDOSA: u64 = 1 << 10;
-const MDCR_TDRA: u64 = 1 << 11;
+/// MDCR_EL2 without HPMN: debug, OS lock and ROM registers and the PMU trapped, the counters from HPMN on enabled.
+const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
+    | MDCR_EL2::TPM::SET.value
+    | MDCR_EL2::HPME::SET.value
+    | MDCR_EL2::TDA::SET.value
+    | MDCR_EL2::TDOSA::SET.value
+    | MDCR_EL2::TDRA::SET.value;
 /// Bit of the cycle counter in the enable and overflow registers.
 const CYCLES: u64 = 1 << 31;
 
@@ -46,7 +47,7 @@ pub fn is_interrupt(irq: u32) -> bool {
 pub fn init_core(reserved: u32) {
     // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN are the hypervisor's all the same, by TPM.
     let available = u64::from(counters().saturating_sub(reserved).max(1));
-    sysreg::write!("mdcr_el2", available | MDCR_TPMCR | MDCR_TPM | MDCR_HPME | MDCR_TDA | MDCR_TDOSA | MDCR_TDRA);
+    sysreg::write!("mdcr_el2", MDCR | available);
     sysreg::write!("pmcntenclr_el0", u64::from(u32::MAX));
     sysreg::write!("pmintenclr_el1", u64::from(u32::MAX));
     sysreg::write!("pmovsclr_el0", u64::from(u32::MAX));

@@ -6,6 +6,7 @@
 
 use crate::mmu::{self, OwnFrames};
 use crate::sysreg;
+use aarch64_cpu::registers::VTCR_EL2;
 use aarch64_paging::descriptor::Stage2Attributes as Attr;
 use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_core::blob::IPA_BITS;
@@ -31,7 +32,14 @@ const VALID: u64 = Attr::VALID.bits() as u64;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
 /// VTCR_EL2 for these tables: 39-bit IPA from level 1, write-back inner-shareable walks, 40-bit output.
-pub const VTCR: u64 = (64 - IPA_BITS as u64) | 1 << 6 | 1 << 8 | 1 << 10 | 3 << 12 | 2 << 16 | 1 << 31;
+pub const VTCR: u64 = (64 - IPA_BITS as u64)
+    | VTCR_EL2::SL0::Granule4KBLevel1.value
+    | VTCR_EL2::IRGN0::NormalWBRAWA.value
+    | VTCR_EL2::ORGN0::NormalWBRAWA.value
+    | VTCR_EL2::SH0::Inner.value
+    | VTCR_EL2::TG0::Granule4KB.value
+    | VTCR_EL2::PS::PA_40B_1TB.value
+    | VTCR_EL2::RES1::SET.value;
 
 type Table = [AtomicU64; 512];
 

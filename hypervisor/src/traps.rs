@@ -5,48 +5,58 @@ use crate::exceptions::GuestRegisters;
 use crate::stage2::{self, Page};
 use crate::vm::{self, Vm};
 use crate::{hypercall, sysreg, virq};
+use aarch64_cpu::registers::{CNTHCTL_EL2, HCR_EL2, SPSR_EL2};
 use cloison_abi::map;
 use cloison_core::addr::Ipa;
 use cloison_core::vgic::Width;
 
 /// Exception classes (Arm ARM DDI 0487, D24.2.40, ESR_EL2.EC).
 mod class {
-    pub const WFX: u64 = 0x01;
-    pub const SIMD: u64 = 0x07;
-    pub const HVC64: u64 = 0x16;
-    pub const SMC64: u64 = 0x17;
-    pub const SYSTEM_REGISTER: u64 = 0x18;
-    pub const INSTRUCTION_ABORT: u64 = 0x20;
-    pub const DATA_ABORT: u64 = 0x24;
+    use aarch64_cpu::registers::ESR_EL2::EC::Value;
+
+    pub const WFX: u64 = Value::TrappedWFIorWFE as u64;
+    pub const HVC64: u64 = Value::HVC64 as u64;
+    pub const SMC64: u64 = Value::SMC64 as u64;
+    pub const SYSTEM_REGISTER: u64 = Value::TrappedMsrMrs as u64;
+    pub const INSTRUCTION_ABORT: u64 = Value::InstrAbortLowerEL as u64;
+    pub const INSTRUCTION_ABORT_SAME: u64 = Value::InstrAbortCurrentEL as u64;
+    pub const DATA_ABORT: u64 = Value::DataAbortLowerEL as u64;
+    pub const DATA_ABORT_SAME: u64 = Value::DataAbortCurrentEL as u64;
 }
 
 /// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, IMPLEMENTATION DEFINED registers, set/way cache
 /// operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
-const HCR: u64 = {
-    const VM: u64 = 1;
-    const SWIO: u64 = 1 << 1;
-    const PTW: u64 = 1 << 2;
-    const FMO: u64 = 1 << 3;
-    const IMO: u64 = 1 << 4;
-    const AMO: u64 = 1 << 5;
-    const FB: u64 = 1 << 9;
-    const BSU_INNER: u64 = 1 << 10;
-    const TSC: u64 = 1 << 19;
-    const TIDCP: u64 = 1 << 20;
-    const TACR: u64 = 1 << 21;
-    const TSW: u64 = 1 << 22;
-    const RW: u64 = 1 << 31;
-    VM | SWIO | PTW | FMO | IMO | AMO | FB | BSU_INNER | TSC | TIDCP | TACR | TSW | RW
-};
+const HCR: u64 = HCR_EL2::VM::Enable.value
+    | HCR_EL2::SWIO::SET.value
+    | HCR_EL2::PTW::SET.value
+    | HCR_EL2::FMO::EnableVirtualFIQ.value
+    | HCR_EL2::IMO::EnableVirtualIRQ.value
+    | HCR_EL2::AMO::SET.value
+    | HCR_EL2::FB::SET.value
+    | HCR_EL2::BSU::InnerShareable.value
+    | HCR_EL2::TSC::EnableTrapEl1SmcToEl2.value
+    | HCR_EL2::TIDCP::SET.value
+    | HCR_EL2::TACR::SET.value
+    | HCR_EL2::TSW::SET.value
+    | HCR_EL2::RW::EL1IsAarch64.value;
+/// CPTR_EL2: its RES1 bits; nothing traps.
+const CPTR: u64 = 0x33ff;
+/// SCTLR_EL1: the RES1 bits of Armv8.0, MMU and caches off.
+const GUEST_SCTLR: u64 = 0x30d0_0800;
+/// EL1h, all exceptions masked: how a vCPU starts, and how EL1 takes an exception.
+const EL1H_MASKED: u64 = SPSR_EL2::M::EL1h.value
+    | SPSR_EL2::D::Masked.value
+    | SPSR_EL2::A::Masked.value
+    | SPSR_EL2::I::Masked.value
+    | SPSR_EL2::F::Masked.value;
 
 /// Controls of this core that hold for its guest all the time; once per core.
 pub fn init_core() {
     sysreg::write!("hcr_el2", HCR);
     sysreg::write!("vtcr_el2", stage2::VTCR);
-    // No trap of floating point; CPACR accesses stay the guest's own.
-    sysreg::write!("cptr_el2", 0x33ff);
+    sysreg::write!("cptr_el2", CPTR);
     // The physical timer is EL2's, the physical counter may be read.
-    sysreg::write!("cnthctl_el2", 1);
+    sysreg::write!("cnthctl_el2", CNTHCTL_EL2::EL1PCTEN::SET.value);
     sysreg::write!("cntvoff_el2", 0);
     sysreg::write!("hstr_el2", 0);
     sysreg::isb();
@@ -57,8 +67,7 @@ pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
     sysreg::write!("vttbr_el2", vm.stage2.vttbr());
     sysreg::write!("vmpidr_el2", 1 << 31 | vcpu as u64);
     sysreg::write!("vpidr_el2", sysreg::read!("midr_el1"));
-    // RES1 bits of Armv8.0, MMU and caches off.
-    sysreg::write!("sctlr_el1", 0x30d0_0800);
+    sysreg::write!("sctlr_el1", GUEST_SCTLR);
     sysreg::write!("cpacr_el1", 0);
     sysreg::write!("ttbr0_el1", 0);
     sysreg::write!("ttbr1_el1", 0);
@@ -83,8 +92,7 @@ pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
     sysreg::write!("cntv_ctl_el0", 0);
     sysreg::write!("cntv_cval_el0", 0);
     sysreg::write!("elr_el2", entry);
-    // EL1h, all exceptions masked.
-    sysreg::write!("spsr_el2", 0x3c5);
+    sysreg::write!("spsr_el2", EL1H_MASKED);
     sysreg::isb();
 }
 
@@ -115,7 +123,6 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr:
             }
         }
         class::WFX => skip_instruction(),
-        class::SIMD => undefined(),
         _ => undefined(),
     }
 }
@@ -226,10 +233,10 @@ fn forbidden(cpu: &'static Cpu, vm: &'static Vm, esr: u64, what: &str) {
     }
     let from_el0 = sysreg::read!("spsr_el2") & 0xf == 0;
     let class: u64 = match (esr >> 26, from_el0) {
-        (class::INSTRUCTION_ABORT, true) => 0x20,
-        (class::INSTRUCTION_ABORT, false) => 0x21,
-        (_, true) => 0x24,
-        (_, false) => 0x25,
+        (class::INSTRUCTION_ABORT, true) => class::INSTRUCTION_ABORT,
+        (class::INSTRUCTION_ABORT, false) => class::INSTRUCTION_ABORT_SAME,
+        (_, true) => class::DATA_ABORT,
+        (_, false) => class::DATA_ABORT_SAME,
     };
     sysreg::write!("far_el1", sysreg::read!("far_el2"));
     // 32-bit instruction, synchronous external abort, WnR as it was.
@@ -253,7 +260,7 @@ fn inject(esr: u64) {
     sysreg::write!("elr_el1", sysreg::read!("elr_el2"));
     sysreg::write!("spsr_el1", spsr);
     sysreg::write!("elr_el2", sysreg::read!("vbar_el1").wrapping_add(offset));
-    sysreg::write!("spsr_el2", 0x3c5);
+    sysreg::write!("spsr_el2", EL1H_MASKED);
 }
 
 /// System registers by (op0, op1, CRn, CRm, op2), as the trap's syndrome packs them.
