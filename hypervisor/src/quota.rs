@@ -1,7 +1,7 @@
 //! Quotas: the hardware side of `cloison_core::quota` on one core.
 //!
 //! A quota's counter starts `budget` below its overflow. Where the board wires the PMU's interrupt, the overflow itself
-//! stops the core; elsewhere the EL2 timer looks every poll interval. Either way the end of the period comes by the EL2
+//! stops the core; elsewhere, or where a quota asks for both, the EL2 timer looks every poll interval. Either way the end of the period comes by the EL2
 //! timer, and counting happens at EL1 and EL0 only: a core that waits in EL2 spends nothing.
 
 use crate::cpu::Cpu;
@@ -39,6 +39,10 @@ impl Entry {
 
     fn counted(&self) -> Events {
         Events(u64::from(pmu::count(self.counter).wrapping_sub(self.preset)))
+    }
+
+    fn is_polled(&self, by_interrupt: bool) -> bool {
+        !by_interrupt || self.spec.backstop
     }
 
     /// Starts counting from zero towards `budget`.
@@ -81,7 +85,7 @@ impl Quotas {
         let due = |entry: &Entry| {
             let Some(regulator) = &entry.regulator else { return u64::MAX };
             let replenish = regulator.replenish_at().0;
-            if self.by_interrupt || regulator.is_throttled() {
+            if !entry.is_polled(self.by_interrupt) || regulator.is_throttled() {
                 replenish
             } else {
                 replenish.min(now.0 + entry.spec.poll.0)
@@ -157,7 +161,7 @@ pub fn on_deadline(cpu: &Cpu, now: Nanos) {
     let mut quotas = cpu.quotas.borrow_mut();
     let by_interrupt = quotas.by_interrupt;
     for entry in &mut quotas.entries {
-        let counted = entry.counted();
+        let (counted, polled) = (entry.counted(), entry.is_polled(by_interrupt));
         let Some(regulator) = &mut entry.regulator else { continue };
         if let Some(report) = regulator.replenish(counted, now) {
             let budget = regulator.budget();
@@ -175,7 +179,7 @@ pub fn on_deadline(cpu: &Cpu, now: Nanos) {
                 };
                 telemetry::record(cpu, Record::QuotaPeriod(period));
             }
-        } else if !by_interrupt {
+        } else if polled {
             regulator.check(counted, now);
         }
     }

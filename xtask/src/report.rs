@@ -239,7 +239,12 @@ impl Summary<'_> {
                 self.telemetry.vm_name(total.vm),
                 quota.map_or(String::new(), |quota| self.names.name(quota.event)),
                 quota.map_or(String::new(), |quota| format!("{} / {}", quota.budget.0, duration(quota.period))),
-                if total.by_interrupt { "interrupt" } else { "polling" }.to_owned(),
+                match (total.by_interrupt, quota.is_some_and(|quota| quota.backstop)) {
+                    (true, true) => "interrupt, polls",
+                    (true, false) => "interrupt",
+                    (false, _) => "polls",
+                }
+                .to_owned(),
                 total.periods.to_string(),
                 total.throttled_periods.to_string(),
                 format!("{:.3} ms", total.throttled.0 as f64 / 1e6),

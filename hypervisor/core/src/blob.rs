@@ -428,8 +428,10 @@ pub struct Quota {
     pub budget: Events,
     /// The period.
     pub period: Period,
-    /// Poll interval where there is no overflow interrupt.
+    /// Poll interval where there is no overflow interrupt, or with `backstop`.
     pub poll: Nanos,
+    /// Poll even where there is an overflow interrupt, against one that comes late.
+    pub backstop: bool,
     /// Log every period, not only the totals.
     pub trace: bool,
 }

@@ -579,6 +579,7 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable
         budget,
         period,
         poll: poll.unwrap_or(Some(default_poll))?,
+        backstop: poll_field.is_some(),
         trace: trace.unwrap_or(Some(false))?,
     };
     Some((quota, span))
