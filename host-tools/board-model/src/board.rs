@@ -1,0 +1,268 @@
+//! The model's board file: `configs/boards/*-model.toml`, checked.
+
+use crate::cache::{Cache, Policy};
+use crate::geometry::{Geometry, GeometryError};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// One cache of the board.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// Its size and shape.
+    pub geometry: Geometry,
+    /// What makes room.
+    pub policy: Policy,
+    /// For the pseudo-random policy.
+    pub seed: u64,
+}
+
+impl Level {
+    /// An empty cache of this kind.
+    pub fn cache(&self) -> Cache {
+        Cache::new(self.geometry, self.policy, self.seed)
+    }
+}
+
+/// What costs time, in cycles of a core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// An instruction whose accesses hit L1.
+    pub instruction: u64,
+    /// L1 miss that hits the L2.
+    pub l2: u64,
+    /// What an L2 miss takes beyond that, from a memory that is idle.
+    pub dram: u64,
+    /// How long the memory is busy with one line.
+    pub dram_line: u64,
+    /// An access to a device.
+    pub device: u64,
+}
+
+/// A board, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Board {
+    /// Its name.
+    pub name: String,
+    /// Cycles in a microsecond of guest time.
+    pub clock_mhz: u64,
+    /// How far a core may be ahead of the slowest, in cycles.
+    pub quantum: u64,
+    /// Whether L2D_CACHE counts as the silicon was seen to.
+    pub l2d_cache_double_count: bool,
+    /// Instruction cache of each core.
+    pub l1i: Level,
+    /// Data cache of each core.
+    pub l1d: Level,
+    /// The cache that all cores share.
+    pub l2: Level,
+    /// Costs.
+    pub timing: Timing,
+}
+
+/// Why a board file is refused.
+#[derive(Debug, Error)]
+pub enum BoardError {
+    /// It cannot be read.
+    #[error("cannot read {path}: {error}")]
+    Read {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
+    /// Its text is no board: the parser's message has line and column.
+    #[error("{0}")]
+    Syntax(#[from] toml::de::Error),
+    /// A cache that cannot be built.
+    #[error("[{cache}]: {error}")]
+    Geometry {
+        /// Which cache.
+        cache: &'static str,
+        /// Why.
+        error: GeometryError,
+    },
+    /// A size that is none.
+    #[error("[{cache}] size = \"{size}\": write bytes as a number with K or M behind it, such as \"32K\"")]
+    Size {
+        /// Which cache.
+        cache: &'static str,
+        /// What stands there.
+        size: String,
+    },
+    /// Caches with lines of several sizes.
+    #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: one size is modelled for all")]
+    Lines(u64, u64, u64),
+    /// A value out of its range.
+    #[error("{field} = {value}: it must be from {from} to {to}")]
+    Range {
+        /// Which field.
+        field: &'static str,
+        /// What stands there.
+        value: u64,
+        /// The least.
+        from: u64,
+        /// The most.
+        to: u64,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: String,
+    core: CoreFile,
+    l1i: LevelFile,
+    l1d: LevelFile,
+    l2: LevelFile,
+    latency: LatencyFile,
+    pmu: PmuFile,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CoreFile {
+    clock_mhz: u64,
+    cycles_per_instruction: u64,
+    quantum: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LevelFile {
+    size: String,
+    ways: u64,
+    line: u64,
+    replacement: Policy,
+    #[serde(default)]
+    seed: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LatencyFile {
+    l2: u64,
+    dram: u64,
+    dram_line: u64,
+    device: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PmuFile {
+    l2d_cache_double_count: bool,
+}
+
+impl LevelFile {
+    fn check(&self, cache: &'static str) -> Result<Level, BoardError> {
+        let bytes = || {
+            let (digits, unit) = match self.size.as_bytes().last()? {
+                b'K' => (&self.size[..self.size.len() - 1], 1 << 10),
+                b'M' => (&self.size[..self.size.len() - 1], 1 << 20),
+                _ => (self.size.as_str(), 1),
+            };
+            digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= 1 << 30)
+        };
+        let size = bytes().ok_or_else(|| BoardError::Size { cache, size: self.size.clone() })?;
+        let geometry =
+            Geometry::new(size, self.ways, self.line).map_err(|error| BoardError::Geometry { cache, error })?;
+        Ok(Level { geometry, policy: self.replacement, seed: self.seed })
+    }
+}
+
+impl Board {
+    /// Reads and checks a board file.
+    pub fn load(path: &Path) -> Result<Self, BoardError> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| BoardError::Read { path: path.to_path_buf(), error })?;
+        Self::parse(&text)
+    }
+
+    /// Checks the text of a board file.
+    pub fn parse(text: &str) -> Result<Self, BoardError> {
+        let file: File = toml::from_str(text)?;
+        let range = |field, value, from, to| {
+            if (from..=to).contains(&value) { Ok(value) } else { Err(BoardError::Range { field, value, from, to }) }
+        };
+        let board = Self {
+            clock_mhz: range("core.clock_mhz", file.core.clock_mhz, 1, 10_000)?,
+            quantum: range("core.quantum", file.core.quantum, 10, 100_000)?,
+            l2d_cache_double_count: file.pmu.l2d_cache_double_count,
+            l1i: file.l1i.check("l1i")?,
+            l1d: file.l1d.check("l1d")?,
+            l2: file.l2.check("l2")?,
+            timing: Timing {
+                instruction: range("core.cycles_per_instruction", file.core.cycles_per_instruction, 1, 100)?,
+                l2: range("latency.l2", file.latency.l2, 1, 10_000)?,
+                dram: range("latency.dram", file.latency.dram, 1, 10_000)?,
+                dram_line: range("latency.dram_line", file.latency.dram_line, 1, 256)?,
+                device: range("latency.device", file.latency.device, 1, 10_000)?,
+            },
+            name: file.name,
+        };
+        let line = |level: &Level| level.geometry.line_bytes();
+        let (l1i, l1d, l2) = (line(&board.l1i), line(&board.l1d), line(&board.l2));
+        if l1i != l2 || l1d != l2 {
+            return Err(BoardError::Lines(l1i, l1d, l2));
+        }
+        Ok(board)
+    }
+
+    /// The shipped model of the ZCU102.
+    ///
+    /// # Panics
+    /// Never: a test reads the same text.
+    pub fn zcu102() -> Self {
+        Self::parse(include_str!("../../../configs/boards/zcu102-model.toml")).expect("the shipped board file is sound")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHIPPED: &str = include_str!("../../../configs/boards/zcu102-model.toml");
+
+    #[track_caller]
+    fn refused(old: &str, new: &str) -> String {
+        assert!(SHIPPED.contains(old), "the shipped file has no `{old}`");
+        Board::parse(&SHIPPED.replacen(old, new, 1)).expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn the_shipped_board_has_16_colors() {
+        let board = Board::zcu102();
+        let l2 = board.l2.geometry;
+        assert_eq!(l2.sets() * l2.line_bytes() / 4096, 16);
+        assert_eq!((board.l1i.geometry.ways(), board.l1d.geometry.ways()), (2, 4));
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        assert_eq!(
+            refused("size = \"1M\"", "size = \"1000K\""),
+            "[l2]: 1024000 bytes / (16 ways x 64 bytes) is not a power of two: the set is chosen by bits of the address"
+        );
+        assert_eq!(
+            refused("size = \"1M\"", "size = \"1 MiB\""),
+            "[l2] size = \"1 MiB\": write bytes as a number with K or M behind it, such as \"32K\""
+        );
+        assert_eq!(refused("dram = ", "dram = 0 #"), "latency.dram = 0: it must be from 1 to 10000");
+        assert_eq!(refused("\nl2 = ", "\nl2 = 0 #"), "latency.l2 = 0: it must be from 1 to 10000");
+        assert_eq!(
+            refused("line = 64", "line = 32"),
+            "the lines of l1i, l1d and l2 are 32, 64 and 64 bytes: one size is modelled for all"
+        );
+        let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");
+        assert!(policy.contains("unknown variant `fifo`, expected `lru` or `pseudo-random`"), "{policy}");
+        assert!(policy.contains("line"), "{policy}");
+        let field = refused("[pmu]", "[pmu]\nspeed = 3");
+        assert!(field.contains("unknown field `speed`"), "{field}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Board::load(Path::new("/nowhere/board.toml")).expect_err("there is none").to_string();
+        assert!(error.starts_with("cannot read /nowhere/board.toml: "), "{error}");
+    }
+}

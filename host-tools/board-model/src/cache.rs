@@ -1,0 +1,241 @@
+//! One set-associative cache: write-back, write-allocate.
+
+use crate::geometry::{Geometry, Line};
+use serde::Deserialize;
+
+/// Which line of a full set makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Policy {
+    /// The one that was used longest ago.
+    Lru,
+    /// Any, by a generator with a seed.
+    PseudoRandom,
+}
+
+/// A line that had to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Which line.
+    pub line: Line,
+    /// Whether it was written since it came.
+    pub dirty: bool,
+}
+
+/// What an access found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The line was there.
+    Hit,
+    /// The line was not there and now is, in the place of another perhaps.
+    Miss(Option<Evicted>),
+}
+
+/// Bit of an entry: the line is dirty. The rest is the line's number plus one, so that zero is an empty way.
+const DIRTY: u64 = 1;
+
+const fn entry(line: Line) -> u64 {
+    (line.0 + 1) << 1
+}
+
+fn evicted(entry: u64) -> Option<Evicted> {
+    (entry != 0).then(|| Evicted { line: Line((entry >> 1) - 1), dirty: entry & DIRTY != 0 })
+}
+
+/// A cache's contents (the names of the lines, not their data).
+#[derive(Clone, Debug)]
+pub struct Cache {
+    geometry: Geometry,
+    policy: Policy,
+    /// A set's ways stand together. Under LRU the first is the latest used one and empty ways are the last.
+    entries: Vec<u64>,
+    random: u64,
+}
+
+impl Cache {
+    /// An empty cache. The seed matters to [`Policy::PseudoRandom`] alone.
+    pub fn new(geometry: Geometry, policy: Policy, seed: u64) -> Self {
+        let entries = vec![0; geometry.sets() as usize * geometry.ways()];
+        // Spreads small seeds; the generator's state must not be zero.
+        let random = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        Self { geometry, policy, entries, random }
+    }
+    /// The geometry.
+    pub const fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    #[inline]
+    fn set(&mut self, line: Line) -> &mut [u64] {
+        let ways = self.geometry.ways();
+        let start = self.geometry.set_of(line) * ways;
+        &mut self.entries[start..start + ways]
+    }
+
+    /// Looks a line up, and brings it in when it is not there.
+    #[inline]
+    pub fn access(&mut self, line: Line, write: bool) -> Outcome {
+        let wanted = entry(line);
+        let policy = self.policy;
+        let set = self.set(line);
+        if let Some(way) = set.iter().position(|&entry| entry & !DIRTY == wanted) {
+            set[way] |= u64::from(write);
+            if policy == Policy::Lru && way != 0 {
+                let found = set[way];
+                set.copy_within(..way, 1);
+                set[0] = found;
+            }
+            return Outcome::Hit;
+        }
+        Outcome::Miss(self.fill(line, write))
+    }
+
+    /// Takes a dirty line from the level above. That is no use of the line: its age stays as it is.
+    #[inline]
+    pub fn write_back(&mut self, line: Line) -> Outcome {
+        if let Some(found) = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line)) {
+            *found |= DIRTY;
+            return Outcome::Hit;
+        }
+        Outcome::Miss(self.fill(line, true))
+    }
+
+    fn fill(&mut self, line: Line, write: bool) -> Option<Evicted> {
+        let new = entry(line) | u64::from(write);
+        if self.policy == Policy::Lru {
+            let set = self.set(line);
+            let last = set.len() - 1;
+            let old = set[last];
+            set.copy_within(..last, 1);
+            set[0] = new;
+            return evicted(old);
+        }
+        if let Some(free) = self.set(line).iter_mut().find(|entry| **entry == 0) {
+            *free = new;
+            return None;
+        }
+        // xorshift64: the same victims in every run.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let way = ((self.random >> 32) % self.geometry.ways() as u64) as usize;
+        evicted(std::mem::replace(&mut self.set(line)[way], new))
+    }
+
+    /// Whether a line is there.
+    pub fn contains(&self, line: Line) -> bool {
+        let start = self.geometry.set_of(line) * self.geometry.ways();
+        self.entries[start..start + self.geometry.ways()].iter().any(|&found| found & !DIRTY == entry(line))
+    }
+
+    /// Makes a line clean; true when it was dirty.
+    pub fn clean(&mut self, line: Line) -> bool {
+        let found = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line));
+        found.is_some_and(|found| std::mem::replace(found, entry(line)) & DIRTY != 0)
+    }
+
+    /// Removes a line, and returns what it was.
+    pub fn invalidate(&mut self, line: Line) -> Option<Evicted> {
+        let set = self.set(line);
+        let way = set.iter().position(|&found| found & !DIRTY == entry(line))?;
+        let old = set[way];
+        set.copy_within(way + 1.., way);
+        set[set.len() - 1] = 0;
+        evicted(old)
+    }
+
+    /// Forgets all lines, dirty or not.
+    pub fn clear(&mut self) {
+        self.entries.fill(0);
+    }
+
+    /// Lines that are there.
+    pub fn len(&self) -> usize {
+        self.entries.iter().filter(|entry| **entry != 0).count()
+    }
+    /// Whether no line is there.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn small(policy: Policy) -> Cache {
+        Cache::new(Geometry::new(1024, 4, 64).unwrap(), policy, 7)
+    }
+
+    #[test]
+    fn lru_evicts_what_was_used_longest_ago() {
+        let mut cache = small(Policy::Lru);
+        for line in [0, 4, 8, 12] {
+            assert_eq!(cache.access(Line(line), line == 4), Outcome::Miss(None));
+        }
+        assert_eq!(cache.access(Line(0), false), Outcome::Hit);
+        assert_eq!(cache.access(Line(16), false), Outcome::Miss(Some(Evicted { line: Line(4), dirty: true })));
+        assert_eq!(cache.invalidate(Line(8)), Some(Evicted { line: Line(8), dirty: false }));
+        assert_eq!(cache.access(Line(20), true), Outcome::Miss(None));
+        assert!(cache.clean(Line(20)) && !cache.clean(Line(20)));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_victims() {
+        let run = |seed| {
+            let mut cache = Cache::new(Geometry::new(1024, 4, 64).unwrap(), Policy::PseudoRandom, seed);
+            (0..1000).map(|at| cache.access(Line(at * 7 % 40), false)).collect::<Vec<_>>()
+        };
+        assert_eq!(run(1), run(1));
+        assert_ne!(run(1), run(2));
+    }
+
+    proptest! {
+        /// Every set against a list in order of use.
+        #[test]
+        fn lru_is_a_list(steps in prop::collection::vec((0u64..32, any::<bool>(), 0u8..8), 1..400)) {
+            let mut cache = small(Policy::Lru);
+            let mut lists: Vec<Vec<(u64, bool)>> = vec![Vec::new(); 4];
+            for (line, write, kind) in steps {
+                let list = &mut lists[(line % 4) as usize];
+                let at = list.iter().position(|(found, _)| *found == line);
+                if kind == 0 {
+                    let expected = at.map(|at| list.remove(at)).map(|(line, dirty)| Evicted { line: Line(line), dirty });
+                    prop_assert_eq!(cache.invalidate(Line(line)), expected);
+                    continue;
+                }
+                let expected = if let Some(at) = at {
+                    let (_, dirty) = list.remove(at);
+                    list.insert(0, (line, dirty || write));
+                    Outcome::Hit
+                } else {
+                    list.insert(0, (line, write));
+                    let old = if list.len() > 4 { list.pop() } else { None };
+                    Outcome::Miss(old.map(|(line, dirty)| Evicted { line: Line(line), dirty }))
+                };
+                prop_assert_eq!(cache.access(Line(line), write), expected);
+            }
+        }
+
+        /// No policy holds a line twice, loses one silently or grows beyond its ways.
+        #[test]
+        fn lines_are_kept_or_named(random: bool, lines in prop::collection::vec(0u64..64, 1..400)) {
+            let mut cache = small(if random { Policy::PseudoRandom } else { Policy::Lru });
+            let mut there = std::collections::BTreeSet::new();
+            for line in lines {
+                match cache.access(Line(line), false) {
+                    Outcome::Hit => prop_assert!(there.contains(&line)),
+                    Outcome::Miss(old) => {
+                        prop_assert!(there.insert(line));
+                        if let Some(old) = old {
+                            prop_assert!(there.remove(&old.line.0));
+                        }
+                    }
+                }
+                prop_assert_eq!(cache.len(), there.len());
+                prop_assert!(there.iter().all(|line| cache.contains(Line(*line))));
+            }
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! A clock for each core, and who may go on: the core whose clock is least.
+//!
+//! QEMU runs one core at a time. The core that runs may be ahead of the slowest other one by a quantum; then it gives
+//! way. Nothing in the rule depends on the host's time, so a run repeats exactly.
+
+/// Most cores that are modelled.
+pub const MAX_CORES: usize = 8;
+
+/// What a core does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It executes, or could.
+    Runs,
+    /// It waits for an interrupt, or is off: nobody waits for it.
+    Waits,
+}
+
+/// Which clocks there are, and whose turn it is.
+#[derive(Clone, Debug)]
+pub struct Clocks {
+    cycles: Vec<u64>,
+    states: Vec<State>,
+    quantum: u64,
+    turn: Option<usize>,
+    gave_way: bool,
+}
+
+impl Clocks {
+    /// Clocks at zero for no cores.
+    pub fn new(quantum: u64) -> Self {
+        Self { cycles: Vec::new(), states: Vec::new(), quantum, turn: None, gave_way: false }
+    }
+    /// One more core.
+    pub fn add_core(&mut self) {
+        self.cycles.push(0);
+        self.states.push(State::Waits);
+    }
+    /// Number of cores.
+    pub fn cores(&self) -> usize {
+        self.cycles.len()
+    }
+    /// The cycles of a core.
+    #[inline]
+    pub fn cycles(&self, core: usize) -> u64 {
+        self.cycles[core]
+    }
+    /// A core spends cycles.
+    #[inline]
+    pub fn spend(&mut self, core: usize, cycles: u64) {
+        self.cycles[core] += cycles;
+    }
+    /// Sets all clocks.
+    pub fn set_all(&mut self, cycles: u64) {
+        self.cycles.fill(cycles);
+    }
+    /// All cores have waited.
+    pub fn all_waited(&mut self) {
+        self.states.fill(State::Waits);
+        self.turn = None;
+    }
+    /// The least clock of a core that runs.
+    pub fn slowest(&self) -> Option<u64> {
+        self.running().min()
+    }
+    fn running(&self) -> impl Iterator<Item = u64> {
+        self.cycles.iter().zip(&self.states).filter(|(_, state)| **state == State::Runs).map(|(clock, _)| *clock)
+    }
+    fn slowest_other(&self, core: usize) -> Option<u64> {
+        let others = self.cycles.iter().zip(&self.states).enumerate();
+        others
+            .filter(|(other, (_, state))| *other != core && **state == State::Runs)
+            .map(|(_, (clock, _))| *clock)
+            .min()
+    }
+
+    /// Whether the last core that ran gave way, or another one runs now: [`Clocks::takes_turn`] must be called.
+    #[inline]
+    pub fn is_new_turn(&self, core: usize) -> bool {
+        self.gave_way || self.turn != Some(core)
+    }
+
+    /// A core begins its turn. QEMU goes round the cores and leaves out those that wait, which is how they are known. A
+    /// core that waited goes on at the time of the slowest other one, and not before `time`, to which timers have run.
+    pub fn takes_turn(&mut self, core: usize, time: u64) {
+        let cores = self.cores();
+        let mut skipped = self.turn.map_or(core, |turn| (turn + 1) % cores);
+        while skipped != core {
+            self.states[skipped] = State::Waits;
+            skipped = (skipped + 1) % cores;
+        }
+        if self.turn == Some(core) {
+            for other in (0..cores).filter(|other| *other != core) {
+                self.states[other] = State::Waits;
+            }
+        }
+        if self.states[core] == State::Waits {
+            let others = self.slowest_other(core).unwrap_or(0);
+            self.cycles[core] = self.cycles[core].max(others).max(time);
+            self.states[core] = State::Runs;
+        }
+        self.turn = Some(core);
+        self.gave_way = false;
+    }
+
+    /// The core gives way at the end of its block.
+    pub fn gives_way(&mut self) {
+        self.gave_way = true;
+    }
+
+    /// Up to which cycle the core may run: a quantum beyond the slowest other one. Alone, a quantum beyond `now`, so
+    /// that time is seen to pass.
+    pub fn limit(&self, core: usize) -> u64 {
+        self.slowest_other(core).unwrap_or(self.cycles[core]) + self.quantum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn three() -> Clocks {
+        let mut clocks = Clocks::new(300);
+        for core in 0..3 {
+            clocks.add_core();
+            clocks.takes_turn(core, 0);
+        }
+        clocks
+    }
+
+    #[test]
+    fn a_core_that_is_left_out_waits() {
+        let mut clocks = three();
+        clocks.takes_turn(0, 0);
+        clocks.spend(0, 5000);
+        clocks.gives_way();
+        clocks.takes_turn(2, 0);
+        assert_eq!(clocks.slowest(), Some(0), "core 2 runs");
+        clocks.spend(2, 1000);
+        assert_eq!(clocks.limit(0), 1300, "core 1 was left out and holds nobody back");
+        clocks.gives_way();
+        clocks.takes_turn(0, 0);
+        clocks.takes_turn(1, 0);
+        assert_eq!(clocks.cycles(1), 1000, "it wakes at the time of the slowest");
+    }
+
+    #[test]
+    fn a_core_alone_is_its_own_measure() {
+        let mut clocks = three();
+        clocks.takes_turn(0, 0);
+        clocks.gives_way();
+        clocks.takes_turn(0, 0);
+        clocks.spend(0, 777);
+        assert_eq!(clocks.limit(0), 1077);
+    }
+
+    #[test]
+    fn after_all_waited_time_has_gone_on() {
+        let mut clocks = three();
+        clocks.all_waited();
+        assert_eq!(clocks.slowest(), None);
+        assert!(clocks.is_new_turn(1));
+        clocks.takes_turn(1, 4000);
+        assert_eq!((clocks.cycles(1), clocks.slowest()), (4000, Some(4000)));
+    }
+
+    proptest! {
+        /// With the rule kept, no clock is more than a quantum and a block ahead of another.
+        #[test]
+        fn clocks_stay_together(blocks in prop::collection::vec(1u64..200, 10..500)) {
+            let mut clocks = three();
+            let mut core = 0;
+            for block in blocks {
+                if clocks.is_new_turn(core) {
+                    clocks.takes_turn(core, 0);
+                }
+                if clocks.cycles(core) < clocks.limit(core) {
+                    clocks.spend(core, block);
+                } else {
+                    clocks.gives_way();
+                    core = (core + 1) % 3;
+                }
+                let slowest = (0..3).map(|core| clocks.cycles(core)).min().unwrap();
+                prop_assert!((0..3).all(|core| clocks.cycles(core) < slowest + 300 + 200));
+            }
+        }
+    }
+}

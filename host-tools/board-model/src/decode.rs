@@ -1,0 +1,134 @@
+//! The A64 instructions that the model must know by their encoding.
+
+use crate::hierarchy::Maintenance;
+
+/// What a guest says to the model: HINTs that no architecture version has given a meaning, so that hardware and a QEMU
+/// without the model execute them as NOP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Magic {
+    /// `HINT #112`: the region of interest begins; caches are as the last one left them.
+    BeginWarm,
+    /// `HINT #113`: the region of interest ends.
+    End,
+    /// `HINT #114`: X0 = physical address, X1 = bytes, X2 = 0: stage 2 lets them be cached; 1: it does not.
+    Cacheability,
+    /// `HINT #115`: the region of interest begins with empty caches.
+    BeginCold,
+}
+
+/// An instruction that needs more than its loads and stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Special {
+    /// For the model.
+    Magic(Magic),
+    /// DC ZVA, with the register that has the address.
+    Zero(u8),
+    /// Maintenance by address, with the register that has it.
+    Maintain(Maintenance, u8),
+    /// IC IALLU (false) and IC IALLUIS (true).
+    InvalidateInstructions(bool),
+    /// A write to a register of the generic timer: the next deadline may be another.
+    Timer,
+    /// MRS of an event counter: to this register, of this counter.
+    ReadCounter(u8, u8),
+    /// MSR of an event counter.
+    WriteCounter(u8),
+    /// MSR of PMCR_EL0, from this register.
+    WriteControl(u8),
+    /// MSR of another register of the performance monitors.
+    SetUpCounters,
+}
+
+/// In the place of a counter's number: the one that PMSELR_EL0 selects.
+pub const SELECTED: u8 = 31;
+
+/// What an instruction is to the model, if anything.
+pub const fn decode(word: u32) -> Option<Special> {
+    if word & 0xffff_f01f == 0xd503_201f {
+        return match (word >> 5) & 0x7f {
+            112 => Some(Special::Magic(Magic::BeginWarm)),
+            113 => Some(Special::Magic(Magic::End)),
+            114 => Some(Special::Magic(Magic::Cacheability)),
+            115 => Some(Special::Magic(Magic::BeginCold)),
+            _ => None,
+        };
+    }
+    let register = (word & 31) as u8;
+    // PMEVCNTRn_EL0: op1 = 3, CRn = 14, CRm = 10rr.
+    let counter = ((word >> 5) & 31) as u8;
+    match word & 0xffff_fc00 {
+        0xd53b_e800 if counter < 6 => return Some(Special::ReadCounter(register, counter)),
+        0xd51b_e800 if counter < 6 => return Some(Special::WriteCounter(counter)),
+        // PMEVTYPERn_EL0: CRm = 11rr.
+        0xd51b_ec00 => return Some(Special::SetUpCounters),
+        _ => {}
+    }
+    match word & 0xffff_ffe0 {
+        0xd51b_9c00 => return Some(Special::WriteControl(register)),
+        // PMXEVCNTR_EL0.
+        0xd53b_9d40 => return Some(Special::ReadCounter(register, SELECTED)),
+        0xd51b_9d40 => return Some(Special::WriteCounter(SELECTED)),
+        // MDCR_EL2.
+        0xd51c_1120 => return Some(Special::SetUpCounters),
+        _ => {}
+    }
+    // CRn = 9, CRm = 12 to 14: the rest of the performance monitors' registers.
+    if matches!(word & 0xffff_ff00, 0xd51b_9c00 | 0xd51b_9d00 | 0xd51b_9e00) {
+        return Some(Special::SetUpCounters);
+    }
+    // MSR of op0 = 3, CRn = 14: the timers'.
+    if word & 0xfff8_f000 == 0xd518_e000 {
+        return Some(Special::Timer);
+    }
+    // SYS #op1, C7, CRm, #op2, Xt.
+    if word & 0xfff8_f000 != 0xd508_7000 {
+        return None;
+    }
+    match ((word >> 16) & 7, (word >> 8) & 15, (word >> 5) & 7) {
+        (3, 4, 1) => Some(Special::Zero(register)),
+        (3, 10 | 11, 1) => Some(Special::Maintain(Maintenance::Clean, register)),
+        (3, 14, 1) | (0, 6, 1) => Some(Special::Maintain(Maintenance::CleanInvalidate, register)),
+        (3, 5, 1) => Some(Special::Maintain(Maintenance::InvalidateInstruction, register)),
+        (0, 5, 0) => Some(Special::InvalidateInstructions(false)),
+        (0, 1, 0) => Some(Special::InvalidateInstructions(true)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn encodings() {
+        // As GNU as and LLVM write them.
+        let table = [
+            (0xd503_2e1f, Some(Special::Magic(Magic::BeginWarm))), // hint #112
+            (0xd503_2e3f, Some(Special::Magic(Magic::End))),       // hint #113
+            (0xd503_2e7f, Some(Special::Magic(Magic::BeginCold))), // hint #115
+            (0xd50b_7425, Some(Special::Zero(5))),                 // dc zva, x5
+            (0xd50b_7e23, Some(Special::Maintain(Maintenance::CleanInvalidate, 3))), // dc civac, x3
+            (0xd50b_7a21, Some(Special::Maintain(Maintenance::Clean, 1))), // dc cvac, x1
+            (0xd50b_7b21, Some(Special::Maintain(Maintenance::Clean, 1))), // dc cvau, x1
+            (0xd50b_7522, Some(Special::Maintain(Maintenance::InvalidateInstruction, 2))), // ic ivau, x2
+            (0xd508_751f, Some(Special::InvalidateInstructions(false))), // ic iallu
+            (0xd508_711f, Some(Special::InvalidateInstructions(true))), // ic ialluis
+            (0xd51b_e320, Some(Special::Timer)),                   // msr cntv_ctl_el0, x0
+            (0xd53b_e822, Some(Special::ReadCounter(2, 1))),       // mrs x2, pmevcntr1_el0
+            (0xd51b_e8a3, Some(Special::WriteCounter(5))),         // msr pmevcntr5_el0, x3
+            (0xd53b_9d44, Some(Special::ReadCounter(4, SELECTED))), // mrs x4, pmxevcntr_el0
+            (0xd51b_9d44, Some(Special::WriteCounter(SELECTED))),  // msr pmxevcntr_el0, x4
+            (0xd51b_ec20, Some(Special::SetUpCounters)),           // msr pmevtyper1_el0, x0
+            (0xd51b_9c01, Some(Special::WriteControl(1))),         // msr pmcr_el0, x1
+            (0xd51b_9c20, Some(Special::SetUpCounters)),           // msr pmcntenset_el0, x0
+            (0xd51c_1120, Some(Special::SetUpCounters)),           // msr mdcr_el2, x0
+            (0xd53b_e040, None),                                   // mrs x0, cntvct_el0
+            (0xd503_201f, None),                                   // nop
+            (0xd503_207f, None),                                   // wfi
+            (0x3dc0_0020, None),                                   // ldr q0, [x1]
+        ];
+        for (word, expected) in table {
+            assert_eq!(decode(word), expected, "{word:#010x}");
+        }
+    }
+}

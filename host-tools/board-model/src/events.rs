@@ -1,0 +1,124 @@
+//! What a core's performance monitors count, with the Cortex-A53's meaning.
+
+use serde::Serialize;
+
+/// Raw counts of one core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Instructions, by blocks: a block that an exception leaves is counted whole.
+    pub instructions: u64,
+    /// Load instructions' accesses (a pair is one).
+    pub loads: u64,
+    /// Store instructions' accesses (a pair is one; DC ZVA is one).
+    pub stores: u64,
+    /// Accesses to devices, which pass the caches.
+    pub device: u64,
+    /// Accesses to pages that stage 2 makes non-cacheable.
+    pub noncacheable: u64,
+    /// Parts of accesses beyond the first: one for each line boundary that is crossed.
+    pub crossings: u64,
+    /// Instruction cache lookups: one for each line that a block touches.
+    pub fetches: u64,
+    /// Lines brought into the L1 instruction cache.
+    pub l1i_refills: u64,
+    /// Lines brought into the L1 data cache.
+    pub l1d_refills: u64,
+    /// Dirty lines written from L1 to L2.
+    pub l1d_writebacks: u64,
+    /// Lines that L1 asked the L2 for.
+    pub l2_fills: u64,
+    /// Lines brought from memory into the L2.
+    pub l2_refills: u64,
+    /// Lines that came from L1 whole and were not in the L2.
+    pub l2_allocations: u64,
+    /// Dirty lines written from L2 to memory.
+    pub l2_writebacks: u64,
+    /// 16-byte beats on the bus to memory.
+    pub bus_beats: u64,
+}
+
+macro_rules! events {
+    ($($number:literal $name:ident $meaning:literal;)*) => {
+        /// An event of the Cortex-A53 that is modelled.
+        #[allow(non_camel_case_types, reason = "the architecture's names")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Event {
+            $(#[doc = $meaning] $name = $number,)*
+        }
+        impl Event {
+            /// All that are modelled, by number.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+            /// The architecture's name.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)* }
+            }
+            /// The event with this number.
+            pub const fn from_number(number: u64) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+events! {
+    0x01 L1I_CACHE_REFILL "Lines brought into the L1 instruction cache";
+    0x03 L1D_CACHE_REFILL "Lines brought into the L1 data cache";
+    0x04 L1D_CACHE "Accesses to the L1 data cache; one that crosses a line is two";
+    0x06 LD_RETIRED "Load instructions";
+    0x07 ST_RETIRED "Store instructions";
+    0x08 INST_RETIRED "Instructions";
+    0x11 CPU_CYCLES "Cycles of the core's clock";
+    0x13 MEM_ACCESS "Data accesses of the core, to devices and non-cacheable memory too";
+    0x14 L1I_CACHE "L1 instruction cache accesses";
+    0x15 L1D_CACHE_WB "Dirty lines written back from the L1 data cache";
+    0x16 L2D_CACHE "Accesses to the L2: lines that an L1 asked for, and lines written back to it";
+    0x17 L2D_CACHE_REFILL "Lines brought into the L2, for data and for instructions";
+    0x18 L2D_CACHE_WB "Dirty lines written back from the L2";
+    0x19 BUS_ACCESS "16-byte beats to and from memory";
+}
+
+impl Event {
+    /// The event's count. With `double_l2`, L2D_CACHE counts as the silicon was seen to: twice the lines that an L1
+    /// asked for, and no write-backs.
+    pub const fn count(self, counts: &Counts, cycles: u64, double_l2: bool) -> u64 {
+        let cached = counts.loads + counts.stores + counts.crossings - counts.device - counts.noncacheable;
+        match self {
+            Self::L1I_CACHE_REFILL => counts.l1i_refills,
+            Self::L1D_CACHE_REFILL => counts.l1d_refills,
+            Self::L1D_CACHE => cached,
+            Self::LD_RETIRED => counts.loads,
+            Self::ST_RETIRED => counts.stores,
+            Self::INST_RETIRED => counts.instructions,
+            Self::CPU_CYCLES => cycles,
+            Self::MEM_ACCESS => cached + counts.device + counts.noncacheable,
+            Self::L1I_CACHE => counts.fetches,
+            Self::L1D_CACHE_WB => counts.l1d_writebacks,
+            Self::L2D_CACHE if double_l2 => 2 * counts.l2_fills,
+            Self::L2D_CACHE => counts.l2_fills + counts.l1d_writebacks,
+            Self::L2D_CACHE_REFILL => counts.l2_refills,
+            Self::L2D_CACHE_WB => counts.l2_writebacks,
+            Self::BUS_ACCESS => counts.bus_beats,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_names_belong_together() {
+        for event in Event::ALL {
+            assert_eq!(Event::from_number(*event as u64), Some(*event));
+        }
+        assert_eq!(Event::from_number(0x17).map(Event::name), Some("L2D_CACHE_REFILL"));
+        assert_eq!(Event::from_number(0x02), None);
+    }
+
+    #[test]
+    fn the_switch_changes_one_event() {
+        let counts = Counts { l2_fills: 10, l1d_writebacks: 3, ..Counts::default() };
+        assert_eq!(Event::L2D_CACHE.count(&counts, 0, false), 13);
+        assert_eq!(Event::L2D_CACHE.count(&counts, 0, true), 20);
+    }
+}

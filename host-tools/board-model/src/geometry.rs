@@ -1,0 +1,99 @@
+//! Size, ways and line of a cache, and what follows from them.
+
+use thiserror::Error;
+
+/// A line of memory: a physical address without its offset in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Line(pub u64);
+
+/// What is wrong with a cache's geometry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum GeometryError {
+    /// A zero.
+    #[error("{0} is zero")]
+    Zero(&'static str),
+    /// A line of other than 2^n bytes, or too small for a 16-byte access.
+    #[error("a line of {0} bytes: it must be a power of two from 16 to 4096")]
+    Line(u64),
+    /// More ways than a set is searched for.
+    #[error("{0} ways: at most 64 are modelled")]
+    Ways(u64),
+    /// The sets are no power of two.
+    #[error(
+        "{size} bytes / ({ways} ways x {line} bytes) is not a power of two: the set is chosen by bits of the address"
+    )]
+    Sets {
+        /// Bytes in the cache.
+        size: u64,
+        /// Ways.
+        ways: u64,
+        /// Bytes in a line.
+        line: u64,
+    },
+}
+
+/// A cache's geometry, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    sets: u64,
+    ways: usize,
+    line: u64,
+}
+
+impl Geometry {
+    /// Checks a geometry.
+    pub fn new(size: u64, ways: u64, line: u64) -> Result<Self, GeometryError> {
+        for (value, name) in [(size, "the size"), (ways, "the number of ways"), (line, "the line")] {
+            if value == 0 {
+                return Err(GeometryError::Zero(name));
+            }
+        }
+        if !line.is_power_of_two() || !(16..=4096).contains(&line) {
+            return Err(GeometryError::Line(line));
+        }
+        if ways > 64 {
+            return Err(GeometryError::Ways(ways));
+        }
+        let sets = size / (ways * line);
+        if !size.is_multiple_of(ways * line) || !sets.is_power_of_two() {
+            return Err(GeometryError::Sets { size, ways, line });
+        }
+        Ok(Self { sets, ways: ways as usize, line })
+    }
+    /// Number of sets.
+    pub const fn sets(&self) -> u64 {
+        self.sets
+    }
+    /// Lines in a set.
+    pub const fn ways(&self) -> usize {
+        self.ways
+    }
+    /// Bytes in a line.
+    pub const fn line_bytes(&self) -> u64 {
+        self.line
+    }
+    /// The set that a line may be in.
+    pub const fn set_of(&self, line: Line) -> usize {
+        (line.0 & (self.sets - 1)) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_zcu102_second_level_has_1024_sets() {
+        let l2 = Geometry::new(1 << 20, 16, 64).unwrap();
+        assert_eq!((l2.sets(), l2.ways(), l2.set_of(Line(1025))), (1024, 16, 1));
+    }
+
+    #[test]
+    fn impossible_geometries_are_refused() {
+        assert_eq!(Geometry::new(0, 4, 64), Err(GeometryError::Zero("the size")));
+        assert_eq!(Geometry::new(1 << 15, 0, 64), Err(GeometryError::Zero("the number of ways")));
+        assert_eq!(Geometry::new(1 << 15, 4, 48), Err(GeometryError::Line(48)));
+        assert_eq!(Geometry::new(1 << 15, 128, 64), Err(GeometryError::Ways(128)));
+        assert_eq!(Geometry::new(48 << 10, 4, 64), Err(GeometryError::Sets { size: 48 << 10, ways: 4, line: 64 }));
+    }
+}

@@ -1,0 +1,354 @@
+//! The way of an access: L1, shared L2, memory.
+//!
+//! Not modelled: coherence between the L1 data caches (a line that two cores write stays in both), prefetch, TLBs, page
+//! walks, and the A53's switch to no-allocate after a long run of stores.
+
+use crate::board::{Board, Timing};
+use crate::cache::{Cache, Outcome};
+use crate::dram::Dram;
+use crate::events::Counts;
+use crate::geometry::Line;
+use std::collections::HashSet;
+
+/// Bytes in a page of stage 2.
+pub const PAGE: u64 = 4096;
+/// Bytes that one beat of the memory bus carries.
+const BEAT: u64 = 16;
+
+/// What a cache maintenance instruction does to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maintenance {
+    /// DC CVAC, DC CVAU: dirty lines go to memory and stay.
+    Clean,
+    /// DC CIVAC, DC CISW: dirty lines go to memory; the line leaves. DC IVAC too, as an A53 does it under a hypervisor.
+    CleanInvalidate,
+    /// IC IVAU: the line leaves all instruction caches.
+    InvalidateInstruction,
+}
+
+#[derive(Clone, Debug)]
+struct Core {
+    l1i: Cache,
+    l1d: Cache,
+    counts: Counts,
+}
+
+/// The caches of all cores, and the memory behind them.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    cores: Vec<Core>,
+    l2: Cache,
+    dram: Dram,
+    timing: Timing,
+    line_shift: u32,
+    noncacheable: HashSet<u64>,
+}
+
+impl Hierarchy {
+    /// Empty caches for a board.
+    pub fn new(board: &Board, cores: usize) -> Self {
+        let core = Core { l1i: board.l1i.cache(), l1d: board.l1d.cache(), counts: Counts::default() };
+        Self {
+            cores: vec![core; cores],
+            l2: board.l2.cache(),
+            dram: Dram::new(board.timing.dram, board.timing.dram_line),
+            timing: board.timing,
+            line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
+            noncacheable: HashSet::new(),
+        }
+    }
+
+    /// Log2 of the line's bytes.
+    pub const fn line_shift(&self) -> u32 {
+        self.line_shift
+    }
+    /// The line of a physical address.
+    #[inline]
+    pub const fn line(&self, physical: u64) -> Line {
+        Line(physical >> self.line_shift)
+    }
+    /// What a core counted.
+    pub fn counts(&self, core: usize) -> &Counts {
+        &self.cores[core].counts
+    }
+    /// For what is counted outside of the caches.
+    #[inline]
+    pub fn counts_mut(&mut self, core: usize) -> &mut Counts {
+        &mut self.cores[core].counts
+    }
+    /// All counts to zero; the caches stay as they are.
+    pub fn reset_counts(&mut self) {
+        for core in &mut self.cores {
+            core.counts = Counts::default();
+        }
+    }
+    /// Empties all caches.
+    pub fn make_cold(&mut self) {
+        for core in &mut self.cores {
+            core.l1i.clear();
+            core.l1d.clear();
+        }
+        self.l2.clear();
+    }
+
+    /// Says whether stage 2 lets a range of physical pages be cached.
+    pub fn set_cacheable(&mut self, physical: u64, bytes: u64, cacheable: bool) {
+        for page in physical / PAGE..physical.saturating_add(bytes).div_ceil(PAGE) {
+            if cacheable {
+                self.noncacheable.remove(&page);
+            } else {
+                self.noncacheable.insert(page);
+            }
+        }
+    }
+    /// Whether a physical address may be cached.
+    #[inline]
+    pub fn is_cacheable(&self, physical: u64) -> bool {
+        self.noncacheable.is_empty() || !self.noncacheable.contains(&(physical / PAGE))
+    }
+
+    /// A load or store of `bytes` at a physical address; returns the cycles that the core waits. An access over the end
+    /// of a line is two.
+    pub fn data(&mut self, core: usize, physical: u64, bytes: u64, write: bool, now: u64) -> u64 {
+        let counts = self.counts_mut(core);
+        if write {
+            counts.stores += 1;
+        } else {
+            counts.loads += 1;
+        }
+        let (first, last) = (self.line(physical), self.line(physical + bytes.max(1) - 1));
+        let mut wait = self.data_part(core, physical, write, now);
+        if last != first {
+            self.cores[core].counts.crossings += 1;
+            wait += self.data_part(core, last.0 << self.line_shift, write, now + wait);
+        }
+        wait
+    }
+
+    /// A part of an access that stays in one line. Loads and stores are counted by who calls.
+    #[inline]
+    pub fn data_part(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
+        if !self.is_cacheable(physical) {
+            return self.uncached(core, write, now);
+        }
+        let line = self.line(physical);
+        match self.cores[core].l1d.access(line, write) {
+            Outcome::Hit => 0,
+            Outcome::Miss(evicted) => {
+                self.cores[core].counts.l1d_refills += 1;
+                let wait = self.l2_fill(core, line, now);
+                if let Some(old) = evicted.filter(|old| old.dirty) {
+                    self.l2_write_back(core, old.line, now);
+                }
+                wait
+            }
+        }
+    }
+
+    fn uncached(&mut self, core: usize, write: bool, now: u64) -> u64 {
+        let counts = &mut self.cores[core].counts;
+        counts.noncacheable += 1;
+        counts.bus_beats += 1;
+        if write {
+            // Stores leave through the store buffer.
+            self.dram.write(now);
+            0
+        } else {
+            self.timing.l2 + self.dram.read(now)
+        }
+    }
+
+    /// An instruction fetch of one line.
+    #[inline]
+    pub fn fetch(&mut self, core: usize, line: Line, now: u64) -> u64 {
+        let cacheable = self.is_cacheable(line.0 << self.line_shift);
+        let own = &mut self.cores[core];
+        own.counts.fetches += 1;
+        if !cacheable {
+            // A whole line is read for the fetch buffer, each time.
+            own.counts.bus_beats += (1 << self.line_shift) / BEAT;
+            return self.timing.l2 + self.dram.read(now);
+        }
+        match own.l1i.access(line, false) {
+            Outcome::Hit => 0,
+            Outcome::Miss(_) => {
+                own.counts.l1i_refills += 1;
+                self.l2_fill(core, line, now)
+            }
+        }
+    }
+
+    /// DC ZVA: a line of zeros, for which nothing is read.
+    pub fn zero_line(&mut self, core: usize, physical: u64, now: u64) -> u64 {
+        self.cores[core].counts.stores += 1;
+        if !self.is_cacheable(physical) {
+            return self.uncached(core, true, now);
+        }
+        let line = self.line(physical);
+        if let Outcome::Miss(Some(old)) = self.cores[core].l1d.access(line, true)
+            && old.dirty
+        {
+            self.l2_write_back(core, old.line, now);
+        }
+        0
+    }
+
+    /// Maintenance of one line by its address, in the caches of all cores as the inner shareable domain has it.
+    pub fn maintain(&mut self, core: usize, physical: u64, what: Maintenance, now: u64) -> u64 {
+        let line = self.line(physical);
+        let mut dirty = false;
+        for own in &mut self.cores {
+            dirty |= match what {
+                Maintenance::Clean => own.l1d.clean(line),
+                Maintenance::CleanInvalidate => own.l1d.invalidate(line).is_some_and(|old| old.dirty),
+                Maintenance::InvalidateInstruction => {
+                    own.l1i.invalidate(line);
+                    false
+                }
+            };
+        }
+        dirty |= match what {
+            Maintenance::Clean => self.l2.clean(line),
+            Maintenance::CleanInvalidate => self.l2.invalidate(line).is_some_and(|old| old.dirty),
+            Maintenance::InvalidateInstruction => false,
+        };
+        if dirty {
+            self.write_to_memory(core, now);
+        }
+        self.timing.l2
+    }
+
+    /// IC IALLU, IC IALLUIS: empties the instruction caches of one core or all.
+    pub fn invalidate_instructions(&mut self, core: Option<usize>) {
+        for (index, own) in self.cores.iter_mut().enumerate() {
+            if core.is_none_or(|core| core == index) {
+                own.l1i.clear();
+            }
+        }
+    }
+
+    #[inline]
+    fn l2_fill(&mut self, core: usize, line: Line, now: u64) -> u64 {
+        self.cores[core].counts.l2_fills += 1;
+        match self.l2.access(line, false) {
+            Outcome::Hit => self.timing.l2,
+            Outcome::Miss(evicted) => {
+                let counts = &mut self.cores[core].counts;
+                counts.l2_refills += 1;
+                counts.bus_beats += (1 << self.line_shift) / BEAT;
+                let wait = self.dram.read(now);
+                if evicted.is_some_and(|old| old.dirty) {
+                    self.write_to_memory(core, now);
+                }
+                self.timing.l2 + wait
+            }
+        }
+    }
+
+    fn l2_write_back(&mut self, core: usize, line: Line, now: u64) {
+        self.cores[core].counts.l1d_writebacks += 1;
+        if let Outcome::Miss(evicted) = self.l2.write_back(line) {
+            self.cores[core].counts.l2_allocations += 1;
+            if evicted.is_some_and(|old| old.dirty) {
+                self.write_to_memory(core, now);
+            }
+        }
+    }
+
+    fn write_to_memory(&mut self, core: usize, now: u64) {
+        let counts = &mut self.cores[core].counts;
+        counts.l2_writebacks += 1;
+        counts.bus_beats += (1 << self.line_shift) / BEAT;
+        self.dram.write(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Event;
+    use crate::cache::Policy;
+
+    fn zcu102() -> Hierarchy {
+        Hierarchy::new(&Board::zcu102(), 2)
+    }
+
+    #[test]
+    fn a_stream_refills_each_line_once() {
+        let mut caches = zcu102();
+        let waits: u64 = (0..1000).map(|line| caches.data(0, line * 64, 8, false, 0)).sum();
+        let timing = Board::zcu102().timing;
+        assert!(waits >= 1000 * (timing.l2 + timing.dram));
+        let counts = *caches.counts(0);
+        assert_eq!((counts.l1d_refills, counts.l2_refills, counts.bus_beats), (1000, 1000, 4000));
+        assert_eq!(Event::L2D_CACHE.count(&counts, 0, true), 2000);
+        assert_eq!(caches.counts(1), &Counts::default());
+    }
+
+    #[test]
+    fn an_access_over_the_end_of_a_line_is_two() {
+        let mut caches = zcu102();
+        caches.data(0, 60, 8, false, 0);
+        let counts = *caches.counts(0);
+        assert_eq!((counts.loads, counts.l1d_refills), (1, 2));
+        assert_eq!(Event::L1D_CACHE.count(&counts, 0, false), 2);
+    }
+
+    #[test]
+    fn non_cacheable_pages_leave_no_trace() {
+        let mut caches = zcu102();
+        caches.set_cacheable(0x1000, 1, false);
+        for _ in 0..3 {
+            assert!(caches.data(0, 0x1040, 8, false, 0) > 0);
+        }
+        assert_eq!((caches.counts(0).noncacheable, caches.counts(0).l1d_refills), (3, 0));
+        caches.set_cacheable(0x1000, 4096, true);
+        caches.data(0, 0x1040, 8, false, 0);
+        assert_eq!(caches.data(0, 0x1040, 8, false, 0), 0);
+    }
+
+    #[test]
+    fn disjoint_colors_keep_each_other_out() {
+        let mut board = Board::zcu102();
+        for level in [&mut board.l1d, &mut board.l2] {
+            level.policy = Policy::Lru;
+        }
+        let mut caches = Hierarchy::new(&board, 2);
+        let page = |color: u64, at: u64| (at * 16 + color) * 4096;
+        let pass = |caches: &mut Hierarchy, core, color, pages| {
+            for at in 0..pages {
+                for line in 0..64 {
+                    caches.data(core, page(color, at) + line * 64, 8, true, 0);
+                }
+            }
+        };
+        pass(&mut caches, 0, 3, 16);
+        pass(&mut caches, 1, 4, 100);
+        let before = caches.counts(0).l2_refills;
+        pass(&mut caches, 0, 3, 16);
+        assert_eq!(caches.counts(0).l2_refills, before, "64 KiB of its own color stay in the L2");
+        pass(&mut caches, 1, 3, 100);
+        pass(&mut caches, 0, 3, 16);
+        // The last 256 of its 1024 lines were dirty in its L1, and come back to the L2 as victims: nothing is read for them.
+        assert_eq!(caches.counts(0).l2_refills, before + 768, "rivals in the same color take the rest");
+    }
+
+    #[test]
+    fn maintenance_writes_dirty_lines_once() {
+        let mut caches = zcu102();
+        caches.data(0, 0, 8, true, 0);
+        caches.maintain(1, 0, Maintenance::Clean, 0);
+        caches.maintain(1, 0, Maintenance::CleanInvalidate, 0);
+        assert_eq!(caches.counts(1).l2_writebacks, 1);
+        caches.data(0, 0, 8, false, 0);
+        assert_eq!(caches.counts(0).l2_refills, 2, "it left both caches");
+    }
+
+    #[test]
+    fn zeroing_a_line_reads_nothing() {
+        let mut caches = zcu102();
+        assert_eq!(caches.zero_line(0, 0x40, 0), 0);
+        assert_eq!((caches.counts(0).l2_refills, caches.counts(0).stores), (0, 1));
+        assert_eq!(caches.data(0, 0x40, 8, false, 0), 0);
+    }
+}

@@ -1,0 +1,197 @@
+//! What the plugin API does not give: QEMU's own functions and its accelerator's table, by name.
+//!
+//! Debian builds QEMU with modules, so the program exports its symbols. Why each is needed:
+//! - `current_cpu`: with one thread for all vCPUs, the index that QEMU gives to callbacks is that of the first one.
+//! - `cpu_exit`: a core that is ahead gives way. To block it in a callback would stop all others too.
+//! - `cpu_get_phys_page_attrs_debug`: cache maintenance and DC ZVA make no memory callback, and a block's address is
+//!   virtual.
+//! - the class `tcg-accel-ops`: guest time. The API's time control works without TCG only, so the two functions of
+//!   the class are replaced. They stand behind `handle_interrupt`, which is how they are found.
+//! - `qemu_clock_*`, `async_run_on_cpu`: guest time goes on from timer to timer, each run when its time has come, between
+//!   two blocks and with QEMU's lock held.
+//! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must let time go on.
+//! - `aarch64_cpu_gdb_write_register`: gives a guest modelled counts when it reads an event counter; the plugin API reads
+//!   registers only.
+//! - `rr_kick_vcpu_thread`: tells whether there is one thread for all vCPUs.
+
+use super::ffi::{functions, symbol};
+use libc::{c_char, c_int, c_void};
+
+/// Runs with QEMU's lock held, between two blocks.
+pub type Work = extern "C" fn(*mut c_void, u64);
+/// `get_virtual_clock`.
+pub type GetClock = extern "C" fn() -> i64;
+/// `set_virtual_clock`.
+pub type SetClock = extern "C" fn(i64);
+
+/// `QEMU_CLOCK_VIRTUAL`.
+const VIRTUAL: c_int = 1;
+
+functions! {
+    /// QEMU's own functions.
+    Functions {
+        /// The CPU with this index.
+        cpu = c"qemu_get_cpu": fn(c_int) -> *mut c_void;
+        /// Ends the CPU's turn.
+        exit = c"cpu_exit": fn(*mut c_void);
+        /// Address translation as the debugger does it.
+        page = c"cpu_get_phys_page_attrs_debug": fn(*mut c_void, u64, *mut u64) -> u64;
+        /// Work for a CPU's thread.
+        work = c"async_run_on_cpu": fn(*mut c_void, Work, u64);
+        /// Takes QEMU's lock.
+        lock = c"bql_lock_impl": fn(*const c_char, c_int);
+        /// Releases it.
+        unlock = c"bql_unlock": fn();
+        /// Sets guest time and runs timers on the way.
+        advance = c"qemu_clock_advance_virtual_time": fn(i64) -> i64;
+        /// Nanoseconds to the next timer, or -1.
+        deadline = c"qemu_clock_deadline_ns_all": fn(c_int, c_int) -> i64;
+        /// Guest time as QEMU would have it.
+        own_clock = c"cpu_get_clock": fn() -> i64;
+        /// Whether all CPUs wait.
+        idle = c"all_cpu_threads_idle": fn() -> bool;
+        /// Sets a register as the debugger does it.
+        set_register = c"aarch64_cpu_gdb_write_register": fn(*mut c_void, *mut u8, c_int) -> c_int;
+        /// A class by its name.
+        class = c"object_class_by_name": fn(*const c_char) -> *mut *mut c_void;
+    }
+}
+
+/// Entries of the accelerator's class that are looked at.
+const CLASS_WORDS: usize = 64;
+
+/// QEMU's internals, found.
+pub struct Internals {
+    f: Functions,
+}
+
+impl Internals {
+    /// Finds them, or names what is missing.
+    pub fn find() -> Result<Self, &'static str> {
+        for (name, text) in [
+            (c"current_cpu", "current_cpu"),
+            (c"tcg_handle_interrupt", "tcg_handle_interrupt"),
+            (c"rr_kick_vcpu_thread", "rr_kick_vcpu_thread"),
+        ] {
+            symbol(name).ok_or(text)?;
+        }
+        Functions::find().map(|f| Self { f })
+    }
+
+    /// Where this thread has `current_cpu`.
+    pub fn current_cpu_slot() -> *const *mut c_void {
+        symbol(c"current_cpu").map_or(std::ptr::null(), |slot| slot.cast_const().cast())
+    }
+
+    /// The CPU with this index.
+    pub fn cpu(&self, index: u32) -> *mut c_void {
+        // SAFETY: the function only looks the index up in a list; called while a vCPU starts.
+        unsafe { (self.f.cpu)(index as c_int) }
+    }
+
+    /// Ends a CPU's turn after its block.
+    ///
+    /// # Safety
+    /// `cpu` is a CPU of this QEMU.
+    pub unsafe fn exit(&self, cpu: *mut c_void) {
+        // SAFETY: as the caller promises; the function only sets flags.
+        unsafe { (self.f.exit)(cpu) }
+    }
+
+    /// The physical address of a virtual one, by the CPU's tables of now.
+    ///
+    /// # Safety
+    /// `cpu` is the CPU that runs on this thread.
+    pub unsafe fn translate(&self, cpu: *mut c_void, address: u64) -> Option<u64> {
+        let mut attributes = 0u64;
+        // SAFETY: as the caller promises; MemTxAttrs is 8 bytes in QEMU 10 and is only written.
+        let page = unsafe { (self.f.page)(cpu, address & !0xfff, &raw mut attributes) };
+        (page != u64::MAX).then_some(page & !0xfff | address & 0xfff)
+    }
+
+    /// Sets a general register.
+    ///
+    /// # Safety
+    /// `cpu` is the CPU that runs on this thread, in a callback that may write registers; `number` is below 31.
+    pub unsafe fn set_register(&self, cpu: *mut c_void, number: u8, value: u64) {
+        let mut bytes = value.to_le_bytes();
+        // SAFETY: as the caller promises; 8 bytes are read.
+        unsafe { (self.f.set_register)(cpu, bytes.as_mut_ptr(), c_int::from(number)) };
+    }
+
+    /// Lets a CPU's thread do some work between two blocks.
+    ///
+    /// # Safety
+    /// `cpu` is a CPU of this QEMU.
+    pub unsafe fn work(&self, cpu: *mut c_void, work: Work, data: u64) {
+        // SAFETY: as the caller promises; run_on_cpu_data is a union of 8 bytes, passed as a word.
+        unsafe { (self.f.work)(cpu, work, data) }
+    }
+
+    /// Runs `what` with QEMU's lock.
+    pub fn locked<T>(&self, what: impl FnOnce() -> T) -> T {
+        // SAFETY: called from a thread that does not have the lock; file and line are for its profiler.
+        unsafe { (self.f.lock)(c"board-model".as_ptr(), 0) };
+        let result = what();
+        // SAFETY: taken above.
+        unsafe { (self.f.unlock)() };
+        result
+    }
+
+    /// Sets guest time and runs the timers on the way. With QEMU's lock.
+    pub fn advance(&self, time: i64) {
+        // SAFETY: called with the lock held.
+        unsafe { (self.f.advance)(time) };
+    }
+
+    /// Nanoseconds until the next timer of guest time.
+    pub fn next_timer(&self) -> Option<i64> {
+        // SAFETY: reads lists under their own locks.
+        let deadline = unsafe { (self.f.deadline)(VIRTUAL, !0) };
+        (deadline >= 0).then_some(deadline)
+    }
+
+    /// Guest time as QEMU would have it without the model.
+    pub fn own_clock(&self) -> i64 {
+        // SAFETY: reads under a sequence lock.
+        unsafe { (self.f.own_clock)() }
+    }
+
+    /// Whether all CPUs wait. With QEMU's lock.
+    pub fn all_idle(&self) -> bool {
+        // SAFETY: called with the lock held.
+        unsafe { (self.f.idle)() }
+    }
+
+    /// Puts guest time into our hands.
+    pub fn hook_clock(&self, get: GetClock, set: SetClock) -> Result<(), String> {
+        let help = "the model knows QEMU 10.0's layout (Debian: qemu-system-arm 1:10.0)";
+        // SAFETY: looks a name up in a table.
+        let class = unsafe { (self.f.class)(c"tcg-accel-ops".as_ptr()) };
+        if class.is_null() {
+            return Err("QEMU runs without TCG: start it with -accel tcg,thread=single".into());
+        }
+        let has = |name| symbol(name).unwrap_or_default();
+        let (handle, round_robin) = (has(c"tcg_handle_interrupt"), has(c"rr_kick_vcpu_thread"));
+        // SAFETY: the class is larger than what is read of it: QEMU 10.0's AccelOpsClass has 12 words of ObjectClass and
+        // some 20 functions. Reading stops at `handle_interrupt`.
+        let word = |at: usize| unsafe { class.add(at).read() };
+        let at = (0..CLASS_WORDS).take_while(|&at| at < 32).find(|&at| word(at) == handle);
+        let at = at.ok_or_else(|| {
+            format!("no handle_interrupt in the accelerator's class: start QEMU without -icount; {help}")
+        })?;
+        if !(0..at).any(|at| word(at) == round_robin) {
+            return Err("QEMU has a thread for each vCPU: start it with -accel tcg,thread=single".into());
+        }
+        if !word(at + 1).is_null() || !word(at + 2).is_null() {
+            return Err(format!("QEMU's clock has another owner: start it without -icount; {help}"));
+        }
+        // SAFETY: the two words behind `handle_interrupt` are get_virtual_clock and set_virtual_clock, both null without
+        // -icount, as was just seen; QEMU reads them at each use. The first vCPU has not begun to run.
+        unsafe {
+            class.add(at + 2).write(set as *mut c_void);
+            class.add(at + 1).write(get as *mut c_void);
+        }
+        Ok(())
+    }
+}

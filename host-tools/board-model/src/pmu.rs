@@ -1,0 +1,114 @@
+//! Event counters of one core as a guest set them up, and what the model adds to them.
+//!
+//! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's plus what was added here
+//! since the guest last wrote it.
+
+use crate::events::{Counts, Event};
+
+/// Event counters of a Cortex-A53.
+pub const COUNTERS: usize = 6;
+
+/// The registers that say what is counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setup {
+    /// PMEVTYPERn_EL0.
+    pub types: [u64; COUNTERS],
+    /// PMCNTENSET_EL0.
+    pub enabled: u64,
+    /// PMCR_EL0.
+    pub control: u64,
+    /// MDCR_EL2.
+    pub reserved: u64,
+}
+
+impl Setup {
+    /// The event that a counter counts at an exception level, in the Non-secure state.
+    fn event(&self, counter: usize, level: u8) -> Option<Event> {
+        let own = counter as u64 >= self.reserved & 31;
+        let on = if own { self.reserved >> 7 & 1 } else { self.control & 1 };
+        if on == 0 || self.enabled >> counter & 1 == 0 {
+            return None;
+        }
+        let kind = self.types[counter];
+        let bit = |at: u32| kind >> at & 1 != 0;
+        let counted = match level {
+            0 => bit(30) == bit(28),
+            1 => bit(31) == bit(29),
+            2 => bit(27),
+            _ => false,
+        };
+        // QEMU counts cycles itself, by guest time, which is the model's.
+        Event::from_number(kind & 0x3ff).filter(|event| counted && *event != Event::CPU_CYCLES)
+    }
+}
+
+/// The counters of one core.
+#[derive(Clone, Debug, Default)]
+pub struct Pmu {
+    setup: Setup,
+    added: [u64; COUNTERS],
+    seen: Counts,
+}
+
+impl Pmu {
+    /// Adds what was counted since the last call, all of it at one exception level.
+    pub fn advance(&mut self, level: u8, counts: &Counts, double_l2: bool) {
+        for counter in 0..COUNTERS {
+            if let Some(event) = self.setup.event(counter, level) {
+                let new = event.count(counts, 0, double_l2) - event.count(&self.seen, 0, double_l2);
+                self.added[counter] += new;
+            }
+        }
+        self.seen = *counts;
+    }
+    /// The guest changed the registers.
+    pub fn set_up(&mut self, setup: Setup) {
+        self.setup = setup;
+    }
+    /// Counting begins here: counts start again from zero.
+    pub fn restart(&mut self) {
+        self.seen = Counts::default();
+    }
+    /// The guest wrote a counter.
+    pub fn written(&mut self, counter: usize) {
+        self.added[counter] = 0;
+    }
+    /// The guest set all counters to zero.
+    pub fn cleared(&mut self) {
+        self.added = [0; COUNTERS];
+    }
+    /// What a guest reads where QEMU has `value`.
+    pub fn read(&self, counter: usize, value: u64) -> u64 {
+        value.wrapping_add(self.added[counter]) & 0xffff_ffff
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counting(kind: u64) -> Pmu {
+        let mut pmu = Pmu::default();
+        pmu.set_up(Setup { types: [kind; COUNTERS], enabled: 0b11, control: 1, reserved: 1 });
+        pmu
+    }
+
+    #[test]
+    fn a_counter_counts_where_it_is_told_to() {
+        let mut counts = Counts { l2_refills: 5, ..Counts::default() };
+        let mut pmu = counting(0x17);
+        pmu.advance(1, &counts, false);
+        counts.l2_refills = 8;
+        pmu.advance(2, &counts, false);
+        assert_eq!(pmu.read(0, 100), 105, "EL2 is not counted without NSH");
+        assert_eq!(pmu.read(1, 100), 100, "counter 1 is EL2's own, and HPME is off");
+        pmu.written(0);
+        assert_eq!(pmu.read(0, u64::from(u32::MAX)), u64::from(u32::MAX));
+        let mut pmu = counting(0x17 | 1 << 27 | 1 << 31);
+        pmu.advance(1, &counts, false);
+        assert_eq!(pmu.read(0, 0), 0);
+        counts.l2_refills = 10;
+        pmu.advance(2, &counts, false);
+        assert_eq!(pmu.read(0, u64::from(u32::MAX)), 1, "32 bits");
+    }
+}

@@ -1,0 +1,91 @@
+//! A guest without a system: streams over a buffer on one core, while rivals store on the others.
+//!
+//! At 0x4300_0000: lines, passes, cores. Back at 0x4300_0100: ticks of CNTVCT_EL0, and event counter 0,
+//! which counts L1D_CACHE_REFILL from 1000. At EL2 with the MMU off, where every
+//! address is its own physical one.
+#![no_std]
+#![no_main]
+
+core::arch::global_asm!(
+    r#"
+    .global _start
+_start:
+    mov     x0, #0
+enter:
+    mov     x19, x0
+    movz    x20, #0x4300, lsl #16
+    ldp     x21, x22, [x20]
+    ldr     x23, [x20, #16]
+    movz    x24, #0x4400, lsl #16
+    add     x24, x24, x19, lsl #24
+    add     x26, x20, #0x200
+    cbnz    x19, rival
+    mov     x25, #1
+1:  cmp     x25, x23
+    b.hs    2f
+    movz    x0, #0xc400, lsl #16
+    movk    x0, #3
+    mov     x1, x25
+    adr     x2, enter
+    mov     x3, x25
+    smc     #0
+3:  ldr     x0, [x26, x25, lsl #3]
+    cbz     x0, 3b
+    add     x25, x25, #1
+    b       1b
+2:  movz    x0, #0x0800, lsl #16
+    movk    x0, #0x03
+    msr     pmevtyper0_el0, x0
+    mov     x0, #1
+    msr     pmcntenset_el0, x0
+    mrs     x1, pmcr_el0
+    orr     x1, x1, #1
+    msr     pmcr_el0, x1
+    hint    #115
+    isb
+    mov     x0, #1
+    str     x0, [x26]
+    mov     x0, #1000
+    msr     pmevcntr0_el0, x0
+    mrs     x27, cntvct_el0
+    b       4f
+    .balign 64
+4:  mov     x1, x24
+    mov     x2, x21
+5:  ldr     x3, [x1], #64
+    subs    x2, x2, #1
+    b.ne    5b
+    subs    x22, x22, #1
+    b.ne    4b
+    mrs     x28, cntvct_el0
+    mrs     x9, pmevcntr0_el0
+    add     x10, x9, #1
+    mrs     x9, pmevcntr0_el0
+    sub     x10, x10, #1
+    hint    #113
+    isb
+    sub     x28, x28, x27
+    stp     x28, x10, [x20, #0x100]
+    movz    x0, #0x8400, lsl #16
+    movk    x0, #8
+    smc     #0
+6:  wfi
+    b       6b
+rival:
+    mov     x0, #1
+    str     x0, [x26, x19, lsl #3]
+9:  ldr     x0, [x26]
+    cbz     x0, 9b
+7:  mov     x1, x24
+    mov     x2, #6720
+8:  str     x2, [x1], #64
+    subs    x2, x2, #1
+    b.ne    8b
+    b       7b
+    "#
+);
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

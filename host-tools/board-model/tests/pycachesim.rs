@@ -1,0 +1,118 @@
+//! The caches against pycachesim, an independent simulator: the same hits and misses at each level.
+//!
+//! pycachesim is got with pip into a private environment under `target/`, which needs Python's venv, pip and a C compiler.
+//! The test is therefore run on demand: `cargo test -p cloison-board-model --test pycachesim -- --ignored`.
+
+use cloison_board_model::cache::Policy;
+use cloison_board_model::{Board, Hierarchy};
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use xtask::workspace;
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A Python that has pycachesim.
+fn python() -> PathBuf {
+    let environment = workspace::target_dir().join("pycachesim");
+    let python = environment.join("bin/python");
+    let ready = Command::new(&python).args(["-c", "import cachesim"]).output();
+    if !ready.is_ok_and(|output| output.status.success()) {
+        succeeds(Command::new("python3").args(["-m", "venv"]).arg(&environment));
+        succeeds(Command::new(&python).args(["-m", "pip", "install", "--quiet", "pycachesim==0.3.1"]));
+    }
+    python
+}
+
+/// In pycachesim a store that hits does not make its line the latest one, and is not counted as a hit. So each store
+/// is preceded by a load of the same bytes, which brings the line in as write-allocate would.
+const REFERENCE: &str = r#"
+import sys
+from cachesim import CacheSimulator, Cache, MainMemory
+mem = MainMemory()
+l2 = Cache("L2", 1024, 16, 64, "LRU")
+mem.load_to(l2); mem.store_from(l2)
+l1 = Cache("L1", 128, 4, 64, "LRU", store_to=l2, load_from=l2)
+cs = CacheSimulator(l1, mem)
+for line in sys.stdin:
+    kind, address, size = line.split()
+    cs.load(int(address), int(size))
+    if kind == "w":
+        cs.store(int(address), int(size))
+for c in (l1, l2):
+    print(c.backend.HIT_count, c.backend.MISS_count)
+print(l1.backend.EVICT_count, l2.backend.EVICT_count)
+"#;
+
+/// Address, bytes, whether it is a store.
+type Trace = Vec<(u64, u64, bool)>;
+
+struct Random(u64);
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % limit
+    }
+}
+
+fn traces() -> Vec<(&'static str, Trace)> {
+    let mut random = Random(42);
+    let stream = (0..3).flat_map(|_| (0..40_000u64).map(|at| (at * 64, 8, at % 2 == 0))).collect();
+    let words = (0..2).flat_map(|_| (0..60_000u64).map(|at| (at * 8, 8, at % 5 == 0))).collect();
+    let mut matrix = Trace::new();
+    for row in 0..48 {
+        for column in 0..48 {
+            for at in 0..48 {
+                matrix.push((row * 4096 + at * 8, 8, false));
+                matrix.push((0x10_0000 + at * 4096 + column * 8, 8, false));
+            }
+            matrix.push((0x20_0000 + row * 4096 + column * 8, 8, true));
+        }
+    }
+    let chase = (0..100_000).map(|_| (random.below(3 << 20) & !7, 8, false)).collect();
+    let scatter = (0..100_000).map(|_| (random.below(2 << 20) & !15, 16, random.below(3) == 0)).collect();
+    vec![("stream", stream), ("words", words), ("matrix", matrix), ("chase", chase), ("scatter", scatter)]
+}
+
+#[test]
+#[ignore = "needs Python with venv, pip and a C compiler"]
+fn hits_and_misses_are_those_of_pycachesim() {
+    let python = python();
+    let directory = tempfile::tempdir().expect("a directory");
+    for (name, trace) in traces() {
+        let mut board = Board::zcu102();
+        for level in [&mut board.l1d, &mut board.l2] {
+            level.policy = Policy::Lru;
+        }
+        let mut model = Hierarchy::new(&board, 1);
+        let mut text = String::new();
+        for &(address, bytes, write) in &trace {
+            model.data(0, address, bytes, write, 0);
+            writeln!(text, "{} {address} {bytes}", if write { "w" } else { "r" }).expect("memory");
+        }
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).expect("the trace");
+        let input = std::fs::File::open(&path).expect("the trace");
+        let reference = succeeds(Command::new(&python).args(["-c", REFERENCE]).stdin(input));
+        let counts = model.counts(0);
+        let lookups = counts.loads + counts.stores + counts.crossings;
+        let ours = [
+            [lookups - counts.l1d_refills, counts.l1d_refills],
+            [counts.l2_fills - counts.l2_refills, counts.l2_refills],
+            [counts.l1d_writebacks, counts.l2_writebacks],
+        ];
+        let lines = ours.map(|[left, right]| format!("{left} {right}"));
+        println!(
+            "{name}: L1 hits {}, misses {}; L2 hits {}, misses {}",
+            ours[0][0], ours[0][1], ours[1][0], ours[1][1]
+        );
+        assert_eq!(lines.join("\n"), reference.trim(), "{name}: hits and misses of L1, of L2, write-backs of both");
+    }
+}
