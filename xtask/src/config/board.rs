@@ -30,11 +30,16 @@ pub struct BoardFile {
 /// No board has more RAM in one piece than this.
 const MOST_RAM: u64 = 64 << 30;
 
+/// Ends the names of files that say how QEMU plays a board, not how Cloison finds it.
+const MODEL: &str = "-model";
+
 /// The names of the boards in a directory, sorted.
 pub fn available(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned())).collect();
+    let mut names: Vec<String> = entries
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+        .filter(|name| !name.ends_with(MODEL))
+        .collect();
     names.sort();
     names
 }
