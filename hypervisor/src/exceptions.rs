@@ -239,7 +239,7 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         sysreg::read!("sp_el1"),
     ));
     for (row, values) in registers.x.chunks(4).enumerate() {
-        let mut text = heapless_line();
+        let mut text = Line { bytes: [0; 160], len: 0 };
         for (column, value) in values.iter().enumerate() {
             let _ = core::fmt::write(&mut text, format_args!("  x{:<2} {value:#018x}", row * 4 + column));
         }
@@ -250,10 +250,6 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
 }
 
 /// A line of text on the stack: no heap where the heap may be what is broken.
-fn heapless_line() -> Line {
-    Line { bytes: [0; 160], len: 0 }
-}
-
 struct Line {
     bytes: [u8; 160],
     len: usize,

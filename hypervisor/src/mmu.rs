@@ -13,7 +13,6 @@ use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, Translat
 use alloc::vec::Vec;
 use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_core::color::{Color, ColorSet};
-use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 /// The frames that the hypervisor itself lives in, numbered: frame `n` has the `n % k`-th of its `k` colors.
@@ -84,7 +83,6 @@ impl OwnFrames {
 /// Table frames while the early identity map is on: allocated from the hypervisor's frames, reached by physical address.
 struct BootTables<'a> {
     frames: &'a mut OwnFrames,
-    _exclusive: PhantomData<&'a mut ()>,
 }
 
 impl Translation<Attr> for BootTables<'_> {
@@ -198,7 +196,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let arena_frames: Vec<u64> = (stage2_first..arena_end).map(|number| frames.frame(number).0).collect();
 
     let trampoline = PhysAddr(image_frames[pages(image.start, image.trampoline) as usize]);
-    let mut tables = Mapping::new(BootTables { frames, _exclusive: PhantomData }, 1, El2);
+    let mut tables = Mapping::new(BootTables { frames }, 1, El2);
     let region = |va: u64, pages: u64| MemoryRegion::new(va as usize, (va + pages * PAGE_SIZE) as usize);
     let mut map = |va: u64, pa: u64, pages: u64, attributes: Attr, constraints: Constraints| {
         tables
