@@ -178,6 +178,13 @@ impl Board {
         Self::parse(&text)
     }
 
+    /// Another choice of victims by the pseudo-random policy: `seed` is added to each cache's own.
+    pub fn reseed(&mut self, seed: u64) {
+        for level in [&mut self.l1i, &mut self.l1d, &mut self.l2] {
+            level.seed = level.seed.wrapping_add(seed);
+        }
+    }
+
     /// Checks the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;

@@ -6,6 +6,9 @@
 /// Most cores that are modelled.
 pub const MAX_CORES: usize = 8;
 
+/// Quanta that a core runs at most when all others wait.
+const ALONE: u64 = 8;
+
 /// What a core does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -107,10 +110,16 @@ impl Clocks {
         self.gave_way = true;
     }
 
-    /// Up to which cycle the core may run: a quantum beyond the slowest other one. Alone, a quantum beyond `now`, so
-    /// that time is seen to pass.
-    pub fn limit(&self, core: usize) -> u64 {
-        self.slowest_other(core).unwrap_or(self.cycles[core]) + self.quantum
+    /// Up to which cycle the core may run: a quantum beyond the slowest other one. Alone, to the next timer, but not
+    /// for long, so that time is seen to pass, and for a quantum at least.
+    pub fn limit(&self, core: usize, timer: u64) -> u64 {
+        match self.slowest_other(core) {
+            Some(slowest) => slowest + self.quantum,
+            None => {
+                let now = self.cycles[core];
+                timer.clamp(now + self.quantum, now + ALONE * self.quantum)
+            }
+        }
     }
 }
 
@@ -137,7 +146,7 @@ mod tests {
         clocks.takes_turn(2, 0);
         assert_eq!(clocks.slowest(), Some(0), "core 2 runs");
         clocks.spend(2, 1000);
-        assert_eq!(clocks.limit(0), 1300, "core 1 was left out and holds nobody back");
+        assert_eq!(clocks.limit(0, 0), 1300, "core 1 was left out and holds nobody back");
         clocks.gives_way();
         clocks.takes_turn(0, 0);
         clocks.takes_turn(1, 0);
@@ -151,7 +160,7 @@ mod tests {
         clocks.gives_way();
         clocks.takes_turn(0, 0);
         clocks.spend(0, 777);
-        assert_eq!(clocks.limit(0), 1077);
+        assert_eq!([0, 2000, u64::MAX].map(|timer| clocks.limit(0, timer)), [1077, 2000, 3177]);
     }
 
     #[test]
@@ -174,7 +183,7 @@ mod tests {
                 if clocks.is_new_turn(core) {
                     clocks.takes_turn(core, 0);
                 }
-                if clocks.cycles(core) < clocks.limit(core) {
+                if clocks.cycles(core) < clocks.limit(core, 0) {
                     clocks.spend(core, block);
                 } else {
                     clocks.gives_way();

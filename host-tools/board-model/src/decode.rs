@@ -33,6 +33,10 @@ pub enum Special {
     ReadCounter(u8, u8),
     /// MSR of an event counter.
     WriteCounter(u8),
+    /// MRS of the overflow flags, to this register.
+    ReadOverflows(u8),
+    /// MSR that clears overflow flags, from this register.
+    ClearOverflows(u8),
     /// MSR of PMCR_EL0, from this register.
     WriteControl(u8),
     /// MSR of another register of the performance monitors.
@@ -68,6 +72,11 @@ pub const fn decode(word: u32) -> Option<Special> {
         // PMXEVCNTR_EL0.
         0xd53b_9d40 => return Some(Special::ReadCounter(register, SELECTED)),
         0xd51b_9d40 => return Some(Special::WriteCounter(SELECTED)),
+        // PMOVSCLR_EL0, PMOVSSET_EL0.
+        0xd53b_9c60 | 0xd53b_9e60 => return Some(Special::ReadOverflows(register)),
+        0xd51b_9c60 => return Some(Special::ClearOverflows(register)),
+        // PMINTENSET_EL1, PMINTENCLR_EL1.
+        0xd518_9e20 | 0xd518_9e40 => return Some(Special::SetUpCounters),
         // MDCR_EL2.
         0xd51c_1120 => return Some(Special::SetUpCounters),
         _ => {}
@@ -122,6 +131,11 @@ mod tests {
             (0xd51b_9c01, Some(Special::WriteControl(1))),         // msr pmcr_el0, x1
             (0xd51b_9c20, Some(Special::SetUpCounters)),           // msr pmcntenset_el0, x0
             (0xd51c_1120, Some(Special::SetUpCounters)),           // msr mdcr_el2, x0
+            (0xd53b_9c60, Some(Special::ReadOverflows(0))),        // mrs x0, pmovsclr_el0
+            (0xd53b_9e61, Some(Special::ReadOverflows(1))),        // mrs x1, pmovsset_el0
+            (0xd51b_9c62, Some(Special::ClearOverflows(2))),       // msr pmovsclr_el0, x2
+            (0xd518_9e20, Some(Special::SetUpCounters)),           // msr pmintenset_el1, x0
+            (0xd518_9e41, Some(Special::SetUpCounters)),           // msr pmintenclr_el1, x1
             (0xd53b_e040, None),                                   // mrs x0, cntvct_el0
             (0xd503_201f, None),                                   // nop
             (0xd503_207f, None),                                   // wfi

@@ -37,6 +37,29 @@ pub struct Counts {
     pub bus_beats: u64,
 }
 
+impl Counts {
+    /// What was counted since `before`.
+    pub const fn since(&self, before: &Self) -> Self {
+        Self {
+            instructions: self.instructions - before.instructions,
+            loads: self.loads - before.loads,
+            stores: self.stores - before.stores,
+            device: self.device - before.device,
+            noncacheable: self.noncacheable - before.noncacheable,
+            crossings: self.crossings - before.crossings,
+            fetches: self.fetches - before.fetches,
+            l1i_refills: self.l1i_refills - before.l1i_refills,
+            l1d_refills: self.l1d_refills - before.l1d_refills,
+            l1d_writebacks: self.l1d_writebacks - before.l1d_writebacks,
+            l2_fills: self.l2_fills - before.l2_fills,
+            l2_refills: self.l2_refills - before.l2_refills,
+            l2_allocations: self.l2_allocations - before.l2_allocations,
+            l2_writebacks: self.l2_writebacks - before.l2_writebacks,
+            bus_beats: self.bus_beats - before.bus_beats,
+        }
+    }
+}
+
 macro_rules! events {
     ($($number:literal $name:ident $meaning:literal;)*) => {
         /// An event of the Cortex-A53 that is modelled.

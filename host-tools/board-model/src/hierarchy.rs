@@ -76,12 +76,6 @@ impl Hierarchy {
     pub fn counts_mut(&mut self, core: usize) -> &mut Counts {
         &mut self.cores[core].counts
     }
-    /// All counts to zero; the caches stay as they are.
-    pub fn reset_counts(&mut self) {
-        for core in &mut self.cores {
-            core.counts = Counts::default();
-        }
-    }
     /// Empties all caches.
     pub fn make_cold(&mut self) {
         for core in &mut self.cores {

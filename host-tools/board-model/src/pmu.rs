@@ -1,7 +1,7 @@
 //! Event counters of one core as a guest set them up, and what the model adds to them.
 //!
 //! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's plus what was added here
-//! since the guest last wrote it.
+//! since the guest last wrote it. Overflow flags are kept here: QEMU has those of the cycle counter alone.
 
 use crate::events::{Counts, Event};
 
@@ -19,6 +19,10 @@ pub struct Setup {
     pub control: u64,
     /// MDCR_EL2.
     pub reserved: u64,
+    /// PMINTENSET_EL1.
+    pub interrupts: u64,
+    /// PMEVCNTRn_EL0 as QEMU has them.
+    pub values: [u64; COUNTERS],
 }
 
 impl Setup {
@@ -47,8 +51,14 @@ impl Setup {
 pub struct Pmu {
     setup: Setup,
     added: [u64; COUNTERS],
+    overflowed: u64,
     seen: Counts,
 }
+
+/// Bits of a counter: the A53's event counters have no more.
+const BITS: u32 = 32;
+/// PMCR_EL0.E.
+const ENABLE: u64 = 1;
 
 impl Pmu {
     /// Adds what was counted since the last call, all of it at one exception level.
@@ -56,7 +66,11 @@ impl Pmu {
         for counter in 0..COUNTERS {
             if let Some(event) = self.setup.event(counter, level) {
                 let new = event.count(counts, 0, double_l2) - event.count(&self.seen, 0, double_l2);
+                let before = self.setup.values[counter] + self.added[counter];
                 self.added[counter] += new;
+                if (before + new) >> BITS != before >> BITS {
+                    self.overflowed |= 1 << counter;
+                }
             }
         }
         self.seen = *counts;
@@ -64,10 +78,6 @@ impl Pmu {
     /// The guest changed the registers.
     pub fn set_up(&mut self, setup: Setup) {
         self.setup = setup;
-    }
-    /// Counting begins here: counts start again from zero.
-    pub fn restart(&mut self) {
-        self.seen = Counts::default();
     }
     /// The guest wrote a counter.
     pub fn written(&mut self, counter: usize) {
@@ -79,7 +89,23 @@ impl Pmu {
     }
     /// What a guest reads where QEMU has `value`.
     pub fn read(&self, counter: usize, value: u64) -> u64 {
-        value.wrapping_add(self.added[counter]) & 0xffff_ffff
+        value.wrapping_add(self.added[counter]) & ((1 << BITS) - 1)
+    }
+    /// The overflow flags of the event counters, as PMOVSCLR_EL0 and PMOVSSET_EL0 have them.
+    pub const fn overflows(&self) -> u64 {
+        self.overflowed
+    }
+    /// The guest wrote PMOVSCLR_EL0.
+    pub fn clear_overflows(&mut self, flags: u64) {
+        self.overflowed &= !flags;
+    }
+    /// Whether the overflow interrupt is wanted, as far as event counters go.
+    pub const fn interrupts(&self) -> bool {
+        self.setup.control & ENABLE != 0 && self.overflowed & self.setup.interrupts != 0
+    }
+    /// Whether some counter may come to interrupt: its overflow must not be seen late.
+    pub const fn is_armed(&self) -> bool {
+        self.setup.interrupts & self.setup.enabled & ((1 << COUNTERS) - 1) != 0
     }
 }
 
@@ -89,7 +115,8 @@ mod tests {
 
     fn counting(kind: u64) -> Pmu {
         let mut pmu = Pmu::default();
-        pmu.set_up(Setup { types: [kind; COUNTERS], enabled: 0b11, control: 1, reserved: 1 });
+        let setup = Setup { types: [kind; COUNTERS], enabled: 0b11, control: 1, reserved: 1, ..Setup::default() };
+        pmu.set_up(setup);
         pmu
     }
 
@@ -110,5 +137,25 @@ mod tests {
         counts.l2_refills = 10;
         pmu.advance(2, &counts, false);
         assert_eq!(pmu.read(0, u64::from(u32::MAX)), 1, "32 bits");
+    }
+
+    #[test]
+    fn an_overflow_is_flagged_once_and_interrupts_where_it_may() {
+        let mut pmu = Pmu::default();
+        let mut setup = Setup { types: [0x17; COUNTERS], enabled: 0b1, control: 1, reserved: 6, ..Setup::default() };
+        setup.values[0] = (1 << 32) - 10;
+        pmu.set_up(setup);
+        let mut counts = Counts { l2_refills: 9, ..Counts::default() };
+        pmu.advance(1, &counts, false);
+        assert_eq!((pmu.overflows(), pmu.is_armed()), (0, false));
+        counts.l2_refills = 10;
+        pmu.advance(1, &counts, false);
+        assert_eq!((pmu.overflows(), pmu.read(0, setup.values[0]), pmu.interrupts()), (1, 0, false));
+        pmu.set_up(Setup { interrupts: 1, ..setup });
+        assert!(pmu.interrupts() && pmu.is_armed());
+        pmu.clear_overflows(1);
+        counts.l2_refills = 11;
+        pmu.advance(1, &counts, false);
+        assert!(!pmu.interrupts(), "it wrapped once");
     }
 }

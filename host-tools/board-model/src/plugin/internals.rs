@@ -12,6 +12,7 @@
 //! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must let time go on.
 //! - `aarch64_cpu_gdb_write_register`: gives a guest modelled counts when it reads an event counter; the plugin API reads
 //!   registers only.
+//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the line on which a CPU's performance monitors interrupt.
 //! - `rr_kick_vcpu_thread`: tells whether there is one thread for all vCPUs.
 
 use super::ffi::{functions, symbol};
@@ -50,6 +51,10 @@ functions! {
         own_clock = c"cpu_get_clock": fn() -> i64;
         /// Whether all CPUs wait.
         idle = c"all_cpu_threads_idle": fn() -> bool;
+        /// What a device's output is wired to.
+        wire = c"qdev_get_gpio_out_connector": fn(*mut c_void, *const c_char, c_int) -> *mut c_void;
+        /// Sets an interrupt line.
+        set_interrupt = c"qemu_set_irq": fn(*mut c_void, c_int);
         /// Sets a register as the debugger does it.
         set_register = c"aarch64_cpu_gdb_write_register": fn(*mut c_void, *mut u8, c_int) -> c_int;
         /// A class by its name.
@@ -136,6 +141,17 @@ impl Internals {
         // SAFETY: taken above.
         unsafe { (self.f.unlock)() };
         result
+    }
+
+    /// Sets the interrupt line of a CPU's performance monitors. A board that does not wire it has none.
+    ///
+    /// # Safety
+    /// `cpu` is a CPU of this QEMU; the thread does not have QEMU's lock.
+    pub unsafe fn set_pmu_interrupt(&self, cpu: *mut c_void, level: bool) {
+        self.locked(|| {
+            // SAFETY: a CPU is a device, as the caller promises; a line that is not wired is null, which is ignored.
+            unsafe { (self.f.set_interrupt)((self.f.wire)(cpu, c"pmu-interrupt".as_ptr(), 0), c_int::from(level)) };
+        });
     }
 
     /// Sets guest time and runs the timers on the way. With QEMU's lock.

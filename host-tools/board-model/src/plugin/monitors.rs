@@ -1,0 +1,247 @@
+//! The guest's performance monitors: its counters' reads and writes, overflow flags, and the interrupt.
+
+use super::qemu;
+use super::state::{Block, Plugin};
+use crate::decode::{SELECTED, Special};
+use crate::pmu::{COUNTERS, Pmu, Setup};
+use libc::c_void;
+
+/// No exception level: the next block looks after the counters.
+const NO_LEVEL: u8 = u8::MAX;
+
+/// An access to the performance monitors that was begun, and may trap instead.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    what: Special,
+    /// What is written.
+    value: u64,
+    /// Where the guest goes on if it does not trap.
+    next: u64,
+}
+
+/// A core's event counters.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    pmu: Pmu,
+    /// The exception level of the blocks of late.
+    level: u8,
+    /// The same, or [`NO_LEVEL`].
+    pub watched: u8,
+    /// The registers must be read again.
+    stale: bool,
+    pending: Option<Pending>,
+    /// Some counter's overflow interrupts.
+    pub armed: bool,
+    /// The interrupt is raised for the sake of an event counter.
+    raised: bool,
+    /// How often it was.
+    pub interrupts: u64,
+}
+
+impl Counters {
+    /// Of a core that nothing is known of.
+    pub fn new() -> Self {
+        Self {
+            pmu: Pmu::default(),
+            level: NO_LEVEL,
+            watched: NO_LEVEL,
+            stale: true,
+            pending: None,
+            armed: false,
+            raised: false,
+            interrupts: 0,
+        }
+    }
+    /// The registers may have been written while the model was off.
+    pub fn forget(&mut self) {
+        self.watched = NO_LEVEL;
+        self.pending = None;
+        self.stale = true;
+    }
+}
+
+/// The registers of the performance monitors by QEMU's names, in the order of [`Monitors`].
+const NAMES: [&[u8]; 18] = [
+    b"PMEVTYPER0_EL0",
+    b"PMEVTYPER1_EL0",
+    b"PMEVTYPER2_EL0",
+    b"PMEVTYPER3_EL0",
+    b"PMEVTYPER4_EL0",
+    b"PMEVTYPER5_EL0",
+    b"PMEVCNTR0_EL0",
+    b"PMEVCNTR1_EL0",
+    b"PMEVCNTR2_EL0",
+    b"PMEVCNTR3_EL0",
+    b"PMEVCNTR4_EL0",
+    b"PMEVCNTR5_EL0",
+    b"PMCNTENSET_EL0",
+    b"PMCR_EL0",
+    b"MDCR_EL2",
+    b"PMSELR_EL0",
+    b"PMINTENSET_EL1",
+    b"PMOVSSET_EL0",
+];
+
+/// QEMU's handles of the registers, each null where it has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Monitors([*mut c_void; NAMES.len()]);
+
+/// Places in [`NAMES`].
+mod at {
+    use super::COUNTERS;
+    pub const TYPES: usize = 0;
+    pub const VALUES: usize = COUNTERS;
+    pub const ENABLED: usize = 2 * COUNTERS;
+    pub const CONTROL: usize = ENABLED + 1;
+    pub const RESERVED: usize = ENABLED + 2;
+    pub const SELECTED: usize = ENABLED + 3;
+    pub const INTERRUPTS: usize = ENABLED + 4;
+    pub const OVERFLOWS: usize = ENABLED + 5;
+}
+
+impl Monitors {
+    /// None known.
+    pub const fn new() -> Self {
+        Self([std::ptr::null_mut(); NAMES.len()])
+    }
+    /// QEMU has a register of this name.
+    pub fn learn(&mut self, name: &[u8], handle: *mut c_void) {
+        if let Some(place) = NAMES.iter().position(|known| *known == name) {
+            self.0[place] = handle;
+        }
+    }
+    /// The first register that QEMU does not have.
+    pub fn missing(&self) -> Option<&'static str> {
+        let place = self.0.iter().position(|handle| handle.is_null())?;
+        std::str::from_utf8(NAMES[place]).ok()
+    }
+}
+
+impl Plugin {
+    /// At the first block of another exception level, and behind an access to the performance monitors.
+    #[cold]
+    #[inline(never)]
+    pub fn look_after_counters(&mut self, core: usize, block: &Block) {
+        self.advance_counters(core);
+        let counters = &mut self.counters[core];
+        counters.level = block.level;
+        counters.watched = block.level;
+        if std::mem::take(&mut counters.stale) {
+            self.set_up_counters(core);
+        }
+        let counters = &mut self.counters[core];
+        let Some(pending) = counters.pending else { return };
+        if pending.next != block.address & 0xffff_ffff {
+            counters.pending = None;
+            return;
+        }
+        match pending.what {
+            // Stays for the instruction that comes now.
+            Special::ReadCounter(..) | Special::ReadOverflows(_) => return,
+            Special::WriteCounter(counter) => counters.pmu.written(counter as usize),
+            Special::ClearOverflows(_) => counters.pmu.clear_overflows(pending.value),
+            Special::WriteControl(_) if pending.value & 2 != 0 => counters.pmu.cleared(),
+            _ => {}
+        }
+        counters.pending = None;
+        self.set_up_counters(core);
+        // With the write QEMU has set the interrupt by its own flags.
+        self.counters[core].raised = false;
+        self.set_interrupt(core);
+    }
+
+    /// The core's counters up to now; whether its interrupt must be raised.
+    #[inline]
+    pub fn advance_counters(&mut self, core: usize) {
+        let counters = &mut self.counters[core];
+        counters.pmu.advance(counters.level, self.caches.counts(core), self.board.l2d_cache_double_count);
+    }
+
+    /// Counters that can interrupt are looked at in each turn.
+    pub fn check_overflow(&mut self, core: usize) {
+        self.advance_counters(core);
+        if self.counters[core].pmu.interrupts() != self.counters[core].raised {
+            self.set_interrupt(core);
+        }
+    }
+
+    fn set_interrupt(&mut self, core: usize) {
+        let wanted = self.counters[core].pmu.interrupts();
+        if wanted == self.counters[core].raised {
+            return;
+        }
+        self.counters[core].raised = wanted;
+        self.counters[core].interrupts += u64::from(wanted);
+        // QEMU counts cycles, and has the cycle counter's flag: the line is both's.
+        let own = self.monitor(at::OVERFLOWS) & self.monitor(at::INTERRUPTS) != 0;
+        let level = wanted || own && self.monitor(at::CONTROL) & 1 != 0;
+        // SAFETY: QEMU named this CPU when it started it; no lock of QEMU's is held while guest code runs.
+        unsafe { qemu().internals.set_pmu_interrupt(self.cpus[core], level) };
+    }
+
+    fn monitor(&mut self, place: usize) -> u64 {
+        self.read(self.monitors.0[place])
+    }
+
+    fn set_up_counters(&mut self, core: usize) {
+        let mut values = [0; NAMES.len()];
+        for (place, value) in values.iter_mut().enumerate() {
+            *value = self.monitor(place);
+        }
+        let counters = |first: usize| {
+            let mut part = [0; COUNTERS];
+            part.copy_from_slice(&values[first..first + COUNTERS]);
+            part
+        };
+        let setup = Setup {
+            types: counters(at::TYPES),
+            values: counters(at::VALUES),
+            enabled: values[at::ENABLED],
+            control: values[at::CONTROL],
+            reserved: values[at::RESERVED],
+            interrupts: values[at::INTERRUPTS],
+        };
+        let counters = &mut self.counters[core];
+        counters.pmu.set_up(setup);
+        counters.armed = counters.pmu.is_armed();
+    }
+
+    /// Before an access to the performance monitors.
+    pub fn begin_monitor_access(&mut self, core: usize, what: Special, next: u64) {
+        self.advance_counters(core);
+        let value = match what {
+            Special::WriteControl(register) | Special::ClearOverflows(register) => self.register(register),
+            _ => 0,
+        };
+        let selected = (self.monitor(at::SELECTED) & 31) as u8;
+        let what = match what {
+            Special::ReadCounter(register, SELECTED) => Special::ReadCounter(register, selected),
+            Special::WriteCounter(SELECTED) => Special::WriteCounter(selected),
+            other => other,
+        };
+        if matches!(what, Special::ReadCounter(_, counter) | Special::WriteCounter(counter) if counter as usize >= COUNTERS)
+        {
+            return;
+        }
+        let counters = &mut self.counters[core];
+        counters.pending = Some(Pending { what, value, next });
+        counters.watched = NO_LEVEL;
+    }
+
+    /// Before the instruction behind one that reads a counter or the overflow flags.
+    pub fn finish_monitor_read(&mut self) {
+        let core = self.core();
+        let Some(Pending { what, .. }) = self.counters[core].pending.take() else { return };
+        let (register, value) = match what {
+            Special::ReadCounter(register, counter) if register < 31 => {
+                (register, self.counters[core].pmu.read(counter as usize, self.register(register)))
+            }
+            Special::ReadOverflows(register) if register < 31 => {
+                (register, self.register(register) | self.counters[core].pmu.overflows())
+            }
+            _ => return,
+        };
+        // SAFETY: the CPU that runs on this thread, in a callback that may write registers.
+        unsafe { qemu().internals.set_register(self.running(), register, value) };
+    }
+}

@@ -1,0 +1,191 @@
+//! Regions of interest: when the model is on, and what it counted there.
+
+use super::state::{NOTHING, Plugin};
+use super::time::{EPOCH, TIME, get_clock};
+use super::{qemu, retranslate};
+use crate::clock::MAX_CORES;
+use crate::events::{Counts, Event};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// In ns.
+const MILLISECOND: i64 = 1_000_000;
+
+/// What one core had counted at some time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stand {
+    counts: Counts,
+    cycles: u64,
+    interrupts: u64,
+}
+
+/// The regions of a run.
+#[derive(Debug, Default)]
+pub struct Regions {
+    /// Where the first region began, unless the model is always on.
+    first: Option<Vec<Stand>>,
+    /// Where the region that is open began.
+    open: Option<Vec<Stand>>,
+    ended: Vec<Region>,
+    /// From the first begin to the last end. What cores do behind that, until QEMU ends, is the host's to say.
+    whole: Option<Region>,
+}
+
+/// The statistics of a run.
+#[derive(Serialize)]
+pub struct Report<'a> {
+    modelled: bool,
+    board: &'a str,
+    seed: u64,
+    regions: &'a [Region],
+    whole: Region,
+}
+
+/// A region that has ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Region {
+    /// The earliest core's clock where it began.
+    begun: u64,
+    /// By core.
+    pub cores: Vec<CoreReport>,
+}
+
+/// One core in a region.
+#[derive(Clone, Debug, Serialize)]
+pub struct CoreReport {
+    /// Cycles between begin and end by the core's own clock.
+    pub cycles: u64,
+    overflow_interrupts: u64,
+    events: BTreeMap<&'static str, u64>,
+    /// Raw counts.
+    pub counts: Counts,
+}
+
+impl Plugin {
+    fn stand(&self) -> Vec<Stand> {
+        let stand = |core| Stand {
+            counts: *self.caches.counts(core),
+            cycles: self.clocks.cycles(core),
+            interrupts: self.counters[core].interrupts,
+        };
+        (0..self.clocks.cores()).map(stand).collect()
+    }
+
+    fn region_since(&self, begun: &[Stand]) -> Region {
+        let double = self.board.l2d_cache_double_count;
+        let core = |(now, before): (&Stand, &Stand)| {
+            let counts = now.counts.since(&before.counts);
+            let cycles = now.cycles.saturating_sub(before.cycles);
+            let events = Event::ALL.iter().map(|event| (event.name(), event.count(&counts, cycles, double))).collect();
+            CoreReport { cycles, overflow_interrupts: now.interrupts - before.interrupts, events, counts }
+        };
+        let now = self.stand();
+        Region {
+            begun: begun.iter().map(|stand| stand.cycles).min().unwrap_or(0),
+            cores: now.iter().zip(begun).map(core).collect(),
+        }
+    }
+
+    /// A region begins, with empty caches or with those that are there.
+    pub fn begin(&mut self, cold: bool) {
+        if self.options.cold.unwrap_or(cold) {
+            self.caches.make_cold();
+            self.latest = [NOTHING; MAX_CORES];
+        }
+        if !self.active {
+            self.switch_on();
+        }
+        let stand = self.stand();
+        if !self.options.always {
+            self.regions.first.get_or_insert_with(|| stand.clone());
+        }
+        self.regions.open = Some(stand);
+    }
+
+    /// The model is on from here.
+    pub fn switch_on(&mut self) {
+        // What was not seen may have changed anything.
+        self.latest = [NOTHING; MAX_CORES];
+        for counters in &mut self.counters {
+            counters.forget();
+        }
+        // From a whole millisecond on: what the host took until here must not be seen in the timer's last digits.
+        let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
+        self.clocks.set_all(self.cycles(now));
+        TIME.horizon.store(now, Relaxed);
+        TIME.core.store(now, Relaxed);
+        TIME.modelled.store(true, Relaxed);
+        self.active = true;
+        self.next_timer = 0;
+        self.limit = 0;
+        if !self.options.always {
+            retranslate();
+        }
+    }
+
+    /// The region ends, and with it the model, unless that is always on.
+    pub fn end(&mut self) {
+        if !self.close() {
+            return;
+        }
+        if self.options.always {
+            return;
+        }
+        let time = get_clock();
+        TIME.base_own.store(qemu().internals.own_clock(), Relaxed);
+        TIME.base.store(time, Relaxed);
+        TIME.modelled.store(false, Relaxed);
+        self.active = false;
+        retranslate();
+    }
+
+    /// Ends the open region, if there is one.
+    fn close(&mut self) -> bool {
+        let Some(begun) = self.regions.open.take() else { return false };
+        let region = self.region_since(&begun);
+        self.regions.ended.push(region);
+        self.regions.whole = Some(self.so_far());
+        true
+    }
+
+    fn so_far(&self) -> Region {
+        let start = Stand { cycles: self.cycles(EPOCH), ..Stand::default() };
+        let first = self.regions.first.clone().unwrap_or_else(|| vec![start; self.clocks.cores()]);
+        self.region_since(&first)
+    }
+
+    /// The run is over: an open region ends here.
+    pub fn report(&mut self) -> Report<'_> {
+        self.close();
+        let whole = self.regions.whole.clone().unwrap_or_else(|| self.so_far());
+        Report { modelled: true, board: &self.board.name, seed: self.options.seed, regions: &self.regions.ended, whole }
+    }
+}
+
+impl Report<'_> {
+    /// One line a core, for a human.
+    pub fn print(&self) {
+        for (index, core) in self.whole.cores.iter().enumerate() {
+            let counts = &core.counts;
+            eprintln!(
+                "board-model (modelled): core {index}: {} cycles, {} instructions, {} loads, {} stores, refills L1I {} \
+                 L1D {} L2 {}",
+                core.cycles,
+                counts.instructions,
+                counts.loads,
+                counts.stores,
+                counts.l1i_refills,
+                counts.l1d_refills,
+                counts.l2_refills
+            );
+        }
+    }
+
+    /// Writes the statistics.
+    pub fn write(&self, path: &Path) -> std::io::Result<()> {
+        let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other)?;
+        std::fs::write(path, text + "\n")
+    }
+}

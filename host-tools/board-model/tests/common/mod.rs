@@ -1,0 +1,92 @@
+//! What the tests and the benchmark share: the plugin, a guest without a system, and a board that starts it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tempfile::TempDir;
+use xtask::qemu::{Board, Machine, Outcome};
+use xtask::setup::{CoreLibrary, core_library};
+use xtask::workspace;
+
+/// The plugin, built as a user would build it. In a directory of its own: cargo's lock is held while tests run.
+pub fn plugin() -> &'static Path {
+    static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
+    PLUGIN.get_or_init(|| {
+        let target = workspace::target_dir().join("board-model");
+        let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
+        let status = Command::new("cargo").args(arguments).arg(&target).current_dir(workspace::root()).status();
+        assert!(status.expect("cargo runs").success(), "the plugin builds");
+        target.join("release/libcloison_board_model.so")
+    })
+}
+
+fn guest() -> &'static Path {
+    static GUEST: OnceLock<TempDir> = OnceLock::new();
+    static FILE: OnceLock<PathBuf> = OnceLock::new();
+    FILE.get_or_init(|| build_guest(GUEST.get_or_init(|| TempDir::new().expect("a directory")).path()))
+}
+
+fn build_guest(directory: &Path) -> PathBuf {
+    let path = directory.join("guest.elf");
+    let source = workspace::root().join("host-tools/board-model/tests/guest/stream.rs");
+    let mut command = Command::new("rustc");
+    command.args(["--edition", "2024", "--target", "aarch64-unknown-none-softfloat", "-C", "panic=abort"]);
+    command.args([
+        "-C",
+        "link-arg=--image-base=0x40100000",
+        "-C",
+        "link-arg=-e_start",
+        "-C",
+        "relocation-model=static",
+    ]);
+    if let CoreLibrary::Private(sysroot) = core_library().expect("the AArch64 core library is there") {
+        command.arg("--sysroot").arg(sysroot);
+    }
+    let status = command.arg(&source).arg("-o").arg(&path).status().expect("rustc runs");
+    assert!(status.success(), "the guest builds");
+    path
+}
+
+/// The shipped board, with this replacement in all its caches.
+pub fn board(directory: &Path, replacement: &str) -> PathBuf {
+    let shipped = fs::read_to_string(workspace::root().join("configs/boards/zcu102-model.toml")).expect("board file");
+    let path = directory.join("board.toml");
+    fs::write(&path, shipped.replace("pseudo-random", replacement)).expect("board file");
+    path
+}
+
+/// What the guest `stream` is told.
+#[derive(Clone, Copy, Debug)]
+pub struct Guest {
+    /// Accesses of core 0 in a pass.
+    pub accesses: u64,
+    /// Passes.
+    pub passes: u64,
+    /// Cores: all but core 0 are rivals.
+    pub cores: u64,
+    /// Bytes from one access to the next.
+    pub stride: u64,
+    /// Refills after which an overflow interrupt is wanted; 0: none.
+    pub overflow: u64,
+    /// Without a region of interest.
+    pub outside: bool,
+}
+
+/// The guest on a board with these arguments of the plugin, or on one without the plugin.
+pub fn boot(directory: &Path, plugin_arguments: Option<&str>, what: Guest) -> Outcome {
+    let memory = directory.join("ram");
+    let mut machine = Machine::new(Board::Virt, guest()).limit(Duration::from_secs(60));
+    machine = machine.args(["-accel", "tcg,thread=single", "-machine", "memory-backend=mem", "-object"]);
+    machine = machine.arg(format!("memory-backend-file,id=mem,size=1G,share=on,mem-path={}", memory.display()));
+    let values = [what.accesses, what.passes, what.cores, what.stride, what.overflow, u64::from(what.outside)];
+    for (at, value) in values.into_iter().enumerate() {
+        machine = machine.arg("-device");
+        machine = machine.arg(format!("loader,addr={:#x},data={value:#x},data-len=8", 0x4300_0000 + at * 8));
+    }
+    if let Some(arguments) = plugin_arguments {
+        machine = machine.arg("-plugin").arg(format!("{},{arguments}", plugin().display()));
+    }
+    machine.run().expect("QEMU runs")
+}
