@@ -37,6 +37,8 @@ pub struct Timing {
     pub dram_line: u64,
     /// An access to a device.
     pub device: u64,
+    /// Lines that a core's stores may wait for without the core waiting too.
+    pub store_linefills: usize,
 }
 
 /// A board, checked.
@@ -124,6 +126,7 @@ struct File {
 struct CoreFile {
     clock_mhz: u64,
     cycles_per_instruction: u64,
+    store_linefills: u64,
     quantum: u64,
 }
 
@@ -204,6 +207,7 @@ impl Board {
                 dram: range("latency.dram", file.latency.dram, 1, 10_000)?,
                 dram_line: range("latency.dram_line", file.latency.dram_line, 1, 256)?,
                 device: range("latency.device", file.latency.device, 1, 10_000)?,
+                store_linefills: range("core.store_linefills", file.core.store_linefills, 1, 64)? as usize,
             },
             name: file.name,
         };
@@ -255,6 +259,8 @@ mod tests {
             "[l2] size = \"1 MiB\": write bytes as a number with K or M behind it, such as \"32K\""
         );
         assert_eq!(refused("dram = ", "dram = 0 #"), "latency.dram = 0: it must be from 1 to 10000");
+        let stores = refused("store_linefills = ", "store_linefills = 0 #");
+        assert_eq!(stores, "core.store_linefills = 0: it must be from 1 to 64");
         assert_eq!(refused("\nl2 = ", "\nl2 = 0 #"), "latency.l2 = 0: it must be from 1 to 10000");
         assert_eq!(
             refused("line = 64", "line = 32"),

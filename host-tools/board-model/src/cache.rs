@@ -9,7 +9,7 @@ use serde::Deserialize;
 pub enum Policy {
     /// The one that was used longest ago.
     Lru,
-    /// Any, by a generator with a seed.
+    /// Any, by a generator with a seed. Each set has its own, so that what happens in other sets has no part in it.
     PseudoRandom,
 }
 
@@ -49,15 +49,17 @@ pub struct Cache {
     policy: Policy,
     /// A set's ways stand together. Under LRU the first is the latest used one and empty ways are the last.
     entries: Vec<u64>,
-    random: u64,
+    /// State of each set's generator.
+    random: Vec<u64>,
 }
 
 impl Cache {
     /// An empty cache. The seed matters to [`Policy::PseudoRandom`] alone.
     pub fn new(geometry: Geometry, policy: Policy, seed: u64) -> Self {
         let entries = vec![0; geometry.sets() as usize * geometry.ways()];
-        // Spreads small seeds; the generator's state must not be zero.
-        let random = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        // Spreads small numbers; a generator's state must not be zero.
+        let spread = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let random = (0..geometry.sets()).map(|set| spread(spread(seed) ^ set) | 1).collect();
         Self { geometry, policy, entries, random }
     }
     /// The geometry.
@@ -115,10 +117,11 @@ impl Cache {
             return None;
         }
         // xorshift64: the same victims in every run.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        let way = ((self.random >> 32) % self.geometry.ways() as u64) as usize;
+        let random = &mut self.random[self.geometry.set_of(line)];
+        *random ^= *random << 13;
+        *random ^= *random >> 7;
+        *random ^= *random << 17;
+        let way = ((*random >> 32) % self.geometry.ways() as u64) as usize;
         evicted(std::mem::replace(&mut self.set(line)[way], new))
     }
 
@@ -192,6 +195,19 @@ mod tests {
     }
 
     proptest! {
+        /// Lines of other sets change nothing: what a color sees is its own doing.
+        #[test]
+        fn sets_have_no_part_in_each_other(lines in prop::collection::vec(0u64..64, 1..400)) {
+            let mut both = small(Policy::PseudoRandom);
+            let mut alone = small(Policy::PseudoRandom);
+            for line in lines {
+                let outcome = both.access(Line(line), false);
+                if line % 4 == 1 {
+                    prop_assert_eq!(outcome, alone.access(Line(line), false));
+                }
+            }
+        }
+
         /// Every set against a list in order of use.
         #[test]
         fn lru_is_a_list(steps in prop::collection::vec((0u64..32, any::<bool>(), 0u8..8), 1..400)) {

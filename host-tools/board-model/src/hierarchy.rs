@@ -1,7 +1,8 @@
 //! The way of an access: L1, shared L2, memory.
 //!
 //! Not modelled: coherence between the L1 data caches (a line that two cores write stays in both), prefetch, TLBs, page
-//! walks, and the A53's switch to no-allocate after a long run of stores.
+//! walks, and the A53's switch to no-allocate after a long run of stores. A load waits for its line, and finds at once a line
+//! that an earlier store still waits for.
 
 use crate::board::{Board, Timing};
 use crate::cache::{Cache, Outcome};
@@ -30,7 +31,21 @@ pub enum Maintenance {
 struct Core {
     l1i: Cache,
     l1d: Cache,
+    /// When each line that a store waits for is there; the oldest one stands at `next_store`.
+    stores: Vec<u64>,
+    next_store: usize,
     counts: Counts,
+}
+
+impl Core {
+    /// A store whose line takes `wait` cycles goes to the store buffer. The core waits while that is full.
+    fn buffer_store(&mut self, now: u64, wait: u64) -> u64 {
+        let oldest = &mut self.stores[self.next_store];
+        let stall = oldest.saturating_sub(now);
+        *oldest = now + stall + wait;
+        self.next_store = (self.next_store + 1) % self.stores.len();
+        stall
+    }
 }
 
 /// The caches of all cores, and the memory behind them.
@@ -47,7 +62,13 @@ pub struct Hierarchy {
 impl Hierarchy {
     /// Empty caches for a board.
     pub fn new(board: &Board, cores: usize) -> Self {
-        let core = Core { l1i: board.l1i.cache(), l1d: board.l1d.cache(), counts: Counts::default() };
+        let core = Core {
+            l1i: board.l1i.cache(),
+            l1d: board.l1d.cache(),
+            stores: vec![0; board.timing.store_linefills],
+            next_store: 0,
+            counts: Counts::default(),
+        };
         Self {
             cores: vec![core; cores],
             l2: board.l2.cache(),
@@ -134,7 +155,7 @@ impl Hierarchy {
                 if let Some(old) = evicted.filter(|old| old.dirty) {
                     self.l2_write_back(core, old.line, now);
                 }
-                wait
+                if write { self.cores[core].buffer_store(now, wait) } else { wait }
             }
         }
     }
@@ -144,9 +165,8 @@ impl Hierarchy {
         counts.noncacheable += 1;
         counts.bus_beats += 1;
         if write {
-            // Stores leave through the store buffer.
-            self.dram.write(now);
-            0
+            let wait = self.dram.read(now);
+            self.cores[core].buffer_store(now, wait)
         } else {
             self.timing.l2 + self.dram.read(now)
         }
@@ -277,6 +297,19 @@ mod tests {
         assert_eq!((counts.l1d_refills, counts.l2_refills, counts.bus_beats), (1000, 1000, 4000));
         assert_eq!(Event::L2D_CACHE.count(&counts, 0, true), 2000);
         assert_eq!(caches.counts(1), &Counts::default());
+    }
+
+    #[test]
+    fn stores_wait_only_when_their_buffer_is_full() {
+        let mut caches = zcu102();
+        let timing = Board::zcu102().timing;
+        let fill = timing.l2 + timing.dram;
+        let waits: Vec<u64> =
+            (0..=timing.store_linefills as u64).map(|line| caches.data(0, line * 64, 8, true, 10)).collect();
+        let (last, free) = waits.split_last().expect("some");
+        assert!(free.iter().all(|wait| *wait == 0), "{free:?}");
+        assert_eq!(*last, fill, "the first line is there after that time");
+        assert_eq!(caches.data(0, 0, 8, true, 10), 0, "its line has come to L1");
     }
 
     #[test]
