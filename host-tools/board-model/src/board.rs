@@ -5,6 +5,7 @@ use crate::geometry::{Geometry, GeometryError};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+use toml::Spanned;
 
 /// One cache of the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +77,19 @@ pub enum BoardError {
     /// Its text is no board: the parser's message has line and column.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
+    /// A value that cannot be.
+    #[error("line {line}: {problem}")]
+    Value {
+        /// Where it stands, from 1.
+        line: usize,
+        /// What is wrong with it.
+        problem: BoardProblem,
+    },
+}
+
+/// What is wrong with a value of a board file.
+#[derive(Debug, Error)]
+pub enum BoardProblem {
     /// A cache that cannot be built.
     #[error("[{cache}]: {error}")]
     Geometry {
@@ -109,6 +123,16 @@ pub enum BoardError {
     },
 }
 
+/// Places in a board file's text.
+struct Text<'a>(&'a str);
+
+impl Text<'_> {
+    fn error<T>(&self, at: &Spanned<T>, problem: BoardProblem) -> BoardError {
+        let line = 1 + self.0[..at.span().start].matches('\n').count();
+        BoardError::Value { line, problem }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -124,18 +148,18 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CoreFile {
-    clock_mhz: u64,
-    cycles_per_instruction: u64,
-    store_linefills: u64,
-    quantum: u64,
+    clock_mhz: Spanned<u64>,
+    cycles_per_instruction: Spanned<u64>,
+    store_linefills: Spanned<u64>,
+    quantum: Spanned<u64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LevelFile {
-    size: String,
-    ways: u64,
-    line: u64,
+    size: Spanned<String>,
+    ways: Spanned<u64>,
+    line: Spanned<u64>,
     replacement: Policy,
     #[serde(default)]
     seed: u64,
@@ -144,10 +168,10 @@ struct LevelFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LatencyFile {
-    l2: u64,
-    dram: u64,
-    dram_line: u64,
-    device: u64,
+    l2: Spanned<u64>,
+    dram: Spanned<u64>,
+    dram_line: Spanned<u64>,
+    device: Spanned<u64>,
 }
 
 #[derive(Deserialize)]
@@ -157,18 +181,26 @@ struct PmuFile {
 }
 
 impl LevelFile {
-    fn check(&self, cache: &'static str) -> Result<Level, BoardError> {
+    fn check(&self, text: &Text<'_>, cache: &'static str) -> Result<Level, BoardError> {
+        let size = self.size.get_ref();
         let bytes = || {
-            let (digits, unit) = match self.size.as_bytes().last()? {
-                b'K' => (&self.size[..self.size.len() - 1], 1 << 10),
-                b'M' => (&self.size[..self.size.len() - 1], 1 << 20),
-                _ => (self.size.as_str(), 1),
+            let (digits, unit) = match size.as_bytes().last()? {
+                b'K' => (&size[..size.len() - 1], 1 << 10),
+                b'M' => (&size[..size.len() - 1], 1 << 20),
+                _ => (size.as_str(), 1),
             };
             digits.parse::<u64>().ok()?.checked_mul(unit).filter(|bytes| *bytes <= 1 << 30)
         };
-        let size = bytes().ok_or_else(|| BoardError::Size { cache, size: self.size.clone() })?;
-        let geometry =
-            Geometry::new(size, self.ways, self.line).map_err(|error| BoardError::Geometry { cache, error })?;
+        let no_size = || text.error(&self.size, BoardProblem::Size { cache, size: size.clone() });
+        let geometry = Geometry::new(bytes().ok_or_else(no_size)?, *self.ways.get_ref(), *self.line.get_ref());
+        let geometry = geometry.map_err(|error| {
+            let at = match error {
+                GeometryError::Line(_) => self.line.span(),
+                GeometryError::Ways(_) => self.ways.span(),
+                _ => self.size.span(),
+            };
+            text.error(&Spanned::new(at, ()), BoardProblem::Geometry { cache, error })
+        })?;
         Ok(Level { geometry, policy: self.replacement, seed: self.seed })
     }
 }
@@ -191,30 +223,36 @@ impl Board {
     /// Checks the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;
-        let range = |field, value, from, to| {
-            if (from..=to).contains(&value) { Ok(value) } else { Err(BoardError::Range { field, value, from, to }) }
+        let text = Text(text);
+        let range = |field, value: &Spanned<u64>, from, to| {
+            let number = *value.get_ref();
+            if (from..=to).contains(&number) {
+                return Ok(number);
+            }
+            Err(text.error(value, BoardProblem::Range { field, value: number, from, to }))
         };
         let board = Self {
-            clock_mhz: range("core.clock_mhz", file.core.clock_mhz, 1, 10_000)?,
-            quantum: range("core.quantum", file.core.quantum, 10, 100_000)?,
+            clock_mhz: range("core.clock_mhz", &file.core.clock_mhz, 1, 10_000)?,
+            quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
             l2d_cache_double_count: file.pmu.l2d_cache_double_count,
-            l1i: file.l1i.check("l1i")?,
-            l1d: file.l1d.check("l1d")?,
-            l2: file.l2.check("l2")?,
+            l1i: file.l1i.check(&text, "l1i")?,
+            l1d: file.l1d.check(&text, "l1d")?,
+            l2: file.l2.check(&text, "l2")?,
             timing: Timing {
-                instruction: range("core.cycles_per_instruction", file.core.cycles_per_instruction, 1, 100)?,
-                l2: range("latency.l2", file.latency.l2, 1, 10_000)?,
-                dram: range("latency.dram", file.latency.dram, 1, 10_000)?,
-                dram_line: range("latency.dram_line", file.latency.dram_line, 1, 256)?,
-                device: range("latency.device", file.latency.device, 1, 10_000)?,
-                store_linefills: range("core.store_linefills", file.core.store_linefills, 1, 64)? as usize,
+                instruction: range("core.cycles_per_instruction", &file.core.cycles_per_instruction, 1, 100)?,
+                l2: range("latency.l2", &file.latency.l2, 1, 10_000)?,
+                dram: range("latency.dram", &file.latency.dram, 1, 10_000)?,
+                dram_line: range("latency.dram_line", &file.latency.dram_line, 1, 256)?,
+                device: range("latency.device", &file.latency.device, 1, 10_000)?,
+                store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)? as usize,
             },
             name: file.name,
         };
         let line = |level: &Level| level.geometry.line_bytes();
         let (l1i, l1d, l2) = (line(&board.l1i), line(&board.l1d), line(&board.l2));
         if l1i != l2 || l1d != l2 {
-            return Err(BoardError::Lines(l1i, l1d, l2));
+            let odd = if l1i == l1d { &file.l2.line } else { &file.l1i.line };
+            return Err(text.error(odd, BoardProblem::Lines(l1i, l1d, l2)));
         }
         Ok(board)
     }
@@ -249,23 +287,42 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_named() {
-        assert_eq!(
-            refused("size = \"1M\"", "size = \"1000K\""),
-            "[l2]: 1024000 bytes / (16 ways x 64 bytes) is not a power of two: the set is chosen by bits of the address"
-        );
-        assert_eq!(
-            refused("size = \"1M\"", "size = \"1 MiB\""),
-            "[l2] size = \"1 MiB\": write bytes as a number with K or M behind it, such as \"32K\""
-        );
-        assert_eq!(refused("dram = ", "dram = 0 #"), "latency.dram = 0: it must be from 1 to 10000");
-        let stores = refused("store_linefills = ", "store_linefills = 0 #");
-        assert_eq!(stores, "core.store_linefills = 0: it must be from 1 to 64");
-        assert_eq!(refused("\nl2 = ", "\nl2 = 0 #"), "latency.l2 = 0: it must be from 1 to 10000");
-        assert_eq!(
-            refused("line = 64", "line = 32"),
-            "the lines of l1i, l1d and l2 are 32, 64 and 64 bytes: one size is modelled for all"
-        );
+    fn wrong_values_are_named_with_their_line() {
+        let at = |text: &str| 1 + SHIPPED.lines().position(|line| line.starts_with(text)).expect("it is there");
+        let lines = |expected: &[(&str, &str, usize, &str)]| {
+            for (old, new, line, message) in expected {
+                assert_eq!(refused(old, new), format!("line {line}: {message}"), "{new}");
+            }
+        };
+        lines(&[
+            (
+                "size = \"1M\"",
+                "size = \"1000K\"",
+                at("size = \"1M\""),
+                "[l2]: 1024000 bytes / (16 ways x 64 bytes) is not a power of two: the set is chosen by bits of the address",
+            ),
+            (
+                "size = \"1M\"",
+                "size = \"1 MiB\"",
+                at("size = \"1M\""),
+                "[l2] size = \"1 MiB\": write bytes as a number with K or M behind it, such as \"32K\"",
+            ),
+            ("ways = 16", "ways = 128", at("ways = 16"), "[l2]: 128 ways: at most 64 are modelled"),
+            ("dram = ", "dram = 0 #", at("dram = "), "latency.dram = 0: it must be from 1 to 10000"),
+            ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: it must be from 1 to 10000"),
+            (
+                "store_linefills = ",
+                "store_linefills = 0 #",
+                at("store_linefills = "),
+                "core.store_linefills = 0: it must be from 1 to 64",
+            ),
+            (
+                "line = 64",
+                "line = 32",
+                at("line = 64"),
+                "the lines of l1i, l1d and l2 are 32, 64 and 64 bytes: one size is modelled for all",
+            ),
+        ]);
         let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");
         assert!(policy.contains("unknown variant `fifo`, expected `lru` or `pseudo-random`"), "{policy}");
         assert!(policy.contains("line"), "{policy}");

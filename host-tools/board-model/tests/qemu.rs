@@ -124,6 +124,7 @@ fn a_board_that_cannot_be_is_refused_before_the_start() {
     let board = board(directory.path(), "fifo");
     let outcome = boot(directory.path(), Some(&format!("board={}", board.display())), lines(1, 1, 1));
     assert!(!outcome.exit.is_clean());
+    assert!(outcome.errors.contains("unknown variant `fifo`"), "{}", outcome.errors);
 }
 
 #[test]
