@@ -88,6 +88,15 @@ impl Internals {
         symbol(c"current_cpu").map_or(std::ptr::null(), |slot| slot.cast_const().cast())
     }
 
+    /// The CPU that this thread runs, or null.
+    pub fn current_cpu() -> *mut c_void {
+        thread_local! {
+            static SLOT: *const *mut c_void = Internals::current_cpu_slot();
+        }
+        // SAFETY: `find` has seen that there is such a variable; it is this thread's own.
+        SLOT.with(|slot| unsafe { slot.read() })
+    }
+
     /// The CPU with this index.
     pub fn cpu(&self, index: u32) -> *mut c_void {
         // SAFETY: the function only looks the index up in a list; called while a vCPU starts.

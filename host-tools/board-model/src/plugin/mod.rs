@@ -99,6 +99,7 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     let plugin = unsafe { plugin() };
     let (api, internals) = (&qemu().api, &qemu().internals);
     plugin.cpus[index as usize] = internals.cpu(index);
+    TIME.learn(index as usize, plugin.cpus[index as usize]);
     plugin.clocks.add_core();
     if index != 0 {
         return;

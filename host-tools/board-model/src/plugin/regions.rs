@@ -115,7 +115,9 @@ impl Plugin {
         let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
         self.clocks.set_all(self.cycles(now));
         TIME.horizon.store(now, Relaxed);
-        TIME.core.store(now, Relaxed);
+        for core in 0..self.clocks.cores() {
+            TIME.set(core, now);
+        }
         TIME.modelled.store(true, Relaxed);
         self.active = true;
         self.next_timer = 0;

@@ -168,7 +168,7 @@ impl Plugin {
     fn spend(&mut self, core: usize, cycles: u64) {
         self.clocks.spend(core, cycles);
         let time = self.nanoseconds(self.clocks.cycles(core));
-        TIME.core.store(time, Relaxed);
+        TIME.set(core, time);
     }
 
     /// A block begins.
@@ -211,7 +211,7 @@ impl Plugin {
             // An overflow is looked for once in a turn.
             let timer = if self.counters[core].armed { 0 } else { self.cycles(self.next_timer) };
             self.limit = self.clocks.limit(core, timer);
-            TIME.core.store(self.nanoseconds(self.clocks.cycles(core)), Relaxed);
+            TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
             if self.clocks.cycles(core) < self.limit {
                 return;
             }

@@ -1,9 +1,11 @@
 //! Guest time: what QEMU's clock hooks read, and the thread that lets it go on when all cores wait.
 
+use super::internals::Internals;
 use super::{QEMU, qemu};
+use crate::clock::MAX_CORES;
 use libc::c_void;
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Guest time where the region of interest first begins, or the model, in ns.
@@ -17,8 +19,8 @@ pub struct SharedClock {
     pub modelled: AtomicBool,
     /// Time up to which timers have run, in ns.
     pub horizon: AtomicI64,
-    /// Time of the core that runs, in ns, for its own thread.
-    pub core: AtomicI64,
+    /// QEMU's CPUs, and their times in ns.
+    cores: [(AtomicPtr<c_void>, AtomicI64); MAX_CORES],
     /// Without the model: guest time and QEMU's own, when the model ended.
     pub base: AtomicI64,
     /// QEMU's own time then.
@@ -33,7 +35,7 @@ pub struct SharedClock {
 pub static TIME: SharedClock = SharedClock {
     modelled: AtomicBool::new(false),
     horizon: AtomicI64::new(EPOCH),
-    core: AtomicI64::new(0),
+    cores: [const { (AtomicPtr::new(std::ptr::null_mut()), AtomicI64::new(0)) }; MAX_CORES],
     base: AtomicI64::new(EPOCH),
     base_own: AtomicI64::new(0),
     turns: AtomicU64::new(0),
@@ -43,6 +45,23 @@ pub static TIME: SharedClock = SharedClock {
 thread_local! {
     /// Set on the vCPUs' thread, but not while timers run there.
     static READS_CORE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl SharedClock {
+    /// QEMU has this CPU.
+    pub fn learn(&self, core: usize, cpu: *mut c_void) {
+        self.cores[core].0.store(cpu, Relaxed);
+    }
+    /// A core has come to this time.
+    #[inline]
+    pub fn set(&self, core: usize, time: i64) {
+        self.cores[core].1.store(time, Relaxed);
+    }
+    /// The time of a CPU. One that waited and has not yet gone on has an old one.
+    fn of(&self, cpu: *mut c_void) -> i64 {
+        let core = self.cores.iter().find(|(known, _)| known.load(Relaxed) == cpu);
+        core.map_or(0, |(_, time)| time.load(Relaxed))
+    }
 }
 
 /// This is the vCPUs' thread: it reads the time of the core that runs.
@@ -57,7 +76,7 @@ pub extern "C" fn get_clock() -> i64 {
         return TIME.base.load(Relaxed) + own - TIME.base_own.load(Relaxed);
     }
     let horizon = TIME.horizon.load(Relaxed);
-    if READS_CORE.get() { horizon.max(TIME.core.load(Relaxed)) } else { horizon }
+    if READS_CORE.get() { horizon.max(TIME.of(Internals::current_cpu())) } else { horizon }
 }
 
 /// QEMU's `set_virtual_clock`.
