@@ -2,6 +2,7 @@
 
 use crate::cpu::Cpu;
 use crate::exceptions::GuestRegisters;
+use crate::stage2::Cacheability;
 use crate::vm::Vm;
 use crate::{hem, migrate, psci, quota, time};
 use cloison_abi::{ABI_VERSION, Call, CallError, services};
@@ -81,6 +82,15 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::MigratePage => {
             granted(services::MIGRATE)?;
             migrate::one(cpu, vm, Ipa(x1)).map(|()| [1, 0, 0])
+        }
+        Call::SetCacheability => {
+            granted(services::PROFILE)?;
+            let wanted = match x3 {
+                0 => Cacheability::NonCacheable,
+                1 => Cacheability::WriteBack,
+                _ => return Err(CallError::Invalid),
+            };
+            migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
         Call::QuotaRead => {
             granted(services::QUOTA)?;

@@ -1,14 +1,15 @@
-//! Migration: a page of a running VM changes its frame, and the guest notices nothing but time.
+//! Migration: a page of a running VM changes its frame, or its cacheability, and the guest notices nothing but time.
 //!
 //! Break before make: the page is taken from all vCPUs (descriptor invalid, TLBs cleared), written back, copied,
 //! written back again, and given its new frame. A vCPU that touches it meanwhile faults into EL2 and waits there
-//! (`traps`). One core at a time migrates pages of a VM.
+//! (`traps`). One core at a time does this to a VM.
 
 use crate::cpu::Cpu;
+use crate::stage2::Cacheability;
 use crate::vm::{self, Memory, Vm};
 use crate::{sysreg, telemetry, time};
 use alloc::vec::Vec;
-use cloison_abi::CallError;
+use cloison_abi::{CallError, services};
 use cloison_core::addr::{Ipa, PhysAddr};
 use cloison_core::blob::{self, Backing};
 use cloison_core::migrate::{self as plan, Away, AwayList};
@@ -40,11 +41,15 @@ impl Migration {
 /// Moves a page to `to` and says where it was; `None` where it is not a page of RAM.
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
     let began = time::ticks();
-    let from = vm.stage2.unmap(ipa)?;
+    let (from, cacheability) = vm.stage2.unmap(ipa)?;
     cpu.windows.copy(from, to);
     // The page may hold instructions.
     sysreg::invalidate_instruction_caches();
-    vm.stage2.remap(ipa, to);
+    if cacheability == Cacheability::NonCacheable {
+        sysreg::tell_cacheable(to, false);
+        sysreg::tell_cacheable(from, true);
+    }
+    vm.stage2.remap(ipa, to, cacheability);
     let took = time::ticks() - began;
     Some((from, time::to_nanos(took)))
 }
@@ -159,10 +164,47 @@ pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
     Ok(moved)
 }
 
+/// Has pages of RAM, from the one at `ipa` on, be cached as `wanted`.
+pub fn set_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cacheability) -> Result<(), CallError> {
+    if !ipa.is_page_aligned() || pages == 0 || !(0..pages).all(|page| vm.has_ram(ipa.page(page))) {
+        return Err(CallError::Invalid);
+    }
+    let Some(_one_at_a_time) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    for page in 0..pages {
+        change_cacheability(cpu, vm, ipa.page(page), wanted);
+    }
+    Ok(())
+}
+
+/// Break before make, as in a migration: two vCPUs never see one page with two attributes. Nothing may be left in a cache
+/// in either direction: a dirty line would overwrite what was stored past it, and a clean one (from EL2's window, which is
+/// cached) would hide it.
+fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, wanted: Cacheability) {
+    if vm.stage2.cacheability(ipa) == Some(wanted) {
+        return;
+    }
+    let Some((frame, _)) = vm.stage2.unmap(ipa) else { return };
+    cpu.windows.flush(frame);
+    sysreg::tell_cacheable(frame, wanted == Cacheability::WriteBack);
+    vm.stage2.remap(ipa, frame, wanted);
+}
+
+/// Has all pages of a VM whose vCPUs have stopped be cached, as at its first start.
+pub fn restore_cacheability(cpu: &Cpu, vm: &Vm) {
+    if vm.spec.services & services::PROFILE != 0 {
+        for region in &vm.spec.regions {
+            for page in 0..u64::from(region.pages) {
+                change_cacheability(cpu, vm, region.ipa.page(page), Cacheability::WriteBack);
+            }
+        }
+    }
+}
+
 /// Sets the deadline at which the VM's profile asks for its pages to move.
 pub fn arm(cpu: &Cpu, vm: &Vm) {
-    if let Some(after) = vm.spec.profile.as_ref().and_then(|profile| profile.after) {
-        cpu.deadlines.migration.set(time::now().0 + after.0);
+    let Some(profile) = vm.spec.profile.as_ref().filter(|profile| profile.top > 0) else { return };
+    if let Some(after) = profile.after {
+        cpu.deadlines.migration.set(time::now().0.saturating_add(after.0));
         cpu.deadlines.program();
     }
 }

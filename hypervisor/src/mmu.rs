@@ -340,6 +340,11 @@ impl Windows {
         });
     }
 
+    /// Writes a guest's frame back to memory and leaves nothing of it in any cache.
+    pub fn flush(&self, frame: PhysAddr) {
+        self.with(frame, sysreg::clean_invalidate_page);
+    }
+
     #[inline(always)]
     fn with<R>(&self, frame: PhysAddr, work: impl FnOnce(u64) -> R) -> R {
         self.set(0, frame.0 | Self::PAGE);

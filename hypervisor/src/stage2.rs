@@ -12,14 +12,10 @@ use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_core::blob::IPA_BITS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-const NORMAL: u64 = Attr::VALID
-    .union(Attr::TABLE_OR_PAGE)
-    .union(Attr::MEMATTR_NORMAL_INNER_WB)
-    .union(Attr::MEMATTR_NORMAL_OUTER_WB)
-    .union(Attr::S2AP_ACCESS_RW)
-    .union(Attr::SH_INNER)
-    .union(Attr::ACCESS_FLAG)
-    .bits() as u64;
+const RAM: Attr =
+    Attr::VALID.union(Attr::TABLE_OR_PAGE).union(Attr::S2AP_ACCESS_RW).union(Attr::SH_INNER).union(Attr::ACCESS_FLAG);
+const NORMAL: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_WB).union(Attr::MEMATTR_NORMAL_OUTER_WB).bits() as u64;
+const UNCACHED: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_NC).union(Attr::MEMATTR_NORMAL_OUTER_NC).bits() as u64;
 const DEVICE: u64 = Attr::VALID
     .union(Attr::TABLE_OR_PAGE)
     .union(Attr::MEMATTR_DEVICE_nGnRE)
@@ -42,6 +38,34 @@ pub const VTCR: u64 = (64 - IPA_BITS as u64)
     | VTCR_EL2::RES1::SET.value;
 
 type Table = [AtomicU64; 512];
+
+/// What the caches may do with a page of RAM. The stricter of this and the guest's own tables holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cacheability {
+    /// Keep it, and write it back when they like.
+    WriteBack,
+    /// Nothing.
+    NonCacheable,
+}
+
+impl Cacheability {
+    const fn attributes(self) -> u64 {
+        match self {
+            Self::WriteBack => NORMAL,
+            Self::NonCacheable => UNCACHED,
+        }
+    }
+
+    /// Of the page with this descriptor, if it is one of RAM.
+    #[inline(always)]
+    fn of(descriptor: u64) -> Option<Self> {
+        match descriptor & !ADDRESS {
+            NORMAL => Some(Self::WriteBack),
+            UNCACHED => Some(Self::NonCacheable),
+            _ => None,
+        }
+    }
+}
 
 /// What is behind a page at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,29 +205,32 @@ impl Stage2 {
         match self.leaf(ipa).map_or(0, |leaf| leaf.load(Ordering::Acquire)) {
             0 => Page::Absent,
             moving if moving & VALID == 0 => Page::Moving,
-            normal if normal & !ADDRESS == NORMAL => Page::Mapped(PhysAddr(normal & ADDRESS)),
+            ram if Cacheability::of(ram).is_some() => Page::Mapped(PhysAddr(ram & ADDRESS)),
             _ => Page::Absent,
         }
     }
 
-    /// Takes a page of RAM from the guest (on all cores) and says which frame was behind it.
+    /// What the caches may do with a page, if it is one of RAM and not being moved.
+    pub fn cacheability(&self, ipa: Ipa) -> Option<Cacheability> {
+        Cacheability::of(self.leaf(ipa)?.load(Ordering::Relaxed))
+    }
+
+    /// Takes a page of RAM from the guest (on all cores) and says which frame was behind it, and how it was cached.
     #[inline(always)]
-    pub fn unmap(&self, ipa: Ipa) -> Option<PhysAddr> {
+    pub fn unmap(&self, ipa: Ipa) -> Option<(PhysAddr, Cacheability)> {
         let leaf = self.leaf(ipa)?;
         let descriptor = leaf.load(Ordering::Relaxed);
-        if descriptor & !ADDRESS != NORMAL {
-            return None;
-        }
+        let cacheability = Cacheability::of(descriptor)?;
         leaf.store(descriptor & !VALID, Ordering::Relaxed);
         sysreg::tlbi_ipa(ipa);
-        Some(PhysAddr(descriptor & ADDRESS))
+        Some((PhysAddr(descriptor & ADDRESS), cacheability))
     }
 
     /// Gives a page that [`unmap`](Self::unmap) took a frame again.
     #[inline(always)]
-    pub fn remap(&self, ipa: Ipa, frame: PhysAddr) {
+    pub fn remap(&self, ipa: Ipa, frame: PhysAddr, cacheability: Cacheability) {
         if let Some(leaf) = self.leaf(ipa) {
-            leaf.store(frame.0 | NORMAL, Ordering::Release);
+            leaf.store(frame.0 | cacheability.attributes(), Ordering::Release);
             sysreg::dsb_ish();
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Every register touch that is not a named field of `aarch64-cpu` goes through here.
 
-use cloison_core::addr::{Ipa, PAGE_SIZE};
+use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use core::arch::asm;
 
 /// Reads a system register by name.
@@ -87,6 +87,15 @@ pub fn clean_invalidate_page(va: u64) {
         line += 256;
     }
     dsb();
+}
+
+/// Tells the board model (docs/board-model.md) whether stage 2 lets the page at `pa` be cached; everything else executes
+/// the HINT as NOP.
+pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
+    // SAFETY: a NOP to the architecture.
+    unsafe {
+        asm!("hint #114", in("x0") pa.0, in("x1") PAGE_SIZE, in("x2") u64::from(!cacheable), options(nostack, preserves_flags));
+    }
 }
 
 /// Invalidates the instruction caches of all cores.

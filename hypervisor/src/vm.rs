@@ -345,6 +345,7 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
         leave(cpu)
     }
     stop_others(cpu, vm);
+    migrate::restore_cacheability(cpu, vm);
     vm.dead.store(true, Ordering::Release);
     telemetry::record(cpu, Record::VmState { vm: vm.id, state });
     log::info!("VM {} is {state}", vm.spec.name);
@@ -365,6 +366,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     log::info!("VM {} restarts", vm.spec.name);
     // The pages go home first, so that a restarted VM finds its memory as at its first start.
     let _ = migrate::restore_all(cpu, vm);
+    migrate::restore_cacheability(cpu, vm);
     virq::stop(cpu, vm);
     virq::reset_vm(vm);
     *vm.uart.lock() = (Pl011::new(), LineBuffer::new());

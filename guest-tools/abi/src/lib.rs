@@ -86,6 +86,10 @@ pub enum Call {
     HemRead = 0xC600_0008,
     /// `() -> (0, nanoseconds since reset)`. Always allowed.
     Time = 0xC600_0009,
+    /// `(ipa, pages, cacheable) -> 0`: from now on the caches hold nothing of these pages of RAM (0), or they may again
+    /// (1), until the VM ends or restarts; a page keeps this when it migrates. Contents stay. Service
+    /// [`services::PROFILE`].
+    SetCacheability = 0xC600_000A,
 }
 
 impl Call {
@@ -102,6 +106,7 @@ impl Call {
             0xC600_0007 => Self::QuotaSet,
             0xC600_0008 => Self::HemRead,
             0xC600_0009 => Self::Time,
+            0xC600_000A => Self::SetCacheability,
             _ => return None,
         })
     }
@@ -119,7 +124,7 @@ pub enum CallError {
     Invalid = -3,
     /// The PVT pool has too few free pages; nothing was moved.
     PoolFull = -4,
-    /// Another migration of this VM is under way.
+    /// Another migration, or change of cacheability, of this VM is under way.
     Busy = -5,
     /// The VM has no page profile, or the core no such quota or HEM.
     Absent = -6,
@@ -151,4 +156,6 @@ pub mod services {
     pub const MIGRATE: u32 = 1 << 1;
     /// Reading and lowering the VM's own quotas.
     pub const QUOTA: u32 = 1 << 2;
+    /// Keeping the VM's own pages out of the caches, to learn which ones matter.
+    pub const PROFILE: u32 = 1 << 3;
 }

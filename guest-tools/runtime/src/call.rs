@@ -86,6 +86,11 @@ pub fn migrate_page(ipa: u64) -> Result<(), CallError> {
     call(Call::MigratePage, [ipa, 0, 0]).map(|_| ())
 }
 
+/// Keeps pages of RAM, from the one at `ipa` on, out of the caches, or lets them be cached again.
+pub fn set_cacheability(ipa: u64, pages: u64, cacheable: bool) -> Result<(), CallError> {
+    call(Call::SetCacheability, [ipa, pages, cacheable.into()]).map(|_| ())
+}
+
 /// What a quota of the calling vCPU's core stands at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaState {

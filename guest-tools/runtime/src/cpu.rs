@@ -60,6 +60,12 @@ pub fn wait_for_event() {
     asm::wfe();
 }
 
+/// Says that another vCPU may go first. An emulator that runs one at a time changes over; hardware does nothing.
+pub fn give_way() {
+    // SAFETY: a hint. Accesses to memory stay on their side of it (no `nomem`).
+    unsafe { core::arch::asm!("yield", options(nostack, preserves_flags)) };
+}
+
 /// Lets the next exceptions go to another vector table; where they went before.
 ///
 /// # Safety

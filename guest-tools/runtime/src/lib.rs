@@ -15,22 +15,21 @@
 //! | [`timer`] | the virtual timer and the clock |
 //! | [`psci`], [`smp`] | turning vCPUs and the VM on and off |
 //! | [`call`], [`segment`] | Cloison's hypercalls; observation segments |
+//! | [`model`] | what the board model is told |
 //! | [`ram`] | buffers in the RAM behind the image |
 //! | [`probe`] | accesses and instructions that may fault |
-//! | [`random`], [`checksum`] | seeded numbers; FNV-1a |
 #![no_std]
 
 pub mod boot;
 pub mod call;
-pub mod checksum;
 pub mod cpu;
 pub mod exceptions;
 pub mod gic;
 pub mod mmio;
+pub mod model;
 pub mod probe;
 pub mod psci;
 pub mod ram;
-pub mod random;
 pub mod segment;
 pub mod smp;
 pub mod timer;

@@ -16,7 +16,7 @@ unsafe extern "C" {
 
 /// What is left of the RAM. How much the VM has is in its configuration; a buffer beyond it faults when it is used.
 ///
-/// Buffers are atomic words: plain loads and stores on this machine, which several vCPUs may share, and which the
+/// Most buffers are atomic words: plain loads and stores on this machine, which several vCPUs may share, and which the
 /// compiler does not leave out.
 #[derive(Debug)]
 pub struct Ram {
@@ -45,12 +45,28 @@ impl Ram {
     /// # Panics
     /// When `ipa` is not on a cache line, or lies in the image or in what was handed out before.
     pub fn take_at(&mut self, ipa: u64, bytes: u64) -> &'static [AtomicU64] {
+        let bytes = self.reserve(ipa, bytes);
+        // SAFETY: `reserve` gives out each byte once; any bit pattern is a word; the identity map makes it readable and
+        // writable, or it faults.
+        unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ipa as usize), (bytes / 8) as usize) }
+    }
+
+    /// `words` words of 32 bits at a fixed address, for one vCPU alone. What lies between is given up.
+    ///
+    /// # Panics
+    /// As [`take_at`](Self::take_at).
+    pub fn take_words_at(&mut self, ipa: u64, words: usize) -> &'static mut [u32] {
+        self.reserve(ipa, words as u64 * 4);
+        // SAFETY: as above, and nobody else has a reference to it.
+        unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(ipa as usize), words) }
+    }
+
+    /// Takes whole cache lines at `ipa`, behind image and stacks and beyond all that was taken before; how many bytes.
+    fn reserve(&mut self, ipa: u64, bytes: u64) -> u64 {
         assert!(ipa.is_multiple_of(LINE), "a buffer must start on a cache line");
         assert!(ipa >= self.next, "{ipa:#x} is in use: free RAM starts at {:#x}", self.next);
         let bytes = bytes.next_multiple_of(LINE);
         self.next = ipa + bytes;
-        // SAFETY: behind image and stacks, and beyond all that was handed out before, as `next` only grows and there
-        // is one `Ram`; any bit pattern is a word; the identity map makes it readable and writable, or it faults.
-        unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ipa as usize), (bytes / 8) as usize) }
+        bytes
     }
 }

@@ -1,6 +1,6 @@
 //! Observation segments: code whose events and time the hypervisor logs.
 
-use crate::{call, timer};
+use crate::{call, model, timer};
 use cloison_abi::CallError;
 use core::fmt;
 
@@ -23,10 +23,15 @@ impl fmt::Display for Measured {
 }
 
 /// Runs `f` as run `run` of `workload`. Where the VM is not granted the log, `f` runs all the same.
+///
+/// It is also a region of interest for the board model, both calls included: the hypervisor reads its counters inside.
 pub fn measure(workload: u32, sub_experiment: u32, run: u32, f: impl FnOnce()) -> Measured {
+    model::begin_region();
     let begun = call::segment_begin(workload, sub_experiment, run);
     let start = timer::now();
     f();
     let ticks = timer::now() - start;
-    Measured { ticks, cycles: begun.and_then(|()| call::segment_end()) }
+    let cycles = begun.and_then(|()| call::segment_end());
+    model::end_region();
+    Measured { ticks, cycles }
 }

@@ -1,8 +1,13 @@
-//! What the workloads share: their numbers in the HEM log, and where their fixed buffers lie.
+//! What the workloads share: their numbers in the HEM log, where their fixed buffers lie, how kernels are run.
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod stamps;
+
 use cloison_guest::abi::map;
+use cloison_guest::ram::Ram;
+use cloison_guest::{arg, args, println, segment};
+use cloison_kernels::{Kernel, Size};
 
 /// Numbers under which observation segments are logged.
 pub mod id {
@@ -12,9 +17,34 @@ pub mod id {
     pub const C2IS: u32 = 3;
     pub const MATRIX_COPY: u32 = 4;
     pub const LATENCY: u32 = 5;
+    pub const DISPARITY: u32 = 6;
+    pub const SEGMENTATION: u32 = 7;
+    pub const MATMUL: u32 = 8;
+    pub const CACHEABILITY_CHECK: u32 = 9;
 }
 
 /// IPA of the buffers that page profiles name: 256 pages into the RAM.
 pub const PROFILED: u64 = map::RAM + (1 << 20);
 /// IPA of the counter that survives restarts.
 pub const SURVIVOR: u64 = map::RAM + (8 << 20);
+
+/// Runs a kernel as its arguments say: the input's size, how many runs, the input's seed. Each run is a segment.
+pub fn repeat<K: Kernel>(id: u32) {
+    let (number, runs, seed) = (arg(0, 1), arg(1, 1), args()[2]);
+    let Some(size) = Size::from_number(number) else {
+        println!("{}: sizes are 1, 2 and 3, not {number}", K::NAME);
+        return;
+    };
+    let kernel = K::new(size);
+    let memory = Ram::behind_image().take_words_at(PROFILED, kernel.words());
+    let bytes = memory.len() * 4;
+    println!("{}: size={number} input={kernel} bytes={bytes} at={PROFILED:#x} runs={runs} seed={seed}", K::NAME);
+    kernel.prepare(memory, seed);
+    let mut first = None;
+    for run in 0..runs {
+        let measured = segment::measure(id, number as u32, run as u32, || kernel.run(memory));
+        let checksum = kernel.checksum(memory);
+        let verdict = if *first.get_or_insert(checksum) == checksum { "ok" } else { "WRONG" };
+        println!("{}: run={run} {measured} checksum={checksum:#018x} {verdict}", K::NAME);
+    }
+}

@@ -1,6 +1,7 @@
 //! The model's board file: `configs/boards/*-model.toml`, checked.
 
 use crate::cache::{Cache, Policy};
+use crate::dram::Refresh;
 use crate::geometry::{Geometry, GeometryError};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -61,6 +62,8 @@ pub struct Board {
     pub l2: Level,
     /// Costs.
     pub timing: Timing,
+    /// When the memory refreshes itself.
+    pub refresh: Refresh,
 }
 
 /// Why a board file is refused.
@@ -171,6 +174,8 @@ struct LatencyFile {
     l2: Spanned<u64>,
     dram: Spanned<u64>,
     dram_line: Spanned<u64>,
+    refresh_interval: Spanned<u64>,
+    refresh: Spanned<u64>,
     device: Spanned<u64>,
 }
 
@@ -213,8 +218,10 @@ impl Board {
         Self::parse(&text)
     }
 
-    /// Another choice of victims by the pseudo-random policy: `seed` is added to each cache's own.
+    /// What differs from run to run on a board: the victims of the pseudo-random policy (`seed` is added to each
+    /// cache's own) and how far the memory is from its next refresh when the run begins.
     pub fn reseed(&mut self, seed: u64) {
+        self.refresh.phase = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.refresh.interval;
         for level in [&mut self.l1i, &mut self.l1d, &mut self.l2] {
             level.seed = level.seed.wrapping_add(seed);
         }
@@ -245,6 +252,11 @@ impl Board {
                 dram_line: range("latency.dram_line", &file.latency.dram_line, 1, 256)?,
                 device: range("latency.device", &file.latency.device, 1, 10_000)?,
                 store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)? as usize,
+            },
+            refresh: Refresh {
+                interval: range("latency.refresh_interval", &file.latency.refresh_interval, 1000, 10_000_000)?,
+                cycles: range("latency.refresh", &file.latency.refresh, 0, 999)?,
+                phase: 0,
             },
             name: file.name,
         };

@@ -9,6 +9,24 @@ const BUCKET: u64 = 256;
 /// Buckets that are remembered.
 const BUCKETS: usize = 4096;
 
+/// The memory's own time: for `cycles` of each `interval` it refreshes and serves nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refresh {
+    /// From one refresh to the next; at least 1.
+    pub interval: u64,
+    /// How long one takes; less than the interval.
+    pub cycles: u64,
+    /// How far into an interval time zero is. On a board that is chance; here it comes from the run's seed.
+    pub phase: u64,
+}
+
+impl Refresh {
+    /// Cycles until a refresh that is under way at `now` has ended.
+    const fn wait(&self, now: u64) -> u64 {
+        self.cycles.saturating_sub((now + self.phase) % self.interval)
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
     id: u64,
@@ -20,18 +38,20 @@ struct Bucket {
 pub struct Dram {
     latency: u64,
     line: u64,
+    refresh: Refresh,
     buckets: Vec<Bucket>,
 }
 
 impl Dram {
     /// A memory that answers after `latency` cycles and moves one cache line in `line` cycles (at most a bucket's).
-    pub fn new(latency: u64, line: u64) -> Self {
-        Self { latency, line: line.min(BUCKET), buckets: vec![Bucket::default(); BUCKETS] }
+    pub fn new(latency: u64, line: u64, refresh: Refresh) -> Self {
+        Self { latency, line: line.min(BUCKET), refresh, buckets: vec![Bucket::default(); BUCKETS] }
     }
 
     /// Moves a line at a time; returns the cycles until it is there.
     pub fn read(&mut self, now: u64) -> u64 {
-        self.wait(now) + self.latency
+        let wait = self.wait(now);
+        wait + self.refresh.wait(now + wait) + self.latency
     }
 
     /// Takes bandwidth for a line that is written; nobody waits for it.
@@ -63,21 +83,29 @@ impl Dram {
 mod tests {
     use super::*;
 
+    const NEVER: Refresh = Refresh { interval: 1, cycles: 0, phase: 0 };
+
     #[test]
     fn an_idle_memory_costs_its_latency() {
-        assert_eq!(Dram::new(124, 6).read(1000), 124);
+        assert_eq!(Dram::new(124, 6, NEVER).read(1000), 124);
+    }
+
+    #[test]
+    fn a_refresh_must_end_first() {
+        let mut dram = Dram::new(100, 1, Refresh { interval: 1000, cycles: 50, phase: 10 });
+        assert_eq!([0, 30, 39, 40, 989, 990, 1039].map(|now| dram.read(now)), [140, 110, 101, 100, 100, 150, 101]);
     }
 
     #[test]
     fn no_bucket_serves_more_than_its_time() {
-        let mut dram = Dram::new(100, 64);
+        let mut dram = Dram::new(100, 64, NEVER);
         let waits: Vec<u64> = (0..9).map(|_| dram.read(0) - 100).collect();
         assert_eq!(waits, [0, 0, 0, 0, 256, 256, 256, 256, 512]);
     }
 
     #[test]
     fn a_core_that_runs_later_is_not_delayed_by_one_ahead() {
-        let mut dram = Dram::new(100, 64);
+        let mut dram = Dram::new(100, 64, NEVER);
         for _ in 0..4 {
             dram.write(256 * 10);
         }

@@ -72,7 +72,7 @@ impl Hierarchy {
         Self {
             cores: vec![core; cores],
             l2: board.l2.cache(),
-            dram: Dram::new(board.timing.dram, board.timing.dram_line),
+            dram: Dram::new(board.timing.dram, board.timing.dram_line, board.refresh),
             timing: board.timing,
             line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
             noncacheable: HashSet::new(),
@@ -283,8 +283,11 @@ mod tests {
     use crate::Event;
     use crate::cache::Policy;
 
+    /// The shipped board, without refreshes of its memory.
     fn zcu102() -> Hierarchy {
-        Hierarchy::new(&Board::zcu102(), 2)
+        let mut board = Board::zcu102();
+        board.refresh.cycles = 0;
+        Hierarchy::new(&board, 2)
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! System tests: what a booted system must show, one module per promise.
 
 mod audit;
+mod cacheability;
 mod damaged;
 mod demo;
 mod devices;
 mod fatal;
 mod isolation;
+mod kernels;
 mod migration;
 mod quota;
 mod vm_life;

@@ -2,6 +2,7 @@
 
 use cloison_core::addr::{Ipa, PhysAddr};
 use cloison_core::color::color_of;
+use cloison_core::units::Nanos;
 use cloison_core::wire::{MigrationOutcome, MigrationRecord};
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
@@ -147,4 +148,56 @@ fn a_full_pool_leaves_everything_as_it_was_on_virt() -> Result<()> {
 #[test]
 fn a_full_pool_leaves_everything_as_it_was_on_zcu102() -> Result<()> {
     a_pool_that_runs_full(Board::Zcu102)
+}
+
+/// The hypervisor moves the first pages of `interf`'s profile on its own; all of them matter alike, so in their order.
+fn a_vm_that_does_not_ask(board: Board, clock: Clock, top: u64, after: Nanos) -> Result<()> {
+    let mut checked = load(&config("migrate-alone"), board)?;
+    assert_eq!(checked.system.vms[0].services, 0);
+    let profile = checked.system.vms[0].profile.as_mut().expect("the VM has a profile");
+    assert_eq!((profile.top, profile.after), (105, Some(Nanos(0))));
+    profile.top = top as u32;
+    profile.after = Some(after);
+    let run = run(&checked, board, clock)?.whole();
+    let moved: Vec<Ipa> = run
+        .telemetry
+        .migrations()
+        .map(|(_, record)| {
+            assert_eq!(record.outcome, MigrationOutcome::Moved);
+            colors_fit(&run, true, record.to);
+            colors_fit(&run, false, record.from);
+            record.ipa
+        })
+        .collect();
+    // `interf` says where its buffer is, and stores to it from its first page on.
+    assert!(run.line("interf", "interf: buffer=").contains(" at=0x40100000 "), "{run}");
+    let expected: Vec<Ipa> = (0..top).map(|page| Ipa(0x4010_0000).page(page)).collect();
+    assert_eq!((moved, run.telemetry.dropped()), (expected, 0), "top {top}, after {after:?}");
+    assert_eq!(number(run.line("interf", "interf: done"), "iterations"), 50);
+    assert_eq!(run.end_of("interf"), End::Off);
+    assert!(!run.outcome.console.contains("pages not moved"), "{run}");
+    Ok(())
+}
+
+#[test]
+fn as_many_pages_move_as_are_asked_for() -> Result<()> {
+    for top in [0, 1, 2, 53, 104, 105] {
+        a_vm_that_does_not_ask(Board::Virt, Clock::Counted, top, Nanos(100_000))?;
+    }
+    // Not in this life: nothing may come at once instead.
+    let mut checked = load(&config("migrate-alone"), Board::Virt)?;
+    checked.system.vms[0].profile.as_mut().expect("the VM has a profile").after = Some(Nanos(u64::MAX));
+    assert_eq!(run(&checked, Board::Virt, Clock::Counted)?.whole().telemetry.migrations().count(), 0);
+    a_vm_that_does_not_ask(Board::Zcu102, Clock::Counted, 105, Nanos(100_000))
+}
+
+#[test]
+fn pages_can_move_at_once() -> Result<()> {
+    for board in Board::ALL {
+        for after in [0, 1, 1000, 10_000] {
+            a_vm_that_does_not_ask(board, Clock::Counted, 105, Nanos(after))?;
+        }
+        a_vm_that_does_not_ask(board, Clock::Real, 105, Nanos(0))?;
+    }
+    Ok(())
 }

@@ -36,7 +36,12 @@ const EMULATED: [(u64, u64, &str); 3] = [
     (map::UART, 0x1000, "the emulated UART"),
 ];
 
-const SERVICES: [(&str, u32); 3] = [("hem", services::HEM), ("migrate", services::MIGRATE), ("quota", services::QUOTA)];
+const SERVICES: [(&str, u32); 4] = [
+    ("hem", services::HEM),
+    ("migrate", services::MIGRATE),
+    ("quota", services::QUOTA),
+    ("profile", services::PROFILE),
+];
 
 /// What all VMs are checked against.
 pub(super) struct Scene<'a> {

@@ -4,11 +4,11 @@
 #![forbid(unsafe_code)]
 
 use cloison_guest::abi::irq;
-use cloison_guest::checksum::fnv1a;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::ram::Ram;
-use cloison_guest::random::Random;
 use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
+use cloison_kernels::checksum::fnv1a;
+use cloison_kernels::random::Random;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
@@ -32,7 +32,8 @@ fn main() {
     for word in buffer {
         word.store(random.bits(), Relaxed);
     }
-    let checksum = fnv1a(buffer);
+    let sum = || fnv1a(buffer.iter().map(|word| word.load(Relaxed)));
+    let checksum = sum();
     println!("heartbeat: period={period} ticks buffer={} B checksum {checksum:#018x}", buffer.len() * 8);
 
     exceptions::on_interrupt(handler);
@@ -48,7 +49,7 @@ fn main() {
         timer::arm(next);
         cpu::wait_until(|| EXPIRED.load(Relaxed) > beat);
         beat += 1;
-        let found = fnv1a(buffer);
+        let found = sum();
         if found != checksum {
             corrupt += 1;
             println!("heartbeat {beat} checksum {found:#018x} CORRUPT");

@@ -5,14 +5,15 @@
 
 use cloison_guest::ram::{LINE_WORDS, Ram};
 use cloison_guest::{arg, args, entry, println, timer};
+use cloison_workloads::PROFILED;
 use core::sync::atomic::Ordering::Relaxed;
 
 entry!(main);
 
 fn main() {
-    let buffer = Ram::behind_image().take(arg(0, 420 * 1024));
+    let buffer = Ram::behind_image().take_at(PROFILED, arg(0, 420 * 1024));
     let iterations = args()[1];
-    println!("interf: buffer={} B iterations={iterations}", buffer.len() * 8);
+    println!("interf: buffer={} B at={PROFILED:#x} iterations={iterations}", buffer.len() * 8);
     let start = timer::now();
     let mut done = 0u64;
     while iterations == 0 || done < iterations {

@@ -3,9 +3,9 @@
 #![no_main]
 
 use cloison_guest::ram::{LINE, LINE_WORDS, Ram};
-use cloison_guest::random::Random;
 use cloison_guest::{arg, args, entry, println, segment};
-use cloison_workloads::id;
+use cloison_kernels::random::Random;
+use cloison_workloads::{PROFILED, id};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -38,7 +38,7 @@ fn main() {
     let rounds = arg(1, 100);
     let seed = args()[2];
     let runs = arg(3, 1);
-    let buffer = Ram::behind_image().take(bytes);
+    let buffer = Ram::behind_image().take_at(PROFILED, bytes);
     let lines = link(buffer, seed);
     let accesses = lines * rounds;
     println!("latency: buffer={bytes} B lines={lines} rounds={rounds} seed={seed} runs={runs}");

@@ -8,6 +8,7 @@ use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::ram::{PAGE, Ram};
 use cloison_guest::{arg, call, cpu, entry, exceptions, println, smp, timer};
 use cloison_workloads::PROFILED;
+use cloison_workloads::stamps::{PAGE_WORDS, Stamps};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use spin::Once;
 
@@ -16,8 +17,6 @@ entry!(main);
 /// Software-generated interrupts: a question, and its answer.
 const PING: u32 = 1;
 const PONG: u32 = 2;
-/// Words in a page.
-const PAGE_WORDS: usize = (PAGE / 8) as usize;
 
 /// What one vCPU counts; the handler on that vCPU is the only other writer.
 struct Counts {
@@ -84,41 +83,10 @@ fn ping() {
     }
 }
 
-/// Pages that one vCPU writes and checks.
-struct Half {
-    words: &'static [AtomicU64],
-    /// How often each word has been written.
-    generation: u64,
-}
-
-impl Half {
-    fn new(words: &'static [AtomicU64]) -> Self {
-        let half = Self { words, generation: 0 };
-        for word in words {
-            word.store(half.content(word), SeqCst);
-        }
-        half
-    }
-
-    /// What a word holds in this generation: different for every address and generation.
-    fn content(&self, word: &AtomicU64) -> u64 {
-        (word.as_ptr().addr() as u64 ^ self.generation << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-
-    /// Checks every word and writes it anew.
-    fn pass(&mut self) {
-        let next = Self { words: self.words, generation: self.generation + 1 };
-        for page in self.words.chunks(PAGE_WORDS) {
-            for word in page {
-                if word.load(SeqCst) != self.content(word) {
-                    mine().errors.fetch_add(1, SeqCst);
-                }
-                word.store(next.content(word), SeqCst);
-            }
-            ping();
-        }
-        self.generation = next.generation;
-    }
+/// One pass over a vCPU's pages, with a question to the other vCPU after each.
+fn pass(half: &mut Stamps) {
+    let wrong = half.pass(ping);
+    mine().errors.fetch_add(wrong, SeqCst);
 }
 
 /// Turns on the calling vCPU's interrupts and its timer; when the timer's first period began.
@@ -162,13 +130,13 @@ fn end(start: u64) {
 
 fn second() {
     let Some(words) = SECOND_HALF.get() else { return };
-    let mut half = Half::new(words);
+    let mut half = Stamps::new(words);
     let start = begin();
     SECOND_RUNS.store(true, SeqCst);
     while !STOP.load(SeqCst) {
-        half.pass();
+        pass(&mut half);
     }
-    half.pass();
+    pass(&mut half);
     settle(|| !mine().waiting.load(SeqCst));
     end(start);
     SECOND_DONE.store(true, SeqCst);
@@ -187,23 +155,23 @@ fn main() {
 
     exceptions::on_interrupt(handler);
     gic::init_distributor();
-    let mut half = Half::new(first_half);
+    let mut half = Stamps::new(first_half);
     if let Err(error) = smp::start(1, second) {
         println!("migrate-check: vCPU 1: {error}");
         return;
     }
     let start = begin();
     while !SECOND_RUNS.load(SeqCst) {
-        half.pass();
+        pass(&mut half);
     }
 
     let (mut done, mut moved, mut failed) = (0, 0, None);
     while done < rounds && failed.is_none() {
         let both = call::migrate(pages).and_then(|there| {
-            half.pass();
+            pass(&mut half);
             call::restore().map(|back| (there, back))
         });
-        half.pass();
+        pass(&mut half);
         match both {
             Ok((there, back)) => {
                 if (there, back) != (pages, pages) {
@@ -217,7 +185,7 @@ fn main() {
     }
     // After a plan that failed nothing may be left in the pool.
     let left = failed.and_then(|_| call::restore().ok());
-    half.pass();
+    pass(&mut half);
     settle(|| !mine().waiting.load(SeqCst));
     STOP.store(true, SeqCst);
     settle(|| SECOND_DONE.load(SeqCst));

@@ -3,13 +3,13 @@
 #![no_main]
 
 use cloison_guest::abi::irq;
-use cloison_guest::checksum::fnv1a;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::mmio::{Device, GICD};
 use cloison_guest::probe::{self, Op};
 use cloison_guest::ram::Ram;
-use cloison_guest::random::Random;
 use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
+use cloison_kernels::checksum::fnv1a;
+use cloison_kernels::random::Random;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spin::Once;
 
@@ -190,7 +190,8 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
     let mut random = Random::new(0x72_7463);
     let buffer = if bytes == 0 { &[] } else { Ram::behind_image().take_at(BUFFER, bytes) };
     buffer.iter().for_each(|word| word.store(random.bits(), Relaxed));
-    let checksum = fnv1a(buffer);
+    let sum = || fnv1a(buffer.iter().map(|word| word.load(Relaxed)));
+    let checksum = sum();
 
     let (id, known) = kind.identify();
     if !known {
@@ -214,7 +215,7 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
         kind.arm();
         armed += 1;
         // Time in which a core with a quota is held.
-        corrupt += u64::from(fnv1a(buffer) != checksum);
+        corrupt += u64::from(sum() != checksum);
         if held_back {
             early += u64::from(wait(kind.due(), || TAKEN.load(Relaxed) >= armed));
             gic::enable(interrupt);

@@ -5,7 +5,7 @@ use cloison_guest::abi::{Call, map, psci, services};
 use cloison_guest::call;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe;
-use cloison_guest::random::Random;
+use cloison_kernels::random::Random;
 use core::arch::global_asm;
 
 // `hostile_hvc(registers)`, `hostile_smc(registers)`: x0 to x17 from the array, the call, and back. Called by
@@ -90,6 +90,7 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
         Some(Call::SegmentBegin | Call::SegmentEnd | Call::HemRead) => services::HEM,
         Some(Call::Migrate | Call::Restore | Call::MigratePage) => services::MIGRATE,
         Some(Call::QuotaRead | Call::QuotaSet) => services::QUOTA,
+        Some(Call::SetCacheability) => services::PROFILE,
         None => {
             return match function {
                 psci::VERSION | psci::FEATURES | psci::MIGRATE_INFO_TYPE => true,

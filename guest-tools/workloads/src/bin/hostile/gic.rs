@@ -4,8 +4,8 @@ use crate::{Own, Phase};
 use cloison_guest::abi::irq;
 use cloison_guest::mmio::{Device, GICC, GICD};
 use cloison_guest::probe::{self, Op};
-use cloison_guest::random::Random;
 use cloison_guest::{cpu, gic, timer};
+use cloison_kernels::random::Random;
 use core::arch::asm;
 
 const TYPER: u64 = 0x004;

@@ -3,7 +3,7 @@
 use crate::{Own, Phase};
 use cloison_guest::abi::map;
 use cloison_guest::probe::{self, Op};
-use cloison_guest::random::Random;
+use cloison_kernels::random::Random;
 
 /// One past the largest intermediate physical address: 40 bits.
 const IPA_END: u64 = 1 << 40;

@@ -3,7 +3,7 @@
 use crate::Phase;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe;
-use cloison_guest::random::Random;
+use cloison_kernels::random::Random;
 
 /// A system register or instruction: op0, op1, CRn, CRm, op2.
 type Name = (u32, u32, u32, u32, u32);

@@ -27,3 +27,30 @@ impl Random {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_below_the_bound_and_reach_all_of_it() {
+        let mut random = Random::new(0);
+        let mut seen = [0u32; 7];
+        for _ in 0..7000 {
+            seen[random.below(7) as usize] += 1;
+        }
+        assert!(seen.iter().all(|count| (800..1200).contains(count)), "{seen:?}");
+    }
+
+    #[test]
+    fn a_seed_is_a_sequence() {
+        let bits = |seed| {
+            let mut random = Random::new(seed);
+            [random.bits(), random.bits()]
+        };
+        assert_eq!(bits(5), bits(5));
+        // The seed whose state would be zero, where the generator would stand still, is one like any other.
+        assert!(bits(u64::MAX).iter().all(|bits| *bits != 0));
+        assert_ne!(bits(0), bits(1));
+    }
+}

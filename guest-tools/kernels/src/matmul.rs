@@ -1,0 +1,97 @@
+//! Matmul: the product of two matrices of integers, in the order that is bad for a cache.
+//!
+//! Row by column, with nothing blocked or transposed: the second matrix is read down its columns, so each load of it is
+//! one row further on.
+
+use crate::random::Random;
+use crate::{Kernel, Size};
+use core::fmt;
+
+/// The computation for one size of matrices.
+#[derive(Clone, Copy, Debug)]
+pub struct Matmul {
+    /// Rows, and columns, of each of the three matrices.
+    n: usize,
+}
+
+impl fmt::Display for Matmul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{0}x{0}", self.n)
+    }
+}
+
+impl Kernel for Matmul {
+    const NAME: &'static str = "matmul";
+
+    fn new(size: Size) -> Self {
+        let n = match size {
+            Size::Small => 112,
+            Size::Medium => 224,
+            Size::Large => 416,
+        };
+        Self { n }
+    }
+
+    fn words(&self) -> usize {
+        3 * self.n * self.n
+    }
+
+    fn prepare(&self, memory: &mut [u32], seed: u64) {
+        let mut random = Random::new(seed);
+        for element in &mut memory[..2 * self.n * self.n] {
+            *element = random.bits() as u32;
+        }
+    }
+
+    fn run(&self, memory: &mut [u32]) {
+        let (a, rest) = memory.split_at_mut(self.n * self.n);
+        let (b, c) = rest.split_at_mut(self.n * self.n);
+        for (row, out) in a.chunks_exact(self.n).zip(c.chunks_exact_mut(self.n)) {
+            for (j, out) in out.iter_mut().enumerate() {
+                let column = b[j..].iter().step_by(self.n);
+                // Modulo 2³².
+                *out = row.iter().zip(column).fold(0, |sum: u32, (x, y)| sum.wrapping_add(x.wrapping_mul(*y)));
+            }
+        }
+    }
+
+    fn result<'a>(&self, memory: &'a [u32]) -> &'a [u32] {
+        &memory[2 * self.n * self.n..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn products_agree_with_the_definition() {
+        for n in [1, 2, 3, 7, 16] {
+            let kernel = Matmul { n };
+            let mut memory = vec![!0; kernel.words()];
+            kernel.prepare(&mut memory, n as u64);
+            kernel.run(&mut memory);
+            for i in 0..n {
+                for j in 0..n {
+                    let product = |k: usize| u64::from(memory[i * n + k]) * u64::from(memory[n * n + k * n + j]);
+                    let sum = (0..n).fold(0u64, |sum, k| sum.wrapping_add(product(k)));
+                    assert_eq!(kernel.result(&memory)[i * n + j], sum as u32, "element {i}, {j} of {n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_identity_changes_nothing() {
+        let n = 5;
+        let kernel = Matmul { n };
+        let mut memory = vec![0; kernel.words()];
+        for i in 0..n * n {
+            memory[i] = i as u32 * 1_000_003;
+            memory[n * n + i] = u32::from(i % (n + 1) == 0);
+        }
+        kernel.run(&mut memory);
+        assert_eq!(kernel.result(&memory), &memory[..n * n]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Cacheability check: two vCPUs write and check pages without pause while those pages go in and out of the caches.
+#![no_std]
+#![no_main]
+
+use cloison_guest::abi::{Call, CallError, map};
+use cloison_guest::ram::{LINE_WORDS, PAGE, Ram};
+use cloison_guest::{arg, args, call, cpu, entry, println, psci, segment, smp};
+use cloison_kernels::random::Random;
+use cloison_workloads::stamps::{PAGE_WORDS, Stamps};
+use cloison_workloads::{PROFILED, SURVIVOR, id};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use spin::Once;
+
+entry!(main);
+
+/// What lies at [`SURVIVOR`] when this VM has been restarted by itself.
+const RESTARTED: u64 = 0x6361_6368_6561_626c;
+/// How often migration is part of a round.
+const MIGRATES_EVERY: u64 = 4;
+
+static PAGES: AtomicU64 = AtomicU64::new(0);
+/// The pages of vCPU 1.
+static SECOND_HALF: Once<&'static [AtomicU64]> = Once::new();
+static STOP: AtomicBool = AtomicBool::new(false);
+static SECOND_DONE: AtomicBool = AtomicBool::new(false);
+
+/// Wrong words, and calls that did not do what they should.
+static ERRORS: AtomicU64 = AtomicU64::new(0);
+/// Calls that changed pages; calls that met another one; pages that migrated.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+static BUSY: AtomicU64 = AtomicU64::new(0);
+static MOVED: AtomicU64 = AtomicU64::new(0);
+
+/// Notes what became of a call, and adds what it counted.
+fn note(result: Result<u64, CallError>, counter: &AtomicU64) {
+    match result {
+        Ok(count) => counter.fetch_add(count, SeqCst),
+        Err(CallError::Busy) => BUSY.fetch_add(1, SeqCst),
+        Err(_) => ERRORS.fetch_add(1, SeqCst),
+    };
+}
+
+fn pass(stamps: &mut Stamps) {
+    ERRORS.fetch_add(stamps.pass(cpu::give_way), SeqCst);
+}
+
+/// Puts some of the pages, whoever writes them, into the caches or takes them out.
+fn change_some(random: &mut Random) {
+    let pages = PAGES.load(SeqCst);
+    let first = random.below(pages);
+    let count = 1 + random.below(pages - first);
+    let is_cacheable = random.below(2) == 0;
+    note(call::set_cacheability(PROFILED + first * PAGE, count, is_cacheable).map(|()| 1), &CHANGES);
+}
+
+fn second() {
+    let Some(words) = SECOND_HALF.get() else { return };
+    let mut half = Stamps::new(words);
+    let mut random = Random::new(args()[2] + 1);
+    while !STOP.load(SeqCst) {
+        pass(&mut half);
+        change_some(&mut random);
+    }
+    pass(&mut half);
+    SECOND_DONE.store(true, SeqCst);
+}
+
+/// What must be refused, and is nothing but refused.
+fn refusals() {
+    let arguments = [
+        [PROFILED + 1, 1, 0],
+        [PROFILED, 0, 0],
+        [PROFILED, 1, 2],
+        [PROFILED, 1, 1 << 32],
+        // Beyond the RAM's end.
+        [PROFILED, 1 << 27, 0],
+        [PROFILED, u64::MAX, 0],
+        [map::RAM - PAGE, 2, 0],
+        // Devices: mapped, emulated, and not there.
+        [map::GICC, 1, 0],
+        [map::UART, 1, 0],
+        [u64::MAX - PAGE + 1, 1, 0],
+    ];
+    for [ipa, pages, cacheable] in arguments {
+        // SAFETY: the call starts no code.
+        let [x0, ..] = unsafe { call::hvc(Call::SetCacheability as u32, [ipa, pages, cacheable, 0, 0, 0]) };
+        if CallError::from_x0(x0 as i64) != Some(CallError::Invalid) {
+            ERRORS.fetch_add(1, SeqCst);
+            println!("cacheability-check: {ipa:#x}, {pages}, {cacheable} gave {x0:#x}");
+        }
+    }
+}
+
+/// Reads a word of each line, twice, each time as a segment: the second time caches hold what they may.
+fn measure(what: &str, sub_experiment: u32, words: &[AtomicU64]) {
+    let read = || words.chunks_exact(LINE_WORDS).map(|line| line[0].load(SeqCst)).fold(0, u64::wrapping_add);
+    let mut sums = [0; 2];
+    let [_, measured] =
+        [0, 1].map(|run| segment::measure(id::CACHEABILITY_CHECK, sub_experiment, run, || sums[run as usize] = read()));
+    ERRORS.fetch_add(u64::from(sums[0] != sums[1]), SeqCst);
+    println!("cacheability-check: {what} {measured}");
+}
+
+fn main() {
+    let pages = arg(0, 64);
+    let rounds = arg(1, 100);
+    let mut ram = Ram::behind_image();
+    let buffer = ram.take_at(PROFILED, pages * PAGE);
+    let restarted = &ram.take_at(SURVIVOR, 8)[0];
+    if restarted.swap(0, SeqCst) == RESTARTED {
+        let wrong = Stamps::of_an_earlier_life(buffer).pass(|| ());
+        println!("cacheability-check: restarted wrong={wrong}");
+        return;
+    }
+    println!("cacheability-check: pages={pages} at={PROFILED:#x} rounds={rounds}");
+    if call::set_cacheability(PROFILED, 1, true) == Err(CallError::Denied) {
+        println!("cacheability-check: denied");
+        return;
+    }
+    refusals();
+
+    PAGES.store(pages, SeqCst);
+    let (first_half, second_half) = buffer.split_at(pages as usize / 2 * PAGE_WORDS);
+    SECOND_HALF.call_once(|| second_half);
+    if let Err(error) = smp::start(1, second) {
+        println!("cacheability-check: vCPU 1: {error}");
+        return;
+    }
+    let mut half = Stamps::new(first_half);
+    let mut random = Random::new(args()[2]);
+    for round in 0..rounds {
+        change_some(&mut random);
+        pass(&mut half);
+        if round % MIGRATES_EVERY == 0 {
+            note(call::migrate(pages), &MOVED);
+            pass(&mut half);
+            note(call::restore(), &MOVED);
+        }
+    }
+    pass(&mut half);
+    STOP.store(true, SeqCst);
+    while !SECOND_DONE.load(SeqCst) {
+        cpu::give_way();
+    }
+
+    let cache = |cacheable| note(call::set_cacheability(PROFILED, pages, cacheable).map(|()| 1), &CHANGES);
+    cache(true);
+    measure("cached", 0, buffer);
+    cache(false);
+    measure("uncached", 1, buffer);
+    note(call::migrate(pages), &MOVED);
+    measure("away", 2, buffer);
+    note(call::restore(), &MOVED);
+    measure("back", 3, buffer);
+    cache(true);
+    measure("again", 4, buffer);
+    let [changes, busy, moved, errors] = [&CHANGES, &BUSY, &MOVED, &ERRORS].map(|counter| counter.load(SeqCst));
+    println!("cacheability-check: rounds={rounds} errors={errors} changes={changes} busy={busy} moved={moved}");
+
+    // The next life must find what this one stores past the caches, from frames that are not the pages' own.
+    let left = call::migrate(pages).and_then(|_| call::set_cacheability(PROFILED, pages, false));
+    Stamps::new(buffer);
+    restarted.store(RESTARTED, SeqCst);
+    println!("cacheability-check: restarts, its pages away and not cached: {left:?}");
+    cpu::mask_interrupts();
+    psci::system_reset()
+}

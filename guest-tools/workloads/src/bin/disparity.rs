@@ -1,0 +1,14 @@
+//! Disparity: depth from two images, by windows over integral images (`cloison_kernels::disparity`).
+#![no_std]
+#![no_main]
+#![forbid(unsafe_code)]
+
+use cloison_guest::entry;
+use cloison_kernels::Disparity;
+use cloison_workloads::{id, repeat};
+
+entry!(main);
+
+fn main() {
+    repeat::<Disparity>(id::DISPARITY);
+}

@@ -1,0 +1,14 @@
+//! Segmentation: an image divided into regions by a graph (`cloison_kernels::segmentation`).
+#![no_std]
+#![no_main]
+#![forbid(unsafe_code)]
+
+use cloison_guest::entry;
+use cloison_kernels::Segmentation;
+use cloison_workloads::{id, repeat};
+
+entry!(main);
+
+fn main() {
+    repeat::<Segmentation>(id::SEGMENTATION);
+}

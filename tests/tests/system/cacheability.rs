@@ -1,0 +1,105 @@
+//! Pages that go in and out of the caches while their VM writes and checks them.
+
+use cloison_tests::{Clock, config, image, load, machine, number, run};
+use miette::Result;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::Command;
+use xtask::config::Checked;
+use xtask::qemu::Board;
+use xtask::telemetry::End;
+use xtask::workspace;
+
+/// What becomes of the pages at the end, one after the other.
+const STATES: [&str; 5] = ["cached", "uncached", "away", "back", "again"];
+
+fn checked(board: Board) -> Result<Checked> {
+    load(&config("cacheability"), board)
+}
+
+fn in_and_out(board: Board, clock: Clock) -> Result<()> {
+    let run = run(&checked(board)?, board, clock)?.whole();
+    let line = run.line("check", "cacheability-check: rounds=");
+    assert_eq!((number(line, "rounds"), number(line, "errors")), (100, 0), "{run}");
+    // Each round's call on one vCPU, and three at the end; the other vCPU's come on top, and some meet another one.
+    assert!(number(line, "changes") + number(line, "busy") > 103, "{line}");
+    assert!(number(line, "moved") >= 128, "{line}");
+    for what in STATES {
+        run.line("check", &format!("cacheability-check: {what} ticks="));
+    }
+    assert_eq!(run.telemetry.hem_runs().count(), 2 * STATES.len());
+    run.line("check", "cacheability-check: restarts, its pages away and not cached: Ok(())");
+    assert_eq!(number(run.line("check", "cacheability-check: restarted"), "wrong"), 0);
+    run.line("denied", "cacheability-check: denied");
+    assert_eq!((run.end_of("check"), run.end_of("denied")), (End::Off, End::Off));
+    Ok(())
+}
+
+#[test]
+fn pages_leave_the_caches_unnoticed_on_virt() -> Result<()> {
+    in_and_out(Board::Virt, Clock::Counted)
+}
+
+#[test]
+fn pages_leave_the_caches_unnoticed_on_zcu102() -> Result<()> {
+    in_and_out(Board::Zcu102, Clock::Counted)
+}
+
+#[test]
+fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_virt() -> Result<()> {
+    in_and_out(Board::Virt, Clock::Real)
+}
+
+#[test]
+fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_zcu102() -> Result<()> {
+    in_and_out(Board::Zcu102, Clock::Real)
+}
+
+/// The board model as a user would build it, in a directory of its own: cargo's lock is held while tests run.
+fn board_model() -> PathBuf {
+    let target = workspace::target_dir().join("board-model");
+    let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
+    let status = Command::new("cargo").args(arguments).arg(&target).current_dir(workspace::root()).status();
+    assert!(status.expect("cargo runs").success(), "the board model builds");
+    target.join("release/libcloison_board_model.so")
+}
+
+#[test]
+fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
+    let mut checked = checked(Board::Virt)?;
+    let (pages, rounds) = (64, 4);
+    checked.system.vms[0].args = [pages, rounds, 0, 0];
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let [file, stats] = ["Image", "stats.json"].map(|name| scratch.path().join(name));
+    image(&checked)?.write(&file)?;
+    let board = workspace::root().join("configs/boards/zcu102-model.toml");
+    let plugin = format!("{},board={},stats={}", board_model().display(), board.display(), stats.display());
+    let outcome = machine(Board::Virt, &file, Clock::Real)?
+        .arg("-accel")
+        .arg("tcg,thread=single")
+        .arg("-plugin")
+        .arg(plugin)
+        .run()?;
+    assert!(outcome.exit.is_clean(), "{}\n{}", outcome.exit, outcome.errors);
+    assert!(
+        outcome.console.contains("errors=0 ") && outcome.console.contains("restarted wrong=0"),
+        "{}",
+        outcome.console
+    );
+
+    let report: Value = serde_json::from_slice(&std::fs::read(&stats).expect("the model's report")).expect("JSON");
+    let regions = report["regions"].as_array().expect("a list of regions");
+    assert_eq!(regions.len(), 2 * STATES.len(), "two segments in each state");
+    let lines = pages * 64;
+    for (state, passes) in STATES.iter().zip(regions.chunks(2)) {
+        let count = |pass: usize, what: &str| passes[pass]["cores"][0]["counts"][what].as_u64().expect("a count");
+        let is_cached = matches!(*state, "cached" | "again");
+        let past_the_caches = if is_cached { 0 } else { lines };
+        assert_eq!([0, 1].map(|pass| count(pass, "noncacheable")), [past_the_caches; 2], "{state}");
+        // 256 KiB are more than the first level holds and stay in the second.
+        let refills = if is_cached { lines * 9 / 10..lines * 11 / 10 } else { 0..lines / 10 };
+        assert!(refills.contains(&count(1, "l1d_refills")), "{state}: {} L1 refills", count(1, "l1d_refills"));
+        assert!(count(1, "l2_refills") < lines / 10, "{state}: {} L2 refills", count(1, "l2_refills"));
+    }
+    Ok(())
+}
