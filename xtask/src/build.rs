@@ -8,6 +8,7 @@ use miette::{IntoDiagnostic, Result, miette};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use xshell::{Cmd, Shell, cmd};
 
 /// The package of the EL2 image, and its binary.
@@ -85,8 +86,17 @@ pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
     })
 }
 
-/// Builds all shipped guests: their names and ELF files, sorted.
+/// Builds all shipped guests, once in the life of this program: their names and ELF files, sorted.
 pub fn guests() -> Result<Vec<(String, PathBuf)>> {
+    static BUILT: Mutex<Option<Vec<(String, PathBuf)>>> = Mutex::new(None);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.is_none() {
+        *built = Some(build_guests()?);
+    }
+    Ok(built.clone().unwrap_or_default())
+}
+
+fn build_guests() -> Result<Vec<(String, PathBuf)>> {
     let shell = Shell::new().into_diagnostic()?;
     let mut built = executables(cargo(&shell, "build")?.args(["--release", "--package", WORKLOADS, "--bins"]))?;
     built.sort();

@@ -3,7 +3,7 @@
 use crate::workspace;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::Serialize;
-use serde_json::Number;
+use serde_json::{Number, Value};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -15,6 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Figures {
     command: String,
     figures: BTreeMap<String, Number>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    series: BTreeMap<String, Value>,
     provenance: Provenance,
 }
 
@@ -32,13 +34,15 @@ pub struct Provenance {
     config: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_crc32: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    parameters: BTreeMap<String, String>,
     date: String,
 }
 
 impl Figures {
     /// No figures yet; asks the tools on this machine for their versions.
     pub fn new(command: &str) -> Self {
-        Self { command: command.to_owned(), figures: BTreeMap::new(), provenance: Provenance::of_this_machine() }
+        Self { command: command.to_owned(), figures: BTreeMap::new(), series: BTreeMap::new(), provenance: Provenance::of_this_machine() }
     }
     /// Says which board the figures are from.
     pub fn board(mut self, board: &str) -> Self {
@@ -50,6 +54,23 @@ impl Figures {
         self.provenance.config = Some(workspace::display(path));
         self.provenance.config_crc32 = std::fs::read(path).ok().map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
         self
+    }
+    /// Says a parameter that the figures depend on.
+    pub fn parameter(mut self, name: &str, value: impl ToString) -> Self {
+        self.provenance.parameters.insert(name.to_owned(), value.to_string());
+        self
+    }
+    /// Adds a table of values, one object a row.
+    pub fn series(&mut self, name: &str, rows: Vec<Value>) -> &mut Self {
+        self.series.insert(name.to_owned(), Value::Array(rows));
+        self
+    }
+    /// Where the figures come from, as names and values.
+    pub fn provenance(&self) -> serde_json::Map<String, Value> {
+        match serde_json::to_value(&self.provenance) {
+            Ok(Value::Object(map)) => map,
+            _ => serde_json::Map::new(),
+        }
     }
     /// Adds a count. A name that is there already is replaced.
     pub fn count(&mut self, name: impl Into<String>, value: u64) -> &mut Self {
@@ -119,14 +140,19 @@ impl Provenance {
             cloison: env!("CARGO_PKG_VERSION").to_owned(),
             commit: commit(),
             rustc: first_line(Command::new("rustc").arg("--version")).unwrap_or_else(|| "unknown".to_owned()),
-            qemu: first_line(Command::new(crate::qemu::PROGRAM).arg("--version"))
-                .unwrap_or_else(|| "not installed".to_owned()),
+            qemu: qemu_version(),
             board: None,
             config: None,
             config_crc32: None,
+            parameters: BTreeMap::new(),
             date: utc_date(SystemTime::now()),
         }
     }
+}
+
+/// What QEMU says it is.
+pub fn qemu_version() -> String {
+    first_line(Command::new(crate::qemu::PROGRAM).arg("--version")).unwrap_or_else(|| "not installed".to_owned())
 }
 
 /// The commit that is checked out, with `-dirty` when files differ from it; `None` outside a Git checkout.

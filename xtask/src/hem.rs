@@ -488,7 +488,7 @@ fn schema() -> parquet::errors::Result<Type> {
     Type::group_type_builder("hem").with_fields(fields).build()
 }
 
-fn column<T: DataType>(
+pub(crate) fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
     values: impl Iterator<Item = Option<T::T>>,
 ) -> parquet::errors::Result<()> {

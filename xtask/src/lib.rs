@@ -15,6 +15,8 @@
 //! | [`telemetry`] | reads what comes out of the second UART |
 //! | [`live`] | judges the stage-2 tables of a running system |
 //! | [`hem`] | the HEM log as CSV and Parquet |
+//! | [`model`] | boards with the board model |
+//! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`demo`] | the main job from end to end |
 //! | [`bench`] | how many instructions the hypervisor's own paths take |
 //! | [`lines`] | how much source runs at EL2 |
@@ -27,6 +29,7 @@ pub mod boot_media;
 pub mod build;
 pub mod config;
 pub mod demo;
+pub mod experiment;
 pub mod figures;
 pub mod hem;
 pub mod image;
@@ -34,6 +37,7 @@ pub mod inspect;
 pub mod inspect_command;
 pub mod lines;
 pub mod live;
+pub mod model;
 pub mod qemu;
 pub mod report;
 pub mod run;

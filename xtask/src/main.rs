@@ -9,6 +9,7 @@ use xtask::boot_media::{self, ImageArgs};
 use xtask::build::{self, BuildArgs};
 use xtask::config;
 use xtask::demo::{self, DemoArgs};
+use xtask::experiment::{self, ExperimentArgs};
 use xtask::hem::{self, HemArgs};
 use xtask::inspect_command::{self, InspectArgs};
 use xtask::qemu::Board;
@@ -23,6 +24,7 @@ Examples:
   cargo xtask check configs/*.toml             find mistakes before a board does
   cargo xtask inspect configs/demo.toml        who holds which colors and pages
   cargo xtask inspect --live configs/demo.toml boot it and prove it, page by page
+  cargo xtask experiment c2is --quick          see interference come and go, modelled
   cargo xtask run configs/pvt-sh.toml          boot it, console on this terminal
   cargo xtask image configs/demo.toml --board zcu102 -o /media/card
 
@@ -53,6 +55,8 @@ enum Command {
     },
     /// Draw the color map: who holds which colors and pages; with --live, prove it on the booted system
     Inspect(InspectArgs),
+    /// Run an interference experiment on the board model, or list them
+    Experiment(ExperimentArgs),
     /// Count the instructions that the hypervisor's own paths take
     Bench(BenchArgs),
     /// Read the HEM log of a run
@@ -88,6 +92,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Run(args) => run::run(&args),
         Command::Check { files, board } => config::check_command(&files, board.map(Board::name)),
         Command::Inspect(args) => inspect_command::inspect(&args),
+        Command::Experiment(args) => experiment::experiment(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Hem(args) => hem::hem(args),
         Command::Build(args) => build::build(&args),

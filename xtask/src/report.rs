@@ -71,7 +71,8 @@ impl Section {
         })
     }
 
-    fn to_html(&self) -> Markup {
+    /// For the report: heading, table, note.
+    pub fn to_html(&self) -> Markup {
         html! {
             h2 { (self.title) }
             @if self.rows.is_empty() {
@@ -490,9 +491,7 @@ pub struct Page<'a> {
 
 /// The report: one HTML file that needs nothing else.
 pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
-    let provenance = serde_json::to_value(page.figures).ok().and_then(|mut value| {
-        value.get_mut("provenance").and_then(|provenance| provenance.as_object_mut().map(std::mem::take))
-    });
+    let provenance = page.figures.provenance();
     let migrations = summary.telemetry.migrations().count();
     html! {
         (DOCTYPE)
@@ -530,7 +529,7 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
                 }
                 h2 { "Where this comes from" }
                 table {
-                    @for (key, value) in provenance.iter().flatten() {
+                    @for (key, value) in &provenance {
                         tr { td { (key) } td { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } }
                     }
                     tr { td { "command" } td { code { (page.command_line) } } }
@@ -543,7 +542,20 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
     .into_string()
 }
 
-const STYLE: &str = "
+/// Where figures come from, as a table.
+pub fn provenance(figures: &Figures) -> Markup {
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut rows = vec![];
+    for (key, value) in figures.provenance() {
+        match value {
+            serde_json::Value::Object(more) => rows.extend(more.iter().map(|(key, value)| (key.clone(), text(value)))),
+            other => rows.push((key, text(&other))),
+        }
+    }
+    html! { table { @for (key, value) in &rows { tr { td { (key) } td { (value) } } } } }
+}
+
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0; }

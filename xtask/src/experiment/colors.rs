@@ -1,0 +1,129 @@
+//! `strict-colors`: what a victim's own colors cost and save (BBProf, section 7.1, figure 5).
+
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
+use super::plot::{Chart, Line, Marks};
+use miette::Result;
+
+/// What the runs show.
+pub fn find(runs: Runs<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    let mut rows = vec![];
+    let mut bars = vec![];
+    let (mut compared, mut equal) = (0u64, 0u64);
+    let mut rescued = vec![];
+    for input in runs.labels("shared-solo", "input") {
+        let at = |variant: &str| runs.at(variant, &[("input", input)]);
+        let (Some(solo), Some(interf)) = (at("shared-solo"), at("shared-interf")) else { continue };
+        let base = solo.cycles();
+        let name = input.replace(['/', '-'], "_");
+        found.figure(format!("{name}_solo_cycles"), base as f64);
+        found.figure(format!("{name}_slowdown"), ratio(interf.cycles(), base));
+        let refills = interf.event("L2D_CACHE_REFILL").saturating_sub(solo.event("L2D_CACHE_REFILL"));
+        if refills > 0 {
+            let each = interf.cycles().saturating_sub(base) as f64 / refills as f64;
+            found.figure(format!("{name}_cycles_per_extra_refill"), each);
+        }
+        let mut lines = [("solo", "colored-solo"), ("under Interf", "colored-interf")].map(|(name, variant)| {
+            let mut points: Vec<(f64, f64)> = runs
+                .of(variant)
+                .filter(|run| run.label("input") == input)
+                .map(|run| (run.number("colors").unwrap_or(0) as f64, ratio(run.cycles(), base)))
+                .collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            Line { name: name.to_owned(), points }
+        });
+        let best = lines[1].points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+        found.figure(format!("{name}_best_colored_slowdown"), best);
+        rescued.push((input, ratio(interf.cycles(), base), best));
+        for colored in runs.of("colored-solo").filter(|run| run.label("input") == input) {
+            let colors = colored.label("colors");
+            let rival = runs.at("colored-interf", &[("input", input), ("colors", colors)]);
+            let misses = colored.event("L2D_CACHE_REFILL");
+            if let Some(rival) = rival {
+                compared += 1;
+                equal += u64::from(rival.event("L2D_CACHE_REFILL") == misses);
+            }
+            rows.push(vec![
+                Cell::Text(input.to_owned()),
+                Cell::Count(colored.number("colors").unwrap_or(0)),
+                Cell::Value(ratio(colored.cycles(), base)),
+                rival.map_or(Cell::Text(String::new()), |rival| Cell::Value(ratio(rival.cycles(), base))),
+                Cell::Count(misses),
+                rival.map_or(Cell::Text(String::new()), |rival| Cell::Count(rival.event("L2D_CACHE_REFILL"))),
+            ]);
+        }
+        let ends = |y: f64| {
+            let xs = lines[0].points.iter().map(|point| point.0);
+            vec![(xs.clone().fold(f64::INFINITY, f64::min), y), (xs.fold(0.0, f64::max), y)]
+        };
+        let shared = Line { name: "Interf, colors shared".into(), points: ends(ratio(interf.cycles(), base)) };
+        let [solo_line, interf_line] = std::mem::replace(
+            &mut lines,
+            [Line { name: String::new(), points: vec![] }, Line { name: String::new(), points: vec![] }],
+        );
+        found.charts.push(Chart {
+            title: format!("{input} (modelled)"),
+            x: "colors of the victim".into(),
+            y: "runtime / solo with shared colors".into(),
+            marks: Marks::Lines(vec![solo_line, interf_line, shared]),
+        });
+        bars.push(vec![
+            Cell::Text(input.to_owned()),
+            Cell::Count(base),
+            Cell::Value(ratio(interf.cycles(), base)),
+            Cell::Value(best),
+            Cell::Count(solo.event("L2D_CACHE_REFILL")),
+            Cell::Count(interf.event("L2D_CACHE_REFILL")),
+        ]);
+    }
+    found.figure("colorings_compared", compared as f64);
+    found.figure("colorings_with_equal_misses", equal as f64);
+    let overview = Series {
+        name: "inputs".into(),
+        columns: vec!["input", "solo_cycles", "slowdown_shared", "slowdown_best_colored", "l2_refills_solo", "l2_refills_interf"],
+        rows: bars,
+    };
+    found.tables.push(overview.table(
+        "Kernels and sizes",
+        "Shared: victim and Interf in the same 15 colors. Best colored: the least runtime under Interf over all numbers of \
+         colors, against the same solo run.",
+    ));
+    found.series.push(overview);
+    let series = Series {
+        name: "colors".into(),
+        columns: vec!["input", "colors", "slowdown_solo", "slowdown_interf", "l2_refills_solo", "l2_refills_interf"],
+        rows,
+    };
+    found.tables.push(series.table(
+        "By number of colors",
+        "Against the solo run with shared colors. The rest of the 15 colors is Interf's; with 15 there is none left, since \
+         the hypervisor keeps one, so that run is solo only.",
+    ));
+    found.series.push(series);
+    found.say(format!(
+        "In {equal} of {compared} colorings the victim's L2 refills are the same under Interf as alone, to the last one: no \
+         neighbor evicts a line of a color that is not its own. What is left of its slowdown there is memory bandwidth."
+    ));
+    let (saved, lost): (Vec<_>, Vec<_>) = rescued.iter().partition(|(_, shared, best)| best < shared);
+    let list = |all: &[&(&str, f64, f64)]| {
+        all.iter().map(|(input, shared, best)| format!("{input} ({shared:.2} to {best:.2})")).collect::<Vec<_>>().join(", ")
+    };
+    if !saved.is_empty() {
+        found.say(format!("Coloring helps, from shared to best colored: {}.", list(&saved)));
+    }
+    if !lost.is_empty() {
+        found.say(format!(
+            "It does not help: {}. Either the kernel's memory is larger than any partition leaves it, or it did not need \
+             the L2.",
+            list(&lost)
+        ));
+    }
+    found.say(
+        "Uncolored, a refill that Interf causes costs what the parameters say: 13 cycles to the L2, 124 to memory, and the \
+         wait for a memory that serves one line in 8 cycles and the write-back of another; the figures \
+         `…_cycles_per_extra_refill` are what was paid on average. As in the paper, a partition takes from Interf too, which \
+         then streams more: with a large input that contention for memory is what remains.",
+    );
+    found.say(LIMITS);
+    Ok(found)
+}

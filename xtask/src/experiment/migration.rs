@@ -1,0 +1,124 @@
+//! `interf-migration`: a victim stays where it is and its neighbors' pages are moved away (BBProf, section 7.4, figures 11
+//! and 12).
+
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
+use super::plot::{Chart, Line, Marks};
+use miette::Result;
+
+/// Variant and name of each of the paper's seven bars.
+const BARS: [(&str, &str); 7] = [
+    ("solo", "Solo"),
+    ("solo-col4", "Solo+Col.4"),
+    ("solo-col12", "Solo+Col.12"),
+    ("interf", "Interf"),
+    ("interf-col4", "Interf+Col.4"),
+    ("interf-col12", "Interf+Col.12"),
+    ("interf-migration", "Interf+Migration"),
+];
+
+/// What the runs show.
+pub fn find(runs: Runs<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    // Figure 11.
+    let solo = runs.first("sweep-solo")?;
+    let mut points: Vec<(u64, u64, u64)> = runs
+        .of("sweep")
+        .map(|run| (run.number("pages").unwrap_or(0), run.cycles(), run.event("L2D_CACHE_REFILL")))
+        .collect();
+    points.sort_unstable();
+    let slowdowns: Vec<f64> = points.iter().map(|point| ratio(point.1, solo.cycles())).collect();
+    let (none, all) = (slowdowns.first().copied().unwrap_or(0.0), slowdowns.last().copied().unwrap_or(0.0));
+    // Half of the way from none to all.
+    let half = points.iter().zip(&slowdowns).find(|(_, slowdown)| **slowdown <= (none + all) / 2.0);
+    found.figure("solo_cycles", solo.cycles() as f64);
+    found.figure("slowdown", none);
+    found.figure("recovered_ratio", all);
+    found.figure("half_recovered_pages", half.map_or(0.0, |(point, _)| point.0 as f64));
+    found.figure("monotone", f64::from(falls(&slowdowns, 0.02)));
+    let sweep = Series {
+        name: "sweep".into(),
+        columns: vec!["pages_of_each", "cycles", "slowdown", "l2_refills"],
+        rows: points
+            .iter()
+            .zip(&slowdowns)
+            .map(|(point, &slowdown)| {
+                vec![Cell::Count(point.0), Cell::Count(point.1), Cell::Value(slowdown), Cell::Count(point.2)]
+            })
+            .collect(),
+    };
+    found.tables.push(sweep.table(
+        "Victim against pages of each Interf moved away (figure 11)",
+        "Each of the three Interf buffers has 105 pages. Slowdown against the solo run in the same shared colors.",
+    ));
+    found.charts.push(Chart {
+        title: "Pages of Interf moved away (modelled)".into(),
+        x: "pages of each of the three Interf".into(),
+        y: "runtime / solo".into(),
+        marks: Marks::Lines(vec![Line {
+            name: "victim".into(),
+            points: points.iter().zip(&slowdowns).map(|(point, &y)| (point.0 as f64, y)).collect(),
+        }]),
+    });
+    found.series.push(sweep);
+    // Figure 12.
+    let mut groups = vec![];
+    let mut rows = vec![];
+    let mut versus = vec![];
+    for input in runs.labels("solo", "input") {
+        let cycles = |variant: &str| runs.at(variant, &[("input", input)]).map(super::runner::Measured::cycles);
+        let Some(base) = cycles("solo") else { continue };
+        let values: Vec<f64> = BARS.iter().map(|(variant, _)| cycles(variant).map_or(0.0, |c| ratio(c, base))).collect();
+        let name = input.replace(['/', '-'], "_");
+        for ((variant, _), value) in BARS.iter().zip(&values) {
+            found.figure(format!("{name}_{}", variant.replace('-', "_")), *value);
+        }
+        let mut row = vec![Cell::Text(input.to_owned())];
+        row.extend(values.iter().map(|value| Cell::Value(*value)));
+        rows.push(row);
+        versus.push((input, values[3], values[5], values[6]));
+        groups.push((input.to_owned(), values));
+    }
+    let bars = Series {
+        name: "bars".into(),
+        columns: std::iter::once("input").chain(BARS.iter().map(|(_, name)| *name)).collect(),
+        rows,
+    };
+    found.tables.push(bars.table(
+        "The seven cases (figure 12)",
+        "Runtime against solo. Col.N: the victim alone has N colors, and Interf, if it is there, the rest of the 15. \
+         Interf+Migration: the victim shares 11 colors with what Interf has besides its buffers, which are all in the other \
+         4.",
+    ));
+    found.charts.push(Chart {
+        title: "The seven cases (modelled)".into(),
+        x: String::new(),
+        y: "runtime / solo".into(),
+        marks: Marks::Bars(BARS.iter().map(|(_, name)| (*name).to_owned()).collect(), groups),
+    });
+    found.series.push(bars);
+    found.say(format!(
+        "With all of Interf in the victim's colors it takes {none:.2} times its solo time, with all pages of their buffers \
+         moved away {all:.2} times.{} In the paper the runtime begins to fall when 123 pages of each are gone, so that what \
+         is left of the three fits the shared 12 colors.",
+        half.map_or_else(String::new, |(point, _)| format!(
+            " Half of the way is done with {} pages of each moved.",
+            point.0
+        ))
+    ));
+    for (input, interf, colored, migrated) in versus {
+        let better = if migrated <= colored * 1.05 {
+            "as good as 12 colors of its own"
+        } else {
+            "less than 12 colors of its own give it"
+        };
+        found.say(format!(
+            "{input}: {interf:.2} times under Interf, {colored:.2} with 12 colors, {migrated:.2} after migration: {better}."
+        ));
+    }
+    found.say(
+        "What migration leaves is the contention for memory: Interf's buffers, 420 KiB in a color or two each, miss all the \
+         time and stream as fast as memory lets them. The paper sees that too with larger inputs.",
+    );
+    found.say(LIMITS);
+    Ok(found)
+}

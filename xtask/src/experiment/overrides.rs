@@ -1,0 +1,229 @@
+//! Changes to a system's TOML: paths, values with placeholders, and their application.
+
+pub use toml::Value;
+use toml::value::Table;
+
+/// Where in a system a value stands: `vm.victim.profile.top`. In a list of tables a name stands for the table of that
+/// name; `interf-*` stands for all whose names begin so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(Vec<String>);
+
+impl Path {
+    /// Reads a path.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let parts: Vec<String> = text.split('.').map(str::to_owned).collect();
+        if parts.iter().any(String::is_empty) {
+            return Err(format!("`{text}` is no path"));
+        }
+        Ok(Self(parts))
+    }
+}
+
+impl std::fmt::Display for Path {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0.join("."))
+    }
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
+}
+
+fn name_of(value: &Value) -> &str {
+    value.get("name").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The tables that the first parts of a path name, one below the other.
+fn descend<'a>(value: &'a mut Value, parts: &[String], found: &mut Vec<&'a mut Value>) {
+    let Some((part, rest)) = parts.split_first() else {
+        found.push(value);
+        return;
+    };
+    match value {
+        Value::Table(table) => {
+            if let Some(next) = table.get_mut(part) {
+                descend(next, rest, found);
+            }
+        }
+        Value::Array(list) => {
+            for next in list.iter_mut().filter(|next| matches(part, name_of(next))) {
+                descend(next, rest, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Sets what a path names, in every table that its head names.
+pub fn set(system: &mut Value, path: &Path, new: &Value) -> Result<(), String> {
+    let Some((last, head)) = path.0.split_last() else { return Err("an empty path".into()) };
+    let mut found = vec![];
+    descend(system, head, &mut found);
+    if found.is_empty() {
+        return Err(format!("the system has no `{}`", head.join(".")));
+    }
+    for place in found {
+        let Value::Table(table) = place else { return Err(format!("`{}` is no table", head.join("."))) };
+        table.insert(last.clone(), new.clone());
+    }
+    Ok(())
+}
+
+/// Removes what a path names; something must be there.
+pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
+    let Some((last, head)) = path.0.split_last() else { return Err("an empty path".into()) };
+    let mut found = vec![];
+    descend(system, head, &mut found);
+    let mut removed = false;
+    for place in found {
+        match place {
+            Value::Table(table) => removed |= table.remove(last).is_some(),
+            Value::Array(list) => {
+                let before = list.len();
+                list.retain(|next| !matches(last, name_of(next)));
+                removed |= list.len() != before;
+            }
+            _ => {}
+        }
+    }
+    if removed { Ok(()) } else { Err(format!("the system has no `{path}` to remove")) }
+}
+
+/// Makes the relative files that a system names absolute: its text is about to move to another directory.
+pub fn anchor(value: &mut Value, base: &std::path::Path) {
+    match value {
+        Value::Table(table) => {
+            for (key, value) in table.iter_mut() {
+                match value {
+                    Value::String(text) if key == "file" => *text = base.join(&text).display().to_string(),
+                    other => anchor(other, base),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|value| anchor(value, base)),
+        _ => {}
+    }
+}
+
+/// The axes' values at one point.
+#[derive(Clone, Debug, Default)]
+pub struct Scope(Table);
+
+impl Scope {
+    /// With one axis more.
+    pub fn with(&self, axis: &str, value: &Value) -> Self {
+        let mut table = self.0.clone();
+        table.insert(axis.to_owned(), value.clone());
+        Self(table)
+    }
+
+    /// `value` with its placeholders filled in. A text that is nothing but a placeholder becomes what that stands for.
+    pub fn fill(&self, value: &Value) -> Result<Value, String> {
+        Ok(match value {
+            Value::String(text) => self.fill_text(text)?,
+            Value::Array(list) => Value::Array(list.iter().map(|value| self.fill(value)).collect::<Result<_, _>>()?),
+            Value::Table(table) => {
+                let filled = table.iter().map(|(key, value)| Ok((key.clone(), self.fill(value)?)));
+                Value::Table(filled.collect::<Result<_, String>>()?)
+            }
+            other => other.clone(),
+        })
+    }
+
+    fn fill_text(&self, text: &str) -> Result<Value, String> {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some(open) = rest.find('{') {
+            let close = rest[open..].find('}').ok_or_else(|| format!("`{text}` has no closing brace"))? + open;
+            let value = self.look_up(&rest[open + 1..close])?;
+            if open == 0 && close + 1 == rest.len() && filled.is_empty() {
+                return Ok(value);
+            }
+            filled.push_str(&rest[..open]);
+            match value {
+                Value::String(value) => filled.push_str(&value),
+                other => filled.push_str(&other.to_string()),
+            }
+            rest = &rest[close + 1..];
+        }
+        filled.push_str(rest);
+        Ok(Value::String(filled))
+    }
+
+    fn look_up(&self, placeholder: &str) -> Result<Value, String> {
+        let unknown = || format!("there is no axis for `{{{placeholder}}}`");
+        if let Some(value) = self.0.get(placeholder) {
+            return Ok(value.clone());
+        }
+        if let Some((axis, key)) = placeholder.split_once('.') {
+            return self.0.get(axis).and_then(|value| value.get(key)).cloned().ok_or_else(unknown);
+        }
+        let at = placeholder.rfind(['+', '-']).ok_or_else(unknown)?;
+        let number = self.0.get(&placeholder[..at]).and_then(Value::as_integer).ok_or_else(unknown)?;
+        let offset: i64 = placeholder[at..].parse().map_err(|_| unknown())?;
+        Ok(Value::Integer(number + offset))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system() -> Value {
+        let text = "
+            [[pool]]
+            name = 'sh'
+            colors = '0-14'
+            [[vm]]
+            name = 'victim'
+            profile = { top = 3, file = 'a.toml' }
+            [[vm]]
+            name = 'interf-1'
+            args = [1]
+            [[vm]]
+            name = 'interf-2'
+            args = [1]
+        ";
+        Value::Table(text.parse().expect("TOML"))
+    }
+
+    fn path(text: &str) -> Path {
+        Path::parse(text).expect("a path")
+    }
+
+    #[test]
+    fn paths_name_tables_of_lists_by_their_names() {
+        let mut value = system();
+        set(&mut value, &path("vm.victim.profile.top"), &Value::Integer(9)).expect("set");
+        set(&mut value, &path("vm.interf-*.args"), &Value::String("x".into())).expect("set");
+        assert_eq!(value["vm"][0]["profile"]["top"], Value::Integer(9));
+        assert_eq!(value["vm"][1]["args"], value["vm"][2]["args"]);
+        remove(&mut value, &path("vm.interf-*")).expect("removed");
+        assert_eq!(value["vm"].as_array().map(Vec::len), Some(1));
+        remove(&mut value, &path("vm.victim.profile")).expect("removed");
+        assert_eq!(remove(&mut value, &path("vm.nobody")), Err("the system has no `vm.nobody` to remove".into()));
+        assert_eq!(set(&mut value, &path("vm.nobody.x"), &Value::Integer(1)), Err("the system has no `vm.nobody`".into()));
+        assert!(Path::parse("vm..x").is_err());
+    }
+
+    #[test]
+    fn placeholders_keep_their_type_where_they_stand_alone() {
+        let input: Value = Value::Table("label = 'a'\nargs = [1, 2]".parse().expect("TOML"));
+        let scope = Scope::default().with("n", &Value::Integer(4)).with("input", &input);
+        let fill = |text: &str| scope.fill(&Value::String(text.into()));
+        assert_eq!(fill("{n}"), Ok(Value::Integer(4)));
+        assert_eq!(fill("0-{n-1}"), Ok(Value::String("0-3".into())));
+        assert_eq!(fill("{n+1}-14"), Ok(Value::String("5-14".into())));
+        assert_eq!(fill("{input.args}"), Ok(input["args"].clone()));
+        assert_eq!(fill("{m}"), Err("there is no axis for `{m}`".into()));
+        assert_eq!(fill("{input.none}"), Err("there is no axis for `{input.none}`".into()));
+        assert_eq!(fill("{n"), Err("`{n` has no closing brace".into()));
+    }
+
+    #[test]
+    fn files_stay_where_they_are() {
+        let mut value = system();
+        anchor(&mut value, std::path::Path::new("/base"));
+        assert_eq!(value["vm"][0]["profile"]["file"].as_str(), Some("/base/a.toml"));
+    }
+}

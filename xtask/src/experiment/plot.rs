@@ -1,0 +1,149 @@
+//! Plots as SVG.
+
+use miette::{Result, miette};
+use plotters::prelude::*;
+
+/// Colors that can be told apart, also by readers who see few (after Okabe and Ito).
+const PALETTE: [RGBColor; 7] = [
+    RGBColor(0x00, 0x72, 0xb2),
+    RGBColor(0xd5, 0x5e, 0x00),
+    RGBColor(0x00, 0x9e, 0x73),
+    RGBColor(0xcc, 0x79, 0xa7),
+    RGBColor(0x56, 0xb4, 0xe9),
+    RGBColor(0xe6, 0x9f, 0x00),
+    RGBColor(0x8a, 0x8a, 0x00),
+];
+
+/// A plot.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// Heading.
+    pub title: String,
+    /// What the x axis counts.
+    pub x: String,
+    /// What the y axis counts.
+    pub y: String,
+    /// What is drawn.
+    pub marks: Marks,
+}
+
+/// What a plot draws.
+#[derive(Clone, Debug)]
+pub enum Marks {
+    /// Lines through points.
+    Lines(Vec<Line>),
+    /// Groups of bars: names of the bars, then each group's name and values.
+    Bars(Vec<String>, Vec<(String, Vec<f64>)>),
+}
+
+/// A line through points.
+#[derive(Clone, Debug)]
+pub struct Line {
+    /// In the legend.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+}
+
+const SIZE: (u32, u32) = (860, 380);
+
+impl Chart {
+    /// The plot as an SVG element. The y axis begins at zero, so that noise does not look like an effect.
+    pub fn svg(&self) -> Result<String> {
+        let mut text = String::new();
+        self.draw(&mut text).map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
+        Ok(text)
+    }
+
+    fn draw(&self, text: &mut String) -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let highest = match &self.marks {
+            Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max),
+            Marks::Bars(_, groups) => groups.iter().flat_map(|group| &group.1).copied().fold(0.0, f64::max),
+        };
+        let top = if highest > 0.0 { highest * 1.08 } else { 1.0 };
+        let (first, last) = match &self.marks {
+            Marks::Lines(lines) => {
+                let xs = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
+                (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max))
+            }
+            Marks::Bars(_, groups) => (-0.5, groups.len() as f64 - 0.5),
+        };
+        let (first, last) = if first < last { (first, last) } else { (first - 0.5, first + 0.5) };
+        let mut chart = ChartBuilder::on(&area)
+            .caption(&self.title, ("sans-serif", 16))
+            .margin(10)
+            .x_label_area_size(42)
+            .y_label_area_size(60)
+            .build_cartesian_2d(first..last, 0.0..top)?;
+        match &self.marks {
+            Marks::Lines(lines) => {
+                chart.configure_mesh().x_desc(&self.x).y_desc(&self.y).light_line_style(WHITE).draw()?;
+                for (line, color) in lines.iter().zip(PALETTE.iter().cycle()) {
+                    chart
+                        .draw_series(LineSeries::new(line.points.iter().copied(), color.stroke_width(2)))?
+                        .label(&line.name)
+                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+                    chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+                }
+            }
+            Marks::Bars(names, groups) => {
+                let name = |x: &f64| groups.get(x.round() as usize).map_or_else(String::new, |group| group.0.clone());
+                chart
+                    .configure_mesh()
+                    .disable_x_mesh()
+                    .x_labels(groups.len() * 2 + 1)
+                    .x_label_formatter(&|x| if x.fract() == 0.0 { name(x) } else { String::new() })
+                    .x_desc(&self.x)
+                    .y_desc(&self.y)
+                    .light_line_style(WHITE)
+                    .draw()?;
+                let width = 0.8 / names.len().max(1) as f64;
+                for (bar, (label, color)) in names.iter().zip(PALETTE.iter().cycle()).enumerate() {
+                    let left = |group: usize| group as f64 - 0.4 + bar as f64 * width;
+                    let bars = groups.iter().enumerate().filter_map(|(group, (_, values))| {
+                        let value = *values.get(bar)?;
+                        Some(Rectangle::new([(left(group), 0.0), (left(group) + width * 0.92, value)], color.filled()))
+                    });
+                    chart
+                        .draw_series(bars)?
+                        .label(label)
+                        .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
+                }
+            }
+        }
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .background_style(WHITE.mix(0.85))
+            .border_style(RGBColor(0xcc, 0xcc, 0xcc))
+            .draw()?;
+        area.present()?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plots_say_what_they_are_given() {
+        let points = vec![(0.0, 2.0), (4.0, 1.0)];
+        let lines = Marks::Lines(vec![Line { name: "under <Interf>".into(), points }]);
+        let chart = Chart { title: "c2is".into(), x: "pages".into(), y: "slowdown".into(), marks: lines };
+        let svg = chart.svg().expect("an SVG");
+        assert!(svg.starts_with("<svg") && svg.contains("under &lt;Interf&gt;") && svg.contains("pages"), "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 2);
+        let bars = Marks::Bars(vec!["solo".into(), "interf".into()], vec![("a".into(), vec![1.0, 2.0])]);
+        let svg = Chart { marks: bars, ..chart }.svg().expect("an SVG");
+        assert!(svg.contains("solo") && svg.contains("interf"), "{svg}");
+    }
+
+    #[test]
+    fn nothing_to_draw_is_drawn() {
+        let chart = Chart { title: "none".into(), x: "x".into(), y: "y".into(), marks: Marks::Lines(vec![]) };
+        assert!(chart.svg().is_err() || chart.svg().is_ok_and(|svg| svg.contains("none")));
+    }
+}
