@@ -42,7 +42,12 @@ pub struct Provenance {
 impl Figures {
     /// No figures yet; asks the tools on this machine for their versions.
     pub fn new(command: &str) -> Self {
-        Self { command: command.to_owned(), figures: BTreeMap::new(), series: BTreeMap::new(), provenance: Provenance::of_this_machine() }
+        Self {
+            command: command.to_owned(),
+            figures: BTreeMap::new(),
+            series: BTreeMap::new(),
+            provenance: Provenance::of_this_machine(),
+        }
     }
     /// Says which board the figures are from.
     pub fn board(mut self, board: &str) -> Self {

@@ -195,7 +195,8 @@ impl Runner {
             }
             Step::Unit => {
                 let mut tally = self.libtest(
-                    cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p cloison-kernels -p xtask").into(),
+                    cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p cloison-kernels -p xtask")
+                        .into(),
                     &[],
                 )?;
                 tally.add(self.libtest(cmd!(shell, "cargo test -p cloison-board-model --lib").into(), &[])?);

@@ -336,7 +336,10 @@ mod tests {
             ),
         ]);
         let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");
-        assert!(policy.contains("unknown variant `fifo`, expected `lru` or `pseudo-random`"), "{policy}");
+        assert!(
+            policy.contains("unknown variant `fifo`, expected one of `lru`, `pseudo-random`, `round-robin`"),
+            "{policy}"
+        );
         assert!(policy.contains("line"), "{policy}");
         let field = refused("[pmu]", "[pmu]\nspeed = 3");
         assert!(field.contains("unknown field `speed`"), "{field}");

@@ -11,6 +11,8 @@ pub enum Policy {
     Lru,
     /// Any, by a generator with a seed. Each set has its own, so that what happens in other sets has no part in it.
     PseudoRandom,
+    /// The ways of a set in turn.
+    RoundRobin,
 }
 
 /// A line that had to leave.
@@ -49,7 +51,7 @@ pub struct Cache {
     policy: Policy,
     /// A set's ways stand together. Under LRU the first is the latest used one and empty ways are the last.
     entries: Vec<u64>,
-    /// State of each set's generator.
+    /// State of each set's generator, or the number of its victims.
     random: Vec<u64>,
 }
 
@@ -59,7 +61,12 @@ impl Cache {
         let entries = vec![0; geometry.sets() as usize * geometry.ways()];
         // Spreads small numbers; a generator's state must not be zero.
         let spread = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let random = (0..geometry.sets()).map(|set| spread(spread(seed) ^ set) | 1).collect();
+        let start = |set| match policy {
+            // The first victim is way 0, which was filled first.
+            Policy::RoundRobin => geometry.ways() as u64 - 1,
+            _ => spread(spread(seed) ^ set) | 1,
+        };
+        let random = (0..geometry.sets()).map(start).collect();
         Self { geometry, policy, entries, random }
     }
     /// The geometry.
@@ -116,8 +123,13 @@ impl Cache {
             *free = new;
             return None;
         }
-        // xorshift64: the same victims in every run.
         let random = &mut self.random[self.geometry.set_of(line)];
+        if self.policy == Policy::RoundRobin {
+            *random = random.wrapping_add(1);
+            let way = (*random % self.geometry.ways() as u64) as usize;
+            return evicted(std::mem::replace(&mut self.set(line)[way], new));
+        }
+        // xorshift64: the same victims in every run.
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
@@ -185,6 +197,15 @@ mod tests {
     }
 
     #[test]
+    fn in_turn_means_that_a_new_line_stays_for_a_round() {
+        let mut cache = small(Policy::RoundRobin);
+        for line in 0..100u64 {
+            cache.access(Line(4 * line), false);
+            assert!((line.saturating_sub(3)..=line).all(|line| cache.contains(Line(4 * line))), "{line}");
+        }
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_victims() {
         let run = |seed| {
             let mut cache = Cache::new(Geometry::new(1024, 4, 64).unwrap(), Policy::PseudoRandom, seed);
@@ -236,8 +257,8 @@ mod tests {
 
         /// No policy holds a line twice, loses one silently or grows beyond its ways.
         #[test]
-        fn lines_are_kept_or_named(random: bool, lines in prop::collection::vec(0u64..64, 1..400)) {
-            let mut cache = small(if random { Policy::PseudoRandom } else { Policy::Lru });
+        fn lines_are_kept_or_named(policy in 0usize..3, lines in prop::collection::vec(0u64..64, 1..400)) {
+            let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin][policy]);
             let mut there = std::collections::BTreeSet::new();
             for line in lines {
                 match cache.access(Line(line), false) {

@@ -60,8 +60,14 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         x: "pages migrated to the private pool".into(),
         y: "runtime / solo".into(),
         marks: Marks::Lines(vec![
-            Line { name: "under Interf".into(), points: points.iter().zip(&slowdowns).map(|(point, &y)| (point.0 as f64, y)).collect() },
-            Line { name: "solo".into(), points: vec![(0.0, 1.0), (points.last().map_or(0.0, |point| point.0 as f64), 1.0)] },
+            Line {
+                name: "under Interf".into(),
+                points: points.iter().zip(&slowdowns).map(|(point, &y)| (point.0 as f64, y)).collect(),
+            },
+            Line {
+                name: "solo".into(),
+                points: vec![(0.0, 1.0), (points.last().map_or(0.0, |point| point.0 as f64), 1.0)],
+            },
         ]),
     });
     found.series.push(series);
@@ -84,10 +90,18 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             "The model's knee comes no later."
         }
     ));
-    let recovery = if monotone { "Runtime falls with every step up to 64 pages." } else { "Runtime does not fall with every step up to 64 pages: see the table." };
+    let recovery = if monotone {
+        "Runtime falls with every step up to 64 pages."
+    } else {
+        "Runtime does not fall with every step up to 64 pages: see the table."
+    };
     let last = points.last().filter(|point| point.0 > PRIVATE_PAGES && point.1 > best);
     let beyond = last.map_or_else(String::new, |point| {
-        format!(" With {} pages, more than the four private colors hold, it takes {:.3} times the best run.", point.0, ratio(point.1, best))
+        format!(
+            " With {} pages, more than the four private colors hold, it takes {:.3} times the best run.",
+            point.0,
+            ratio(point.1, best)
+        )
     });
     found.say(format!("{recovery}{beyond}"));
     found.say(LIMITS);

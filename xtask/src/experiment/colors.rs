@@ -80,7 +80,14 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.figure("colorings_with_equal_misses", equal as f64);
     let overview = Series {
         name: "inputs".into(),
-        columns: vec!["input", "solo_cycles", "slowdown_shared", "slowdown_best_colored", "l2_refills_solo", "l2_refills_interf"],
+        columns: vec![
+            "input",
+            "solo_cycles",
+            "slowdown_shared",
+            "slowdown_best_colored",
+            "l2_refills_solo",
+            "l2_refills_interf",
+        ],
         rows: bars,
     };
     found.tables.push(overview.table(
@@ -106,7 +113,10 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     ));
     let (saved, lost): (Vec<_>, Vec<_>) = rescued.iter().partition(|(_, shared, best)| best < shared);
     let list = |all: &[&(&str, f64, f64)]| {
-        all.iter().map(|(input, shared, best)| format!("{input} ({shared:.2} to {best:.2})")).collect::<Vec<_>>().join(", ")
+        all.iter()
+            .map(|(input, shared, best)| format!("{input} ({shared:.2} to {best:.2})"))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     if !saved.is_empty() {
         found.say(format!("Coloring helps, from shared to best colored: {}.", list(&saved)));

@@ -18,7 +18,12 @@ struct Row {
 }
 
 const ROWS: [Row; 9] = [
-    Row { event: "L1D_CACHE_REFILL", expected: 2 * INTS / IN_LINE, why: "a line read and a line written for each 16 integers", paper: 65_566 },
+    Row {
+        event: "L1D_CACHE_REFILL",
+        expected: 2 * INTS / IN_LINE,
+        why: "a line read and a line written for each 16 integers",
+        paper: 65_566,
+    },
     Row { event: "L1D_CACHE", expected: 7 * INTS, why: "5 loads and 2 stores a turn", paper: 3_670_319 },
     Row { event: "LD_RETIRED", expected: 5 * INTS, why: "5 loads a turn", paper: 2_621_612 },
     Row { event: "ST_RETIRED", expected: 2 * INTS, why: "2 stores a turn", paper: 1_048_626 },
@@ -26,7 +31,12 @@ const ROWS: [Row; 9] = [
     Row { event: "MEM_ACCESS", expected: 7 * INTS, why: "loads and stores", paper: 3_670_057 },
     Row { event: "L2D_CACHE", expected: 2 * INTS / IN_LINE, why: "each L1 refill once", paper: 130_772 },
     Row { event: "L2D_CACHE_REFILL", expected: 2 * INTS / IN_LINE, why: "nothing is used twice", paper: 65_559 },
-    Row { event: "BUS_ACCESS", expected: (2 + 1) * INTS / IN_LINE * 4 - 512 * 1024 / 64 * 4, why: "4 beats a refill and a write-back; 512 KiB stay dirty in the L2", paper: 360_309 },
+    Row {
+        event: "BUS_ACCESS",
+        expected: (2 + 1) * INTS / IN_LINE * 4 - 512 * 1024 / 64 * 4,
+        why: "4 beats a refill and a write-back; 512 KiB stay dirty in the L2",
+        paper: 360_309,
+    },
 ];
 
 /// Rows within this of the expectation agree.
@@ -38,7 +48,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut rows = vec![];
     let mut differ = vec![];
     for row in &ROWS {
-        let run = runs.of("counted").find(|run| run.segments.iter().any(|segment| segment.events.contains_key(row.event)));
+        let run =
+            runs.of("counted").find(|run| run.segments.iter().any(|segment| segment.events.contains_key(row.event)));
         let run = run.ok_or_else(|| miette!("no run counted {}", row.event))?;
         let counted = run.event(row.event);
         // The same event as the model itself counted it, whatever the counters were set to.
@@ -60,7 +71,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ]);
     }
     found.figure("rows_that_differ", differ.len() as f64);
-    let columns = vec!["event", "expected", "counted", "off_percent", "paper_counted", "whole_segment", "expected_because"];
+    let columns =
+        vec!["event", "expected", "counted", "off_percent", "paper_counted", "whole_segment", "expected_because"];
     let series = Series { name: "events".into(), columns, rows };
     found.tables.push(series.table(
         "Matrix copy of 512K integers, caches cold",

@@ -67,7 +67,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     for input in runs.labels("solo", "input") {
         let cycles = |variant: &str| runs.at(variant, &[("input", input)]).map(super::runner::Measured::cycles);
         let Some(base) = cycles("solo") else { continue };
-        let values: Vec<f64> = BARS.iter().map(|(variant, _)| cycles(variant).map_or(0.0, |c| ratio(c, base))).collect();
+        let values: Vec<f64> =
+            BARS.iter().map(|(variant, _)| cycles(variant).map_or(0.0, |c| ratio(c, base))).collect();
         let name = input.replace(['/', '-'], "_");
         for ((variant, _), value) in BARS.iter().zip(&values) {
             found.figure(format!("{name}_{}", variant.replace('-', "_")), *value);

@@ -92,7 +92,12 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     setup::qemu()?;
     let model = Model::load(&experiment.model)?;
     let (runs, reused) = runner::run(experiment, &model, out)?;
-    eprintln!("{}: {} runs, {reused} of them from before, {:.1} s", experiment.name, runs.len(), started.elapsed().as_secs_f64());
+    eprintln!(
+        "{}: {} runs, {reused} of them from before, {:.1} s",
+        experiment.name,
+        runs.len(),
+        started.elapsed().as_secs_f64()
+    );
     let findings = find(experiment, &runs, &model)?;
     let mut figures = Figures::new(&format!("experiment {}", experiment.name))
         .board(experiment.board.name())

@@ -202,7 +202,10 @@ mod tests {
         assert_eq!(value["vm"].as_array().map(Vec::len), Some(1));
         remove(&mut value, &path("vm.victim.profile")).expect("removed");
         assert_eq!(remove(&mut value, &path("vm.nobody")), Err("the system has no `vm.nobody` to remove".into()));
-        assert_eq!(set(&mut value, &path("vm.nobody.x"), &Value::Integer(1)), Err("the system has no `vm.nobody`".into()));
+        assert_eq!(
+            set(&mut value, &path("vm.nobody.x"), &Value::Integer(1)),
+            Err("the system has no `vm.nobody`".into())
+        );
         assert!(Path::parse("vm..x").is_err());
     }
 

@@ -93,9 +93,10 @@ fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<
         fields.push(Arc::new(builder.build()?));
     }
     let schema = Type::group_type_builder("series").with_fields(fields).build()?;
-    let metadata = figures.provenance().into_iter().map(|(key, value)| {
-        KeyValue::new(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-    });
+    let metadata = figures
+        .provenance()
+        .into_iter()
+        .map(|(key, value)| KeyValue::new(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_key_value_metadata(Some(metadata.collect()))

@@ -22,7 +22,16 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut rows = vec![];
     let mut overshoots = Section::new(
         "Beyond the budget, by core",
-        &["budget", "core", "enforced by", "periods", "held in", "events", "most beyond budget", "beyond budget, in all"],
+        &[
+            "budget",
+            "core",
+            "enforced by",
+            "periods",
+            "held in",
+            "events",
+            "most beyond budget",
+            "beyond budget, in all",
+        ],
     );
     let mut most = 0;
     for (budget, run) in &points {
@@ -52,8 +61,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         }
     }
     found.figure("overshoot_max", most as f64);
-    let columns =
-        vec!["budget", "cycles", "slowdown", "l2_refills", "overshoot_max", "throttled_periods", "periods"];
+    let columns = vec!["budget", "cycles", "slowdown", "l2_refills", "overshoot_max", "throttled_periods", "periods"];
     let series = Series { name: "budgets".into(), columns, rows };
     found.tables.push(series.table(
         "Victim against the budget of each Interf core",

@@ -2,6 +2,7 @@
 
 use super::overrides::{self, Value};
 use super::spec::{Experiment, Point};
+use crate::build;
 use crate::config::{self, Checked};
 use crate::figures::{qemu_version, write_atomic, write_json};
 use crate::hem::EventNames;
@@ -9,7 +10,6 @@ use crate::image;
 use crate::model::{Model, Region, Statistics};
 use crate::qemu::{Machine, Outcome};
 use crate::telemetry::{End, Telemetry};
-use crate::build;
 use cloison_core::wire::MigrationOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -91,7 +91,13 @@ impl Measured {
     /// Bytes in a second that the other cores move to and from memory, by the model's counts.
     pub fn others_bandwidth(&self, victim: usize, clock_mhz: u64) -> f64 {
         let others = |region: &Region| {
-            let beats: u64 = region.cores.iter().enumerate().filter(|(core, _)| *core != victim).map(|(_, core)| core.event("BUS_ACCESS")).sum();
+            let beats: u64 = region
+                .cores
+                .iter()
+                .enumerate()
+                .filter(|(core, _)| *core != victim)
+                .map(|(_, core)| core.event("BUS_ACCESS"))
+                .sum();
             let cycles = region.cores.iter().map(|core| core.cycles).max().unwrap_or(0).max(1);
             beats as f64 * 16.0 / (cycles as f64 / (clock_mhz as f64 * 1e6))
         };
@@ -160,7 +166,11 @@ impl Setting<'_> {
         let measured = measured.wrap_err_with(|| {
             let lines: Vec<&str> = outcome.console.lines().collect();
             let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-            miette!("run {} did not go as it should; its console's last lines:\n{tail}\n{}", point.key(), outcome.errors)
+            miette!(
+                "run {} did not go as it should; its console's last lines:\n{tail}\n{}",
+                point.key(),
+                outcome.errors
+            )
         })?;
         write_json(&prepared.directory.join("result.json"), &measured)?;
         Ok(measured)
@@ -189,7 +199,9 @@ impl Setting<'_> {
         let warm_up = self.experiment.warm_up;
         if runs.len() != statistics.regions.len() || runs.len() <= warm_up {
             let (logged, seen) = (runs.len(), statistics.regions.len());
-            return Err(miette!("{logged} segments were logged, {seen} seen by the model; more than {warm_up} are needed"));
+            return Err(miette!(
+                "{logged} segments were logged, {seen} seen by the model; more than {warm_up} are needed"
+            ));
         }
         if let Some(run) = runs.iter().find(|run| run.counts().any(|(_, _, overflowed)| overflowed)) {
             return Err(miette!("a counter overflowed in run {}", run.record.run));
@@ -255,7 +267,8 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
     let mut common = Sha256::new();
     for file in [&experiment.model, model.plugin()] {
-        common.update(std::fs::read(file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?);
+        common
+            .update(std::fs::read(file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?);
     }
     common.update(qemu_version());
     common.update(format!("{:?} {} {:?} {}", experiment.board, experiment.seed, experiment.caches, experiment.warm_up));
@@ -274,13 +287,14 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
         while let Some(point) = experiment.points.get(next.fetch_add(1, Ordering::Relaxed)) {
             let index = experiment.points.iter().position(|other| std::ptr::eq(other, point)).unwrap_or_default();
             bar.set_message(point.key());
-            let result = setting.prepare(point).and_then(|prepared| match kept(&prepared.directory, &prepared.inputs) {
-                Some(measured) => {
-                    reused.fetch_add(1, Ordering::Relaxed);
-                    Ok(measured)
-                }
-                None => setting.run(point, &prepared),
-            });
+            let result =
+                setting.prepare(point).and_then(|prepared| match kept(&prepared.directory, &prepared.inputs) {
+                    Some(measured) => {
+                        reused.fetch_add(1, Ordering::Relaxed);
+                        Ok(measured)
+                    }
+                    None => setting.run(point, &prepared),
+                });
             match result {
                 Ok(measured) => lock(&results)[index] = Some(measured),
                 Err(error) => {

@@ -13,6 +13,10 @@ pub const EPOCH: i64 = 1_000_000_000;
 /// How often the host looks whether all cores wait.
 const IDLE_CHECK: Duration = Duration::from_micros(200);
 
+/// Time goes on by this at most at once, in ns: a timer that will never fire is set to the end of time, and QEMU would run
+/// every other one up to there with its lock held.
+const STRIDE: i64 = 1_000_000_000;
+
 /// What clock hooks read, from any thread.
 pub struct SharedClock {
     /// Whether the model makes time.
@@ -113,7 +117,7 @@ pub fn skip_idle_time() {
             if internals.all_idle()
                 && let Some(wait) = internals.next_timer()
             {
-                let time = TIME.horizon.load(Relaxed) + wait;
+                let time = TIME.horizon.load(Relaxed) + wait.min(STRIDE);
                 internals.advance(time);
                 TIME.waited.store(true, Relaxed);
             }

@@ -10,16 +10,10 @@ use xtask::qemu::{Board, Machine, Outcome};
 use xtask::setup::{CoreLibrary, core_library};
 use xtask::workspace;
 
-/// The plugin, built as a user would build it. In a directory of its own: cargo's lock is held while tests run.
+/// The plugin, built as a user would build it, once.
 pub fn plugin() -> &'static Path {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
-    PLUGIN.get_or_init(|| {
-        let target = workspace::target_dir().join("board-model");
-        let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
-        let status = Command::new("cargo").args(arguments).arg(&target).current_dir(workspace::root()).status();
-        assert!(status.expect("cargo runs").success(), "the plugin builds");
-        target.join("release/libcloison_board_model.so")
-    })
+    PLUGIN.get_or_init(|| xtask::model::plugin().expect("the plugin builds"))
 }
 
 fn guest() -> &'static Path {
@@ -53,7 +47,10 @@ fn build_guest(directory: &Path) -> PathBuf {
 pub fn board(directory: &Path, replacement: &str) -> PathBuf {
     let shipped = fs::read_to_string(workspace::root().join("configs/boards/zcu102-model.toml")).expect("board file");
     let path = directory.join("board.toml");
-    fs::write(&path, shipped.replace("pseudo-random", replacement)).expect("board file");
+    let replacement = format!("replacement = \"{replacement}\"");
+    let changed = shipped.replace("replacement = \"pseudo-random\"", &replacement);
+    let changed = changed.replace("replacement = \"round-robin\"", &replacement);
+    fs::write(&path, changed).expect("board file");
     path
 }
 
