@@ -39,26 +39,36 @@ pub struct Dram {
     latency: u64,
     line: u64,
     refresh: Refresh,
+    /// When the model was turned on: the memory's time zero.
+    origin: u64,
     buckets: Vec<Bucket>,
 }
 
 impl Dram {
     /// A memory that answers after `latency` cycles and moves one cache line in `line` cycles (at most a bucket's).
     pub fn new(latency: u64, line: u64, refresh: Refresh) -> Self {
-        Self { latency, line: line.min(BUCKET), refresh, buckets: vec![Bucket::default(); BUCKETS] }
+        Self { latency, line: line.min(BUCKET), refresh, origin: 0, buckets: vec![Bucket::default(); BUCKETS] }
+    }
+
+    /// The model is turned on at this time. When that is, is the host's to say; where the memory then is, is not.
+    pub fn begin(&mut self, now: u64) {
+        self.origin = now;
+        self.buckets.fill(Bucket::default());
     }
 
     /// Moves a line at a time; returns the cycles until it is there.
     pub fn read(&mut self, now: u64) -> u64 {
+        let now = now.saturating_sub(self.origin);
         let wait = self.wait(now);
         wait + self.refresh.wait(now + wait) + self.latency
     }
 
     /// Takes bandwidth for a line that is written; nobody waits for it.
     pub fn write(&mut self, now: u64) {
-        self.wait(now);
+        self.wait(now.saturating_sub(self.origin));
     }
 
+    /// `now` by the memory's own time.
     fn wait(&mut self, now: u64) -> u64 {
         let first = now / BUCKET;
         // Beyond half of what is remembered a bucket could stand for two times: the excess is then free.

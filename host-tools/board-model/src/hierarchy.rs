@@ -97,6 +97,10 @@ impl Hierarchy {
     pub fn counts_mut(&mut self, core: usize) -> &mut Counts {
         &mut self.cores[core].counts
     }
+    /// The model is turned on at this time.
+    pub fn begin(&mut self, now: u64) {
+        self.dram.begin(now);
+    }
     /// Empties all caches.
     pub fn make_cold(&mut self) {
         for core in &mut self.cores {

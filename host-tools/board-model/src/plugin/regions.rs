@@ -46,8 +46,6 @@ pub struct Report<'a> {
 /// A region that has ended.
 #[derive(Clone, Debug, Serialize)]
 pub struct Region {
-    /// The earliest core's clock where it began.
-    begun: u64,
     /// By core.
     pub cores: Vec<CoreReport>,
 }
@@ -82,10 +80,7 @@ impl Plugin {
             CoreReport { cycles, overflow_interrupts: now.interrupts - before.interrupts, events, counts }
         };
         let now = self.stand();
-        Region {
-            begun: begun.iter().map(|stand| stand.cycles).min().unwrap_or(0),
-            cores: now.iter().zip(begun).map(core).collect(),
-        }
+        Region { cores: now.iter().zip(begun).map(core).collect() }
     }
 
     /// A region begins, with empty caches or with those that are there.
@@ -114,6 +109,7 @@ impl Plugin {
         // From a whole millisecond on: what the host took until here must not be seen in the timer's last digits.
         let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
         self.clocks.set_all(self.cycles(now));
+        self.caches.begin(self.cycles(now));
         TIME.horizon.store(now, Relaxed);
         for core in 0..self.clocks.cores() {
             TIME.set(core, now);
