@@ -65,7 +65,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series { name: "budgets".into(), columns, rows };
     found.tables.push(series.table(
         "Victim against the budget of each Interf core",
-        "Budget: L2D_CACHE_REFILL events in a period of 1 ms. Without a budget: see the account.",
+        "Budget: L2D_CACHE_REFILL events in a period of 1 ms. Overshoot: most events beyond the budget in one period of one core.",
     ));
     found.tables.push(overshoots.note(
         "Events counted beyond the budget before the core was stopped, by the hypervisor's own count: what was on its way \

@@ -88,18 +88,14 @@ impl Measured {
     pub fn number(&self, axis: &str) -> Option<u64> {
         self.label(axis).parse().ok()
     }
-    /// Bytes in a second that the other cores move to and from memory, by the model's counts.
-    pub fn others_bandwidth(&self, victim: usize, clock_mhz: u64) -> f64 {
+    /// Bytes in a second on the cores other than the victim's, by the model's count of an event and the bytes that each
+    /// stands for.
+    pub fn others_bytes_per_second(&self, victim: usize, event: &str, bytes: u64, clock_mhz: u64) -> f64 {
         let others = |region: &Region| {
-            let beats: u64 = region
-                .cores
-                .iter()
-                .enumerate()
-                .filter(|(core, _)| *core != victim)
-                .map(|(_, core)| core.event("BUS_ACCESS"))
-                .sum();
+            let cores = region.cores.iter().enumerate().filter(|(core, _)| *core != victim);
+            let events: u64 = cores.map(|(_, core)| core.event(event)).sum();
             let cycles = region.cores.iter().map(|core| core.cycles).max().unwrap_or(0).max(1);
-            beats as f64 * 16.0 / (cycles as f64 / (clock_mhz as f64 * 1e6))
+            (events * bytes) as f64 / (cycles as f64 / (clock_mhz as f64 * 1e6))
         };
         self.regions.iter().map(others).sum::<f64>() / self.regions.len().max(1) as f64
     }
