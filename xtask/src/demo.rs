@@ -1,6 +1,11 @@
 //! `cargo xtask demo`: the main job from end to end, and a report of what it came to.
+//!
+//! On the board model, where interference and its remedies can be seen; with `--stock` on QEMU as it is, where one run
+//! shows pools, quotas and migrations at work, but no effect on time.
 
 use crate::config::{self, Checked};
+use crate::experiment;
+use crate::experiment::spec::{self, Experiment};
 use crate::figures::{Figures, write_atomic};
 use crate::hem::{EventNames, Table};
 use crate::image::Image;
@@ -12,10 +17,11 @@ use cloison_core::blob::System;
 use cloison_core::wire::MigrationOutcome;
 use indicatif::ProgressBar;
 use miette::{Result, miette};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What the demo runs.
+/// What the demo runs without the model.
 const CONFIG: &str = "configs/demo.toml";
 
 /// How to run the demo.
@@ -27,10 +33,16 @@ pub struct DemoArgs {
     /// Write the figures here too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where the report goes (default: target/demo/<BOARD>)
+    /// Where the report goes (default: target/cloison/demo/<BOARD>)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Stop the board after this many seconds
+    /// Without the board model: one run on QEMU as it is
+    #[arg(long)]
+    pub stock: bool,
+    /// Do not open the report in a browser
+    #[arg(long)]
+    pub no_open: bool,
+    /// With --stock: stop the board after this many seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 180)]
     pub timeout: u64,
 }
@@ -49,7 +61,36 @@ const CAVEATS: [&str; 3] = [
 
 /// Runs `cargo xtask demo`.
 pub fn demo(args: &DemoArgs) -> Result<()> {
-    let directory = args.out.clone().unwrap_or_else(|| workspace::target_dir().join("demo").join(args.board.name()));
+    if args.stock { stock(args) } else { modelled(args) }
+}
+
+/// Four runs on the board model.
+fn modelled(args: &DemoArgs) -> Result<()> {
+    let out = args.out.clone().unwrap_or_else(|| workspace::output_dir().join("demo").join(args.board.name()));
+    let path = experiment::file_of("demo");
+    let demo = Experiment { board: args.board, ..spec::load(&path, false)? };
+    let done = experiment::perform(&demo, &path, &out, false)?;
+    done.figures.write(args.json.as_deref())?;
+    done.print(&demo, &out);
+    if !args.no_open && std::io::stdout().is_terminal() && has_screen() {
+        let report = out.join("report.html");
+        if let Err(error) = open::that_detached(&report) {
+            eprintln!("no browser could be started: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// Whether a browser would have a screen to open on.
+fn has_screen() -> bool {
+    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    cfg!(target_os = "macos") || set("DISPLAY") || set("WAYLAND_DISPLAY")
+}
+
+/// One run on QEMU as it is.
+fn stock(args: &DemoArgs) -> Result<()> {
+    let default = || workspace::output_dir().join("demo").join(format!("{}-stock", args.board.name()));
+    let directory = args.out.clone().unwrap_or_else(default);
     let path = workspace::root().join(CONFIG);
     let checked = stage("configuration", || Ok(config::load(&path, Some(args.board.name()))?))?;
     stage("set-up", || {

@@ -1,5 +1,6 @@
 //! Boards with the board model: builds the plugin, starts QEMU with it, reads what it counted.
 
+use crate::figures::write_atomic;
 use crate::qemu::Machine;
 use crate::workspace;
 use cloison_board_model::Board as ModelBoard;
@@ -57,6 +58,24 @@ impl Model {
     pub fn load(board: &Path) -> Result<Self> {
         let checked = check(board)?;
         Ok(Self { plugin: plugin()?, board: board.to_path_buf(), name: checked.name, clock_mhz: checked.clock_mhz })
+    }
+
+    /// The same model with copies of its files in `directory`: a build or an edit meanwhile does not change it.
+    pub fn kept_in(&self, directory: &Path) -> Result<Self> {
+        let copy = |from: &Path, name: &str| {
+            let bytes =
+                std::fs::read(from).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", from.display()))?;
+            let to = directory.join(name);
+            write_atomic(&to, &bytes)?;
+            Ok::<PathBuf, miette::Report>(to)
+        };
+        let (plugin, board) = (copy(&self.plugin, "board-model.so")?, copy(&self.board, "board-model.toml")?);
+        Ok(Self { plugin, board, ..self.clone() })
+    }
+
+    /// The model's board file.
+    pub fn board(&self) -> &Path {
+        &self.board
     }
 
     /// The plugin's file.

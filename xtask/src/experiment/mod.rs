@@ -6,11 +6,12 @@
 //! | [`overrides`] | changes to a system: paths, values with placeholders |
 //! | [`runner`] | runs the points, each once, and keeps what each came to |
 //! | [`findings`] | figures, series and the account |
-//! | [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`] | what each experiment makes of its runs |
+//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`] | what each experiment makes of its runs |
 //! | [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 
 pub mod c2is;
+pub mod cases;
 pub mod colors;
 pub mod findings;
 pub mod matrix;
@@ -62,16 +63,23 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let out = args.out.clone().unwrap_or_else(default);
     let done = perform(&experiment, &path, &out, args.quick)?;
     done.figures.write(args.json.as_deref())?;
-    println!("{} (modelled)\n", experiment.title);
-    for table in &done.findings.tables {
-        println!("{}", table.to_text());
-    }
-    for paragraph in &done.findings.account {
-        println!("{paragraph}\n");
-    }
-    println!("Report:  {}", workspace::display(&out.join("report.html")));
-    println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ beside it");
+    done.print(&experiment, &out);
     Ok(())
+}
+
+impl Done {
+    /// Tables, account, and where the report is.
+    pub fn print(&self, experiment: &Experiment, out: &Path) {
+        println!("{} (modelled)\n", experiment.title);
+        for table in &self.findings.tables {
+            println!("{}", table.to_text());
+        }
+        for paragraph in &self.findings.account {
+            println!("{paragraph}\n");
+        }
+        println!("Report:  {}", workspace::display(&out.join("report.html")));
+        println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ beside it");
+    }
 }
 
 /// An experiment that was performed.
@@ -99,18 +107,21 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
         started.elapsed().as_secs_f64()
     );
     let findings = find(experiment, &runs, &model)?;
-    let mut figures = Figures::new(&format!("experiment {}", experiment.name))
-        .board(experiment.board.name())
-        .config(path)
-        .parameter("modelled", true)
-        .parameter("model", workspace::display(&experiment.model))
-        .parameter("model_crc32", crc32(&experiment.model)?)
-        .parameter("system", workspace::display(&experiment.system))
-        .parameter("system_crc32", crc32(&experiment.system)?)
-        .parameter("seed", experiment.seed)
-        .parameter("caches", format!("{:?}", experiment.caches).to_lowercase())
-        .parameter("warm_up_segments", experiment.warm_up)
-        .parameter("quick", quick);
+    let mut figures = Figures::new(&match experiment.name.as_str() {
+        "demo" => "demo".to_owned(),
+        name => format!("experiment {name}"),
+    })
+    .board(experiment.board.name())
+    .config(path)
+    .parameter("modelled", true)
+    .parameter("model", workspace::display(&experiment.model))
+    .parameter("model_crc32", crc32(&experiment.model)?)
+    .parameter("system", workspace::display(&experiment.system))
+    .parameter("system_crc32", crc32(&experiment.system)?)
+    .parameter("seed", experiment.seed)
+    .parameter("caches", format!("{:?}", experiment.caches).to_lowercase())
+    .parameter("warm_up_segments", experiment.warm_up)
+    .parameter("quick", quick);
     figures.count("runs", runs.len() as u64);
     for (name, value) in &findings.figures {
         // Counts stay whole numbers.
@@ -138,6 +149,7 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Fin
     let runs = Runs(runs);
     match experiment.name.as_str() {
         "c2is" => c2is::find(runs),
+        "demo" => cases::find(runs),
         "interference-wss" => wss::find(runs, VICTIM_CORE, model.clock_mhz),
         "interf-migration" => migration::find(runs),
         "matrix-copy" => matrix::find(runs),
@@ -150,7 +162,8 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Fin
     }
 }
 
-fn file_of(name: &str) -> PathBuf {
+/// The file of a shipped experiment, or the file that is named.
+pub fn file_of(name: &str) -> PathBuf {
     if name.ends_with(".toml") { PathBuf::from(name) } else { spec::directory().join(format!("{name}.toml")) }
 }
 

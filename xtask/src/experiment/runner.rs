@@ -262,7 +262,8 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
     overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
     let mut common = Sha256::new();
-    for file in [&experiment.model, model.plugin()] {
+    let model = &model.kept_in(out)?;
+    for file in [model.board(), model.plugin()] {
         common
             .update(std::fs::read(file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?);
     }

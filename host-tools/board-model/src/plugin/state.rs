@@ -71,8 +71,10 @@ pub struct Plugin {
     /// Where QEMU has the CPU that runs.
     pub slot: *const *mut c_void,
     running: (*mut c_void, usize),
-    /// Up to which cycle the running core may go.
+    /// At which cycle of the running core there is something to do: its turn ends, or a counter is looked at.
     pub limit: u64,
+    /// Up to which cycle the running core may go.
+    turn_ends: u64,
     line_shift: u32,
     line_mask: u64,
     /// The model is on.
@@ -120,6 +122,7 @@ impl Plugin {
             slot: std::ptr::null(),
             running: (std::ptr::null_mut(), 0),
             limit: 0,
+            turn_ends: 0,
             line_shift,
             line_mask: (1 << line_shift) - 1,
             active: false,
@@ -208,13 +211,15 @@ impl Plugin {
         TIME.turns.fetch_add(1, Relaxed);
         if self.clocks.is_new_turn(core) {
             self.clocks.takes_turn(core, self.cycles(TIME.horizon.load(Relaxed)));
-            // An overflow is looked for once in a turn.
-            let timer = if self.counters[core].armed { 0 } else { self.cycles(self.next_timer) };
-            self.limit = self.clocks.limit(core, timer);
+            self.turn_ends = self.clocks.limit(core, self.cycles(self.next_timer));
             TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
-            if self.clocks.cycles(core) < self.limit {
-                return;
-            }
+        }
+        // A turn may be long, where another core is far ahead or none runs.
+        let now = self.clocks.cycles(core);
+        let look = if self.counters[core].armed { now + self.board.quantum } else { u64::MAX };
+        self.limit = self.turn_ends.min(look);
+        if now < self.turn_ends {
+            return;
         }
         let slowest = self.nanoseconds(self.clocks.slowest().unwrap_or(0));
         self.let_time_pass(core, slowest);
