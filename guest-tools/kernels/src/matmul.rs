@@ -10,13 +10,15 @@ use core::fmt;
 /// The computation for one size of matrices.
 #[derive(Clone, Copy, Debug)]
 pub struct Matmul {
-    /// Rows, and columns, of each of the three matrices.
+    /// Rows of the first matrix and of the product.
+    rows: usize,
+    /// Their columns, and both of the second matrix.
     n: usize,
 }
 
 impl fmt::Display for Matmul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{0}x{0}", self.n)
+        write!(f, "{}x{1} by {1}x{1}", self.rows, self.n)
     }
 }
 
@@ -24,27 +26,27 @@ impl Kernel for Matmul {
     const NAME: &'static str = "matmul";
 
     fn new(size: Size) -> Self {
-        let n = match size {
-            Size::Small => 112,
-            Size::Medium => 224,
-            Size::Large => 416,
-        };
-        Self { n }
+        match size {
+            Size::Small => Self { rows: 112, n: 112 },
+            Size::Medium => Self { rows: 224, n: 224 },
+            // A slab of a large product: each row goes through all of the second matrix, as every other row would.
+            Size::Large => Self { rows: 20, n: 640 },
+        }
     }
 
     fn words(&self) -> usize {
-        3 * self.n * self.n
+        (2 * self.rows + self.n) * self.n
     }
 
     fn prepare(&self, memory: &mut [u32], seed: u64) {
         let mut random = Random::new(seed);
-        for element in &mut memory[..2 * self.n * self.n] {
+        for element in &mut memory[..(self.rows + self.n) * self.n] {
             *element = random.bits() as u32;
         }
     }
 
     fn run(&self, memory: &mut [u32]) {
-        let (a, rest) = memory.split_at_mut(self.n * self.n);
+        let (a, rest) = memory.split_at_mut(self.rows * self.n);
         let (b, c) = rest.split_at_mut(self.n * self.n);
         for (row, out) in a.chunks_exact(self.n).zip(c.chunks_exact_mut(self.n)) {
             for (j, out) in out.iter_mut().enumerate() {
@@ -56,7 +58,7 @@ impl Kernel for Matmul {
     }
 
     fn result<'a>(&self, memory: &'a [u32]) -> &'a [u32] {
-        &memory[2 * self.n * self.n..]
+        &memory[(self.rows + self.n) * self.n..]
     }
 }
 
@@ -67,14 +69,14 @@ mod tests {
 
     #[test]
     fn products_agree_with_the_definition() {
-        for n in [1, 2, 3, 7, 16] {
-            let kernel = Matmul { n };
+        for (rows, n) in [(1, 1), (2, 2), (3, 7), (7, 3), (16, 16)] {
+            let kernel = Matmul { rows, n };
             let mut memory = vec![!0; kernel.words()];
             kernel.prepare(&mut memory, n as u64);
             kernel.run(&mut memory);
-            for i in 0..n {
+            for i in 0..rows {
                 for j in 0..n {
-                    let product = |k: usize| u64::from(memory[i * n + k]) * u64::from(memory[n * n + k * n + j]);
+                    let product = |k: usize| u64::from(memory[i * n + k]) * u64::from(memory[rows * n + k * n + j]);
                     let sum = (0..n).fold(0u64, |sum, k| sum.wrapping_add(product(k)));
                     assert_eq!(kernel.result(&memory)[i * n + j], sum as u32, "element {i}, {j} of {n}");
                 }
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn the_identity_changes_nothing() {
         let n = 5;
-        let kernel = Matmul { n };
+        let kernel = Matmul { rows: n, n };
         let mut memory = vec![0; kernel.words()];
         for i in 0..n * n {
             memory[i] = i as u32 * 1_000_003;

@@ -70,7 +70,12 @@ impl Chart {
             }
             Marks::Bars(_, groups) => (-0.5, groups.len() as f64 - 0.5),
         };
-        let (first, last) = if first < last { (first, last) } else { (first - 0.5, first + 0.5) };
+        // Without points, or with one, an axis still has a length.
+        let (first, last) = match first.is_finite() {
+            true if first < last => (first, last),
+            true => (first - 0.5, first + 0.5),
+            false => (0.0, 1.0),
+        };
         let mut chart = ChartBuilder::on(&area)
             .caption(&self.title, ("sans-serif", 16))
             .margin(10)
@@ -144,6 +149,6 @@ mod tests {
     #[test]
     fn nothing_to_draw_is_drawn() {
         let chart = Chart { title: "none".into(), x: "x".into(), y: "y".into(), marks: Marks::Lines(vec![]) };
-        assert!(chart.svg().is_err() || chart.svg().is_ok_and(|svg| svg.contains("none")));
+        assert!(chart.svg().expect("an SVG").contains("none"));
     }
 }

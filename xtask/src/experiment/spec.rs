@@ -171,13 +171,16 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
     })?;
     let mut points: Vec<Point> = vec![];
     for variant in &file.variant {
-        let more = expand(source, variant, quick)?;
-        if let Some(twice) = more.iter().find(|point| points.iter().any(|other| other.key() == point.key())) {
-            let message = format!("run `{}` is declared twice", twice.key());
-            let problem = Problem::error(source, "variant.name", variant.name.span(), message);
-            return Err(Box::new(problem.label("again").help("give the variant another name")));
+        for point in expand(source, variant, quick)? {
+            if points.iter().any(|other| other.key() == point.key()) {
+                let message = format!("run `{}` is declared twice", point.key());
+                let problem = Problem::error(source, "variant.name", variant.name.span(), message);
+                return Err(Box::new(
+                    problem.label("again").help("give the variant another name, or its axes other values"),
+                ));
+            }
+            points.push(point);
         }
-        points.extend(more);
     }
     Ok(Experiment {
         name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -260,5 +263,61 @@ fn label(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Table(table) => table.get("label").map_or_else(|| "?".to_owned(), label),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is wrong with the shipped c2is experiment, changed: line, field, message.
+    fn refused(old: &str, new: &str) -> (usize, String, String) {
+        let path = directory().join("c2is.toml");
+        let text = std::fs::read_to_string(&path).expect("the shipped experiment");
+        assert!(text.contains(old), "{old}");
+        let source = SourceFile::new(&path, text.replacen(old, new, 1));
+        let problem = check(&path, &source, false).expect_err("it is refused");
+        (problem.line_and_column().0, problem.field().to_owned(), problem.message().to_owned())
+    }
+
+    /// The line of the shipped file that holds this.
+    fn line(text: &str) -> usize {
+        let file = std::fs::read_to_string(directory().join("c2is.toml")).expect("the shipped experiment");
+        1 + file.lines().position(|line| line.contains(text)).expect("it is there")
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_place() {
+        let (at, field, message) = refused("board = \"virt\"", "board = \"pi\"");
+        assert_eq!(
+            (at, field.as_str(), message.as_str()),
+            (line("board"), "board", "QEMU does not emulate board `pi`")
+        );
+        let (at, _, message) =
+            refused("\"vm.victim.profile.top\" = \"{pages}\"", "\"vm.victim.profile.top\" = \"{page}\"");
+        assert_eq!((at, message.as_str()), (line("profile.top"), "there is no axis for `{page}`"));
+        let (at, _, message) = refused("pages = \"{pages}\"", "pages = \"{pages}!\"");
+        assert_eq!((at, message.as_str()), (line("pages = \"{pages}\""), "\"4!\" is no number of pages"));
+        let (_, field, message) = refused("values = [4,", "values = [4, 4,");
+        assert_eq!((field.as_str(), message.as_str()), ("variant.name", "run `migrated-pages=4` is declared twice"));
+        let (at, _, message) = refused("warm_up = 1", "warmup = 1");
+        assert_eq!(at, line("warm_up"));
+        assert!(message.starts_with("unknown field `warmup`"), "{message}");
+        let (at, field, message) = refused("systems/pvt-sh.toml", "systems/none.toml");
+        assert_eq!((at, field.as_str()), (line("system ="), "system"));
+        assert!(message.starts_with("there is no system at"), "{message}");
+        let (_, field, message) = refused("\"vm.victim.profile.top\"", "\"vm..top\"");
+        assert_eq!((field.as_str(), message.as_str()), ("variant.set", "`vm..top` is no path"));
+    }
+
+    #[test]
+    fn shipped_experiments_are_right_and_their_quick_runs_fewer() {
+        for name in names().expect("a directory") {
+            let path = directory().join(&name).with_extension("toml");
+            let (all, quick) = (load(&path, false).expect("right"), load(&path, true).expect("right"));
+            assert!(!quick.points.is_empty() && quick.points.len() <= all.points.len(), "{name}");
+            crate::config::load(&all.system, Some(all.board.name())).expect("its system is right");
+            crate::model::check(&all.model).expect("its model is right");
+        }
     }
 }
