@@ -6,6 +6,7 @@ use crate::{pmu, telemetry};
 use cloison_abi::CallError;
 use cloison_core::units::{Cycles, EventId};
 use cloison_core::wire::{HemRecord, MAX_HEMS, Record};
+use core::sync::atomic::Ordering;
 
 /// The segment that a vCPU is in, if it is in one.
 #[derive(Default)]
@@ -26,6 +27,18 @@ impl Open {
     }
 }
 
+/// What is counted: the VM's HEMs, or in a campaign those of the sub-experiment; and with it the sub-experiment's and the
+/// run's numbers, whatever the guest calls them.
+fn wanted(vm: &Vm) -> (&[EventId], Option<(u32, u32)>) {
+    if let Some(campaign) = &vm.spec.campaign
+        && let Some((set, run)) = campaign.next(vm.runs.load(Ordering::Relaxed))
+        && let Some(hems) = campaign.sub_experiments.get(set as usize)
+    {
+        return (hems, Some((set, run)));
+    }
+    (&vm.spec.hems, None)
+}
+
 /// Starts a segment: the VM's HEMs and the cycle counter from zero.
 pub fn begin(cpu: &Cpu, vm: &Vm, workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
     let mut segment = cpu.segment.borrow_mut();
@@ -33,9 +46,11 @@ pub fn begin(cpu: &Cpu, vm: &Vm, workload: u32, sub_experiment: u32, run: u32) -
         return Err(CallError::Sequence);
     }
     let free = pmu::counters().saturating_sub(cpu.quotas.borrow().reserved());
-    let hems = (vm.spec.hems.len().min(MAX_HEMS) as u32).min(free);
+    let (wanted, numbers) = wanted(vm);
+    let (sub_experiment, run) = numbers.unwrap_or((sub_experiment, run));
+    let hems = (wanted.len().min(MAX_HEMS) as u32).min(free);
     let open = Open { workload, sub_experiment, run, hems };
-    for (counter, &event) in (0..hems).zip(&vm.spec.hems) {
+    for (counter, &event) in (0..hems).zip(wanted) {
         pmu::configure(counter, event, 0);
     }
     pmu::take_overflows(open.mask());
@@ -63,7 +78,7 @@ pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
         counts: [0; MAX_HEMS],
         overflowed,
     };
-    for (counter, &event) in (0..open.hems).zip(&vm.spec.hems) {
+    for (counter, &event) in (0..open.hems).zip(wanted(vm).0) {
         record.events[counter as usize] = event;
         record.counts[counter as usize] = pmu::count(counter);
     }

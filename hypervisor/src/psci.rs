@@ -4,7 +4,6 @@ use crate::cpu::Cpu;
 use crate::vm::{self, Power, Vm};
 use cloison_abi::psci;
 use cloison_core::addr::Ipa;
-use cloison_core::wire::VmState;
 
 /// PSCI 1.1.
 const VERSION: i64 = 0x1_0001;
@@ -27,7 +26,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
     let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
     Some(match function {
         psci::CPU_OFF => vm::cpu_off(cpu, vm),
-        psci::SYSTEM_OFF => vm::end(cpu, vm, VmState::Off),
+        psci::SYSTEM_OFF => vm::off(cpu, vm),
         psci::SYSTEM_RESET => vm::restart(cpu, vm),
         psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => {
             // A standby state: the guest's WFI does the same.

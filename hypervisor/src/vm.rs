@@ -63,6 +63,8 @@ pub struct Vm {
     pub vcpus: Vec<Vcpu>,
     /// vCPUs that have been turned on and have not turned themselves off.
     online: AtomicU32,
+    /// Runs of its campaign that are over.
+    pub runs: AtomicU32,
     /// One vCPU at a time ends or restarts the VM.
     ending: AtomicBool,
     /// Stopped for good.
@@ -171,6 +173,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
                 })
                 .collect(),
             online: AtomicU32::new(0),
+            runs: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             dead: AtomicBool::new(false),
         });
@@ -238,6 +241,16 @@ impl Vm {
         sysreg::invalidate_instruction_caches();
     }
 
+    /// What vCPU 0 finds in its registers.
+    fn first_arguments(&self) -> [u64; 4] {
+        let mut arguments = self.spec.args;
+        let vary = self.spec.campaign.as_ref().and_then(|campaign| campaign.vary);
+        if let Some(argument) = vary.and_then(|vary| arguments.get_mut(usize::from(vary))) {
+            *argument = argument.wrapping_add(u64::from(self.runs.load(Ordering::Relaxed)));
+        }
+        arguments
+    }
+
     /// Whether a page is in one of the VM's regions of RAM.
     pub fn has_ram(&self, ipa: Ipa) -> bool {
         self.spec.regions.iter().any(|region| region.contains(ipa) && !matches!(region.backing, Backing::Device(_)))
@@ -275,7 +288,7 @@ pub extern "C" fn parked() -> ! {
 fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
     let entry = slot.entry.load(Ordering::Relaxed);
     let first = cpu.vcpu == 0;
-    let arguments = if first { vm.spec.args } else { [slot.context.load(Ordering::Relaxed), 0, 0, 0] };
+    let arguments = if first { vm.first_arguments() } else { [slot.context.load(Ordering::Relaxed), 0, 0, 0] };
     slot.power.store(Power::On as u8, Ordering::Release);
     cpu.exits_sync.set(0);
     cpu.exits_irq.set(0);
@@ -354,6 +367,18 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
         turn_off(cpu)
     }
     leave(cpu)
+}
+
+/// The running vCPU's VM turns itself off: it ends, or its campaign goes on.
+pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+    if let Some(campaign) = &vm.spec.campaign {
+        let done = vm.runs.load(Ordering::Relaxed) + 1;
+        if campaign.next(done).is_some() {
+            vm.runs.store(done, Ordering::Relaxed);
+            restart(cpu, vm)
+        }
+    }
+    end(cpu, vm, VmState::Off)
 }
 
 /// Restarts the running vCPU's VM; the other VMs do not notice.

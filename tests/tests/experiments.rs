@@ -3,9 +3,12 @@
 use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
+use xtask::campaign;
 use xtask::demo::{DemoArgs, demo};
 use xtask::experiment::{file_of, perform, spec};
+use xtask::model::Model;
 use xtask::qemu::Board;
+use xtask::workspace;
 
 /// A quick run of a shipped experiment into an empty directory: its JSON document without the time of day.
 fn quick(name: &str, directory: &Path) -> Result<Value> {
@@ -132,4 +135,83 @@ fn the_demo_shows_interference_and_both_remedies_on_virt() -> Result<()> {
 #[test]
 fn the_demo_shows_interference_and_both_remedies_on_zcu102() -> Result<()> {
     the_demo(Board::Zcu102)
+}
+
+/// Two runs of each sub-experiment of two of the shipped campaign's workloads.
+fn small_campaign() -> Result<campaign::spec::Campaign> {
+    let mut small = campaign::spec::load(&workspace::root().join("configs/campaigns/kernels.toml"))?;
+    small.runs = 2;
+    small.workloads.retain(|workload| ["chase-512k", "c2is"].contains(&workload.name.as_str()));
+    Ok(small)
+}
+
+#[test]
+fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> {
+    let small = small_campaign()?;
+    assert_eq!((small.events.len(), small.plan.len()), (12, 6));
+    let directory = scratch();
+    let model = Model::load(&small.model)?;
+    let counted = campaign::runs::run(&small, &model, directory.path())?;
+    assert_eq!(counted.len(), 2);
+    for workload in &counted {
+        assert_eq!((workload.much.len(), workload.hrm.len()), (12, small.hrm_plan.len() * 4));
+        let (mut met, mut before) = (std::collections::BTreeSet::new(), None);
+        for (number, run) in workload.much.iter().enumerate() {
+            // The hypervisor goes through the plan in its order, each run after a restart of the VM.
+            assert_eq!((run.sub_experiment as usize, run.run as usize), (number / 2, number % 2));
+            let events: Vec<usize> = run.counted.iter().map(|(event, _)| *event).collect();
+            assert_eq!(events, small.plan[run.sub_experiment as usize]);
+            met.extend(events.iter().flat_map(|one| events.iter().map(move |other| (*one, *other))));
+            for (event, count) in &run.counted {
+                // Around the segment the guest executes the HINTs, its calls and their returns.
+                let beside = run.truth[*event] - count;
+                let most = match small.events[*event].as_str() {
+                    "CPU_CYCLES" => 3000,
+                    "INST_RETIRED" | "BUS_ACCESS" => 60,
+                    _ => 20,
+                };
+                assert!(beside <= most, "{}: {beside} of {}", small.events[*event], run.truth[*event]);
+            }
+            assert_ne!(Some(&run.truth), before, "two runs are the same");
+            before = Some(&run.truth);
+        }
+        assert_eq!(met.len(), 12 * 12, "every pair meets");
+    }
+    // What is there is not run again: not even a model is needed that fits.
+    let again = campaign::runs::run(&small, &model, directory.path())?;
+    assert!(again.iter().zip(&counted).all(|(again, first)| again.much == first.much && again.hrm == first.hrm));
+    Ok(())
+}
+
+#[test]
+fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
+    let mut small = small_campaign()?;
+    small.runs = 8;
+    small.workloads.retain(|workload| workload.name == "c2is");
+    let directory = scratch();
+    let file = workspace::root().join("configs/campaigns/kernels.toml");
+    let (figures, tables) = campaign::perform(&small, &file, directory.path())?;
+    assert_eq!(figures.get("sub_experiments"), Some(6.0));
+    assert!(figures.get("c2is_much_pearson") < figures.get("c2is_blind_pearson"), "{tables:?}");
+    let read = |name: &str| std::fs::read_to_string(directory.path().join("c2is").join(name)).expect("a file");
+    let counts = read("counts.csv");
+    let observed: std::collections::BTreeSet<(&str, &str)> = counts
+        .lines()
+        .skip(1)
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            (fields[2], fields[3])
+        })
+        .collect();
+    let vectors = read("vectors.csv");
+    let mut lines = vectors.lines();
+    let names: Vec<&str> = lines.next().expect("names").split(',').collect();
+    assert!(names.contains(&"CPU_CYCLES") && names.contains(&"L2D_CACHE_REFILL"), "{names:?}");
+    for line in lines {
+        for (name, value) in names.iter().zip(line.split(',')) {
+            assert!(observed.contains(&(*name, value)), "{name} = {value} was never counted");
+        }
+    }
+    assert!(directory.path().join("report.html").is_file());
+    Ok(())
 }

@@ -327,6 +327,7 @@ mod tests {
             quotas: vec![],
             hems: vec![],
             profile: None,
+            campaign: None,
         };
         let pool = Pool {
             name: "pool".into(),

@@ -15,6 +15,8 @@
 //! | [`telemetry`] | reads what comes out of the second UART |
 //! | [`live`] | judges the stage-2 tables of a running system |
 //! | [`hem`] | the HEM log as CSV and Parquet |
+//! | [`much`] | plans which events to count together, and merges their counts |
+//! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`model`] | boards with the board model |
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`demo`] | the main job from end to end |
@@ -27,6 +29,7 @@
 pub mod bench;
 pub mod boot_media;
 pub mod build;
+pub mod campaign;
 pub mod config;
 pub mod demo;
 pub mod experiment;
@@ -38,6 +41,7 @@ pub mod inspect_command;
 pub mod lines;
 pub mod live;
 pub mod model;
+pub mod much;
 pub mod qemu;
 pub mod report;
 pub mod run;

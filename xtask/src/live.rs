@@ -467,6 +467,7 @@ mod tests {
             quotas: vec![],
             hems: vec![],
             profile: None,
+            campaign: None,
         }
     }
 

@@ -7,11 +7,13 @@ use std::process::ExitCode;
 use xtask::bench::{self, BenchArgs};
 use xtask::boot_media::{self, ImageArgs};
 use xtask::build::{self, BuildArgs};
+use xtask::campaign::{self, CampaignArgs};
 use xtask::config;
 use xtask::demo::{self, DemoArgs};
 use xtask::experiment::{self, ExperimentArgs};
 use xtask::hem::{self, HemArgs};
 use xtask::inspect_command::{self, InspectArgs};
+use xtask::much::{self, MuchArgs};
 use xtask::qemu::Board;
 use xtask::run::{self, RunArgs};
 use xtask::setup::{self, SetupArgs};
@@ -61,6 +63,10 @@ enum Command {
     Bench(BenchArgs),
     /// Read the HEM log of a run
     Hem(HemArgs),
+    /// Plan which events to count together, and merge their counts
+    Much(MuchArgs),
+    /// Count many events of workloads, a few at a time, and merge them into complete vectors
+    Campaign(CampaignArgs),
     /// Build the hypervisor and the guests
     Build(BuildArgs),
     /// Write what goes on an SD card: a bootable image and U-Boot's script
@@ -95,6 +101,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Experiment(args) => experiment::experiment(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Hem(args) => hem::hem(args),
+        Command::Much(args) => much::much(&args),
+        Command::Campaign(args) => campaign::campaign(&args),
         Command::Build(args) => build::build(&args),
         Command::Image(args) => boot_media::image(&args),
         Command::Setup(args) => setup::setup(&args),

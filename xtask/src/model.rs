@@ -128,6 +128,8 @@ pub struct CoreCounts {
     pub overflow_interrupts: u64,
     /// Events by name, whether a counter counted them or not.
     pub events: BTreeMap<String, u64>,
+    /// The same at EL1 and EL0 alone: what counters would have counted there, all events at once.
+    pub guest_events: BTreeMap<String, u64>,
 }
 
 impl CoreCounts {

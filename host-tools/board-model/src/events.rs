@@ -37,26 +37,37 @@ pub struct Counts {
     pub bus_beats: u64,
 }
 
+/// The same for each count.
+macro_rules! each {
+    ($one:ident, $other:ident, $operator:tt) => {
+        Self {
+            instructions: $one.instructions $operator $other.instructions,
+            loads: $one.loads $operator $other.loads,
+            stores: $one.stores $operator $other.stores,
+            device: $one.device $operator $other.device,
+            noncacheable: $one.noncacheable $operator $other.noncacheable,
+            crossings: $one.crossings $operator $other.crossings,
+            fetches: $one.fetches $operator $other.fetches,
+            l1i_refills: $one.l1i_refills $operator $other.l1i_refills,
+            l1d_refills: $one.l1d_refills $operator $other.l1d_refills,
+            l1d_writebacks: $one.l1d_writebacks $operator $other.l1d_writebacks,
+            l2_fills: $one.l2_fills $operator $other.l2_fills,
+            l2_refills: $one.l2_refills $operator $other.l2_refills,
+            l2_allocations: $one.l2_allocations $operator $other.l2_allocations,
+            l2_writebacks: $one.l2_writebacks $operator $other.l2_writebacks,
+            bus_beats: $one.bus_beats $operator $other.bus_beats,
+        }
+    };
+}
+
 impl Counts {
     /// What was counted since `before`.
     pub const fn since(&self, before: &Self) -> Self {
-        Self {
-            instructions: self.instructions - before.instructions,
-            loads: self.loads - before.loads,
-            stores: self.stores - before.stores,
-            device: self.device - before.device,
-            noncacheable: self.noncacheable - before.noncacheable,
-            crossings: self.crossings - before.crossings,
-            fetches: self.fetches - before.fetches,
-            l1i_refills: self.l1i_refills - before.l1i_refills,
-            l1d_refills: self.l1d_refills - before.l1d_refills,
-            l1d_writebacks: self.l1d_writebacks - before.l1d_writebacks,
-            l2_fills: self.l2_fills - before.l2_fills,
-            l2_refills: self.l2_refills - before.l2_refills,
-            l2_allocations: self.l2_allocations - before.l2_allocations,
-            l2_writebacks: self.l2_writebacks - before.l2_writebacks,
-            bus_beats: self.bus_beats - before.bus_beats,
-        }
+        each!(self, before, -)
+    }
+    /// Both together.
+    pub const fn and(&self, more: &Self) -> Self {
+        each!(self, more, +)
     }
 }
 

@@ -369,6 +369,28 @@ pub struct Vm {
     pub hems: Vec<EventId>,
     /// Its page profile.
     pub profile: Option<Profile>,
+    /// Runs that it is started anew for.
+    pub campaign: Option<Campaign>,
+}
+
+/// Runs of a VM for each of several sets of events (MUCH, section III: sub-experiments). Each time the VM turns itself off
+/// it is restarted, until all runs are done.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Campaign {
+    /// The sub-experiments: what is counted in a run's observation segment, in place of [`Vm::hems`].
+    pub sub_experiments: Vec<Vec<EventId>>,
+    /// Runs of each.
+    pub runs: u32,
+    /// The argument of the guest to which the number of runs so far is added: another input, another seed in each run.
+    pub vary: Option<u8>,
+}
+
+impl Campaign {
+    /// Which sub-experiment and which of its runs comes after `done` runs in all.
+    pub fn next(&self, done: u32) -> Option<(u32, u32)> {
+        let (set, run) = (done.checked_div(self.runs)?, done.checked_rem(self.runs)?);
+        (usize::try_from(set).ok()? < self.sub_experiments.len()).then_some((set, run))
+    }
 }
 
 /// What the hypervisor does when a guest touches what it does not have.
@@ -609,5 +631,21 @@ impl Region {
     /// Whether `ipa` lies in the region.
     pub fn contains(&self, ipa: Ipa) -> bool {
         ipa >= self.ipa && ipa.page_number() < self.ipa.page_number() + u64::from(self.pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn a_campaign_goes_through_its_sub_experiments_in_order() {
+        let campaign = Campaign { sub_experiments: vec![vec![], vec![]], runs: 3, vary: None };
+        let all: Vec<_> = (0..8).map(|done| campaign.next(done)).collect();
+        let expected = [Some((0, 0)), Some((0, 1)), Some((0, 2)), Some((1, 0)), Some((1, 1)), Some((1, 2)), None, None];
+        assert_eq!(all, expected);
+        assert_eq!(Campaign { runs: 0, ..campaign }.next(0), None);
     }
 }

@@ -5,13 +5,14 @@
 //! | `node` | walks a TOML document with the place of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], [`events`] | the files below `configs/boards` and `configs/events` |
-//! | `system`, `vm`, `profile` | the configuration itself, its VMs, its page profiles |
+//! | `system`, `vm`, `campaign`, `profile` | the configuration itself, its VMs, their campaigns and page profiles |
 //! | [`memory`] | pages that colors have, pages that pools ask for |
 //! | [`problem`] | errors and warnings: file, line, column, field, what is wrong, how to mend it |
 //!
 //! All errors of a file are found in one go. `docs/configuration.md` is the reference of the language.
 
 pub mod board;
+mod campaign;
 pub mod events;
 pub mod memory;
 mod node;

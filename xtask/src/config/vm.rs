@@ -131,8 +131,11 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let regions: Vec<Region> = regions.drain(..).map(|spec| spec.region).collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
     let quotas = read_quotas(&table, vcpus, events);
+    let campaign = super::campaign::read(&table, events, !hems.is_empty());
     if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
-        check_counters(&table, board, quotas, &hems, vcpus);
+        let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
+        let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
+        check_counters(&table, board, quotas, most, vcpus);
     }
     let (image, load) = read_image(&table, scene.base, &regions, complete).unzip();
     let profile = read_profile(&table, scene, &regions, complete, profiles);
@@ -171,6 +174,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             quotas: quotas.unwrap_or_default().into_iter().map(|(quota, _)| quota).collect(),
             hems,
             profile: profile.map(|profile| profile.profile),
+            campaign,
         },
         image,
         name_span,
@@ -268,8 +272,13 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
 }
 
 fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
+    let (Some(field), Some(events)) = (table.optional("hems"), events) else { return Vec::new() };
+    read_events(&field, events)
+}
+
+/// A list of events, each once.
+pub(super) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId> {
     let mut hems = Vec::new();
-    let (Some(field), Some(events)) = (table.optional("hems"), events) else { return hems };
     for element in field.elements().unwrap_or_default() {
         let Some(event) = events.resolve(&element) else { continue };
         if hems.contains(&event) {
@@ -607,7 +616,8 @@ fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], he
             count(hems.len(), "HEM"),
             board.counters
         );
-        let problem = match (table.optional("hems"), bound.next_back()) {
+        let counted = table.optional("hems").or_else(|| table.optional("campaign"));
+        let problem = match (counted, bound.next_back()) {
             (Some(field), _) if !hems.is_empty() => field.error(""),
             (_, Some((_, span))) => table.error("quota", span.clone(), ""),
             (_, None) => table.error("quota", table.span(), ""),

@@ -9,7 +9,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let mut rows = vec![];
     let mut bars = vec![];
-    // Colorings in which the victim's memory fits: it refills nothing after its warm-up.
+    // Colorings in which the victim's memory fits: in the end it refills nothing.
     let (mut fitting, mut equal) = (0u64, 0u64);
     let mut most_off = 0.0f64;
     let mut rescued = vec![];
@@ -40,9 +40,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         for colored in runs.of("colored-solo").filter(|run| run.label("input") == input) {
             let colors = colored.label("colors");
             let rival = runs.at("colored-interf", &[("input", input), ("colors", colors)]);
-            let misses = colored.event("L2D_CACHE_REFILL");
+            let misses = colored.settled("L2D_CACHE_REFILL");
             if let Some(rival) = rival {
-                let theirs = rival.event("L2D_CACHE_REFILL");
+                let theirs = rival.settled("L2D_CACHE_REFILL");
                 if misses == 0 {
                     fitting += 1;
                     equal += u64::from(theirs == misses);
@@ -56,7 +56,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
                 Cell::Value(ratio(colored.cycles(), base)),
                 rival.map_or(Cell::Text(String::new()), |rival| Cell::Value(ratio(rival.cycles(), base))),
                 Cell::Count(misses),
-                rival.map_or(Cell::Text(String::new()), |rival| Cell::Count(rival.event("L2D_CACHE_REFILL"))),
+                rival.map_or(Cell::Text(String::new()), |rival| Cell::Count(rival.settled("L2D_CACHE_REFILL"))),
             ]);
         }
         let ends = |y: f64| {
@@ -112,7 +112,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.tables.push(series.table(
         "By number of colors",
         "Against the solo run with shared colors. The rest of the 15 colors is Interf's; with 15 there is none left, since \
-         the hypervisor keeps one, so that run is solo only.",
+         the hypervisor keeps one, so that run is solo only. Refills: of the last run, when pseudo-random replacement has \
+         displaced what lay in the victim's colors before it began.",
     ));
     found.series.push(series);
     found.say(format!(

@@ -80,6 +80,10 @@ impl Measured {
     pub fn event(&self, name: &str) -> u64 {
         median(self.segments.iter().map(|segment| segment.events.get(name).copied().unwrap_or(0)))
     }
+    /// An event's count in the last segment, when what lay in the caches before has long been displaced.
+    pub fn settled(&self, name: &str) -> u64 {
+        self.segments.last().and_then(|segment| segment.events.get(name)).copied().unwrap_or(0)
+    }
     /// The label on an axis.
     pub fn label(&self, axis: &str) -> &str {
         self.axes.get(axis).map_or("", String::as_str)

@@ -3,6 +3,7 @@
 use super::qemu;
 use super::state::{Block, Plugin};
 use crate::decode::{SELECTED, Special};
+use crate::events::Counts;
 use crate::pmu::{COUNTERS, Pmu, Setup};
 use libc::c_void;
 
@@ -36,6 +37,10 @@ pub struct Counters {
     raised: bool,
     /// How often it was.
     pub interrupts: u64,
+    /// What the core did at EL1 and EL0, where a guest's counters count.
+    pub guest: (Counts, u64),
+    /// Its counts and cycles when that was last brought up to date.
+    seen: (Counts, u64),
 }
 
 impl Counters {
@@ -50,6 +55,8 @@ impl Counters {
             armed: false,
             raised: false,
             interrupts: 0,
+            guest: (Counts::default(), 0),
+            seen: (Counts::default(), 0),
         }
     }
     /// The registers may have been written while the model was off.
@@ -154,7 +161,13 @@ impl Plugin {
     #[inline]
     pub fn advance_counters(&mut self, core: usize) {
         let counters = &mut self.counters[core];
-        counters.pmu.advance(counters.level, self.caches.counts(core), self.board.l2d_cache_double_count);
+        let now = (*self.caches.counts(core), self.clocks.cycles(core));
+        counters.pmu.advance(counters.level, &now.0, self.board.l2d_cache_double_count);
+        if counters.level < 2 {
+            let (counts, cycles) = (now.0.since(&counters.seen.0), now.1.saturating_sub(counters.seen.1));
+            counters.guest = (counters.guest.0.and(&counts), counters.guest.1 + cycles);
+        }
+        counters.seen = now;
     }
 
     /// Counters that can interrupt are looked at in each turn.

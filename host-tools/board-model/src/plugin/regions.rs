@@ -19,6 +19,7 @@ struct Stand {
     counts: Counts,
     cycles: u64,
     interrupts: u64,
+    guest: (Counts, u64),
 }
 
 /// The regions of a run.
@@ -56,28 +57,44 @@ pub struct CoreReport {
     /// Cycles between begin and end by the core's own clock.
     pub cycles: u64,
     overflow_interrupts: u64,
+    /// Events of all exception levels.
     events: BTreeMap<&'static str, u64>,
+    /// Events at EL1 and EL0: what a guest's counter would count, of all events at once.
+    guest_events: BTreeMap<&'static str, u64>,
     /// Raw counts.
     pub counts: Counts,
 }
 
 impl Plugin {
-    fn stand(&self) -> Vec<Stand> {
+    fn stand(&mut self) -> Vec<Stand> {
+        for core in 0..self.clocks.cores() {
+            self.advance_counters(core);
+        }
         let stand = |core| Stand {
             counts: *self.caches.counts(core),
             cycles: self.clocks.cycles(core),
             interrupts: self.counters[core].interrupts,
+            guest: self.counters[core].guest,
         };
         (0..self.clocks.cores()).map(stand).collect()
     }
 
-    fn region_since(&self, begun: &[Stand]) -> Region {
+    fn region_since(&mut self, begun: &[Stand]) -> Region {
         let double = self.board.l2d_cache_double_count;
         let core = |(now, before): (&Stand, &Stand)| {
             let counts = now.counts.since(&before.counts);
             let cycles = now.cycles.saturating_sub(before.cycles);
-            let events = Event::ALL.iter().map(|event| (event.name(), event.count(&counts, cycles, double))).collect();
-            CoreReport { cycles, overflow_interrupts: now.interrupts - before.interrupts, events, counts }
+            let events = |counts: &Counts, cycles| {
+                Event::ALL.iter().map(|event| (event.name(), event.count(counts, cycles, double))).collect()
+            };
+            let guest = now.guest.0.since(&before.guest.0);
+            CoreReport {
+                cycles,
+                overflow_interrupts: now.interrupts - before.interrupts,
+                events: events(&counts, cycles),
+                guest_events: events(&guest, now.guest.1 - before.guest.1),
+                counts,
+            }
         };
         let now = self.stand();
         Region { cores: now.iter().zip(begun).map(core).collect() }
@@ -148,7 +165,7 @@ impl Plugin {
         true
     }
 
-    fn so_far(&self) -> Region {
+    fn so_far(&mut self) -> Region {
         let start = Stand { cycles: self.cycles(EPOCH), ..Stand::default() };
         let first = self.regions.first.clone().unwrap_or_else(|| vec![start; self.clocks.cores()]);
         self.region_since(&first)

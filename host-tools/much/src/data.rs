@@ -1,0 +1,488 @@
+//! Measured counts: sub-experiments, their runs, and what was counted in each.
+
+use rand::RngExt;
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashMap;
+
+/// The fewest runs of a sub-experiment from which its correlations should be taken: below, the central limit theorem
+/// does not carry (section 4.4, step 1).
+pub const FEWEST_RUNS: usize = 30;
+/// Whole numbers above this are not all exact in a double.
+pub const LARGEST_COUNT: f64 = 9_007_199_254_740_992.0;
+
+/// What was counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its name; no two events have the same.
+    pub name: String,
+    /// Its number in the PMU, where the input gives it.
+    pub code: Option<u32>,
+}
+
+/// Runs in which the same events were counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubExperiment {
+    /// Its number in the input.
+    pub number: u64,
+    /// Which events, as indices into [`Measurements::events`], ascending.
+    pub events: Vec<usize>,
+    /// For each event its counts, run by run.
+    pub columns: Vec<Vec<f64>>,
+}
+
+impl SubExperiment {
+    /// How many runs.
+    pub fn runs(&self) -> usize {
+        self.columns.first().map_or(0, Vec::len)
+    }
+    /// The counts of an event, if it was counted here.
+    pub fn column(&self, event: usize) -> Option<&[f64]> {
+        let at = self.events.binary_search(&event).ok()?;
+        Some(&self.columns[at])
+    }
+}
+
+/// All measurements of one program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measurements {
+    /// What was counted anywhere.
+    pub events: Vec<Event>,
+    /// The sub-experiments.
+    pub sub_experiments: Vec<SubExperiment>,
+    /// Runs that were left out because a count was missing in them.
+    pub incomplete_runs: usize,
+}
+
+/// What is not as it should be, but does not make a merge impossible.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Warning {
+    /// Too few runs.
+    #[error(
+        "sub-experiment {number} has {runs} runs: below {FEWEST_RUNS} the estimate of a correlation says little (section 4.4, step 1)"
+    )]
+    FewRuns {
+        /// The sub-experiment.
+        number: u64,
+        /// Its runs.
+        runs: usize,
+    },
+    /// Sub-experiments have unequal numbers of runs.
+    #[error("sub-experiments have from {fewest} to {most} runs: their pairs are not equally well known")]
+    UnequalRuns {
+        /// The fewest.
+        fewest: usize,
+        /// The most.
+        most: usize,
+    },
+    /// An event always has the same count.
+    #[error("{event} is {value} in every run: it has no correlation with anything")]
+    Constant {
+        /// The event.
+        event: String,
+        /// Its count.
+        value: f64,
+    },
+    /// Many runs have the same count.
+    #[error("{event}: {share:.0} % of the runs have the same count, {value}")]
+    Ties {
+        /// The event.
+        event: String,
+        /// The count.
+        value: f64,
+        /// How many runs have it, in per cent.
+        share: f64,
+    },
+    /// Runs were left out.
+    #[error("{0} runs were left out: a count is missing in each")]
+    Incomplete(usize),
+}
+
+/// Why measurements cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DataError {
+    /// Nothing was measured.
+    #[error("there are no measurements")]
+    Empty,
+    /// Only one event.
+    #[error("only {0} was counted: there is nothing to merge")]
+    OneEvent(String),
+    /// Pairs that were never counted together.
+    #[error("{count} pairs of events were never counted in the same run: {named}")]
+    MissingPairs {
+        /// How many.
+        count: usize,
+        /// The first of them.
+        named: String,
+    },
+    /// A sub-experiment without a run that has all its counts.
+    #[error("sub-experiment {0}: a count is missing in every run")]
+    NoCompleteRun(u64),
+    /// A sub-experiment with a single run.
+    #[error("sub-experiment {0} has only one run: it shows no correlation")]
+    OneRun(u64),
+    /// The anchor is unknown.
+    #[error("there is no event {0}")]
+    NoEvent(String),
+    /// A sub-experiment does not have the anchor.
+    #[error("sub-experiment {number} does not count the anchor {anchor}")]
+    NoAnchor {
+        /// The sub-experiment.
+        number: u64,
+        /// The anchor.
+        anchor: String,
+    },
+    /// No sub-experiment has the anchor in it.
+    #[error("{event} was never counted together with the anchor {anchor}")]
+    NotWithAnchor {
+        /// The event.
+        event: String,
+        /// The anchor.
+        anchor: String,
+    },
+}
+
+impl Measurements {
+    /// How many runs there are in all.
+    pub fn runs(&self) -> usize {
+        self.sub_experiments.iter().map(SubExperiment::runs).sum()
+    }
+    /// An event by its name.
+    pub fn event(&self, name: &str) -> Option<usize> {
+        self.events.iter().position(|event| event.name == name)
+    }
+    /// All counts of an event, sub-experiment after sub-experiment: the grouped sample (section 4.3).
+    pub fn grouped(&self, event: usize) -> Vec<f64> {
+        self.sub_experiments.iter().filter_map(|sub| sub.column(event)).flatten().copied().collect()
+    }
+    /// Pairs of events that no sub-experiment counts together.
+    pub fn missing_pairs(&self) -> Vec<(usize, usize)> {
+        let events = self.events.len();
+        let mut met = vec![false; events * events];
+        for sub in &self.sub_experiments {
+            for &a in &sub.events {
+                for &b in &sub.events {
+                    met[a * events + b] = true;
+                }
+            }
+        }
+        let pairs = (0..events).flat_map(|a| (a + 1..events).map(move |b| (a, b)));
+        pairs.filter(|&(a, b)| !met[a * events + b]).collect()
+    }
+    /// Refuses what no method can use.
+    pub fn check(&self) -> Result<(), DataError> {
+        match self.events.as_slice() {
+            [] => return Err(DataError::Empty),
+            [only] => return Err(DataError::OneEvent(only.name.clone())),
+            _ => {}
+        }
+        match self.sub_experiments.iter().find(|sub| sub.runs() < 2) {
+            Some(sub) if sub.runs() == 1 => Err(DataError::OneRun(sub.number)),
+            Some(sub) => Err(DataError::NoCompleteRun(sub.number)),
+            None => Ok(()),
+        }
+    }
+    /// Refuses what MUCH cannot use: every pair must meet.
+    pub fn check_pairs(&self) -> Result<(), DataError> {
+        self.check()?;
+        let missing = self.missing_pairs();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let name = |&(a, b): &(usize, usize)| format!("{} and {}", self.events[a].name, self.events[b].name);
+        let mut named = missing.iter().take(5).map(name).collect::<Vec<_>>().join(", ");
+        if missing.len() > 5 {
+            named += &format!(" and {} more", missing.len() - 5);
+        }
+        Err(DataError::MissingPairs { count: missing.len(), named })
+    }
+    /// What should be known before the result is trusted.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let mut found = vec![];
+        if self.incomplete_runs > 0 {
+            found.push(Warning::Incomplete(self.incomplete_runs));
+        }
+        for sub in self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS) {
+            found.push(Warning::FewRuns { number: sub.number, runs: sub.runs() });
+        }
+        let runs = || self.sub_experiments.iter().map(SubExperiment::runs);
+        if let (Some(fewest), Some(most)) = (runs().min(), runs().max())
+            && fewest != most
+        {
+            found.push(Warning::UnequalRuns { fewest, most });
+        }
+        for (index, event) in self.events.iter().enumerate() {
+            let mut values = self.grouped(index);
+            values.sort_unstable_by(f64::total_cmp);
+            let longest = values.chunk_by(|a, b| a == b).max_by_key(|same| same.len());
+            let Some(same) = longest else { continue };
+            let share = same.len() as f64 / values.len() as f64;
+            if same.len() == values.len() {
+                found.push(Warning::Constant { event: event.name.clone(), value: same[0] });
+            } else if share >= 0.25 {
+                found.push(Warning::Ties { event: event.name.clone(), value: same[0], share: share * 100.0 });
+            }
+        }
+        found
+    }
+    /// The same sub-experiments with other runs of each.
+    pub fn with_runs(&self, mut choose: impl FnMut(usize) -> Vec<usize>) -> Self {
+        let choose_from = |sub: &SubExperiment| {
+            let chosen = choose(sub.runs());
+            let column = |column: &Vec<f64>| chosen.iter().map(|&run| column[run]).collect();
+            SubExperiment { columns: sub.columns.iter().map(column).collect(), ..sub.clone() }
+        };
+        let sub_experiments = self.sub_experiments.iter().map(choose_from).collect();
+        Self { events: self.events.clone(), sub_experiments, incomplete_runs: 0 }
+    }
+    /// The same measurements with the events in another order, given by name.
+    pub fn reordered(&self, events: &[Event]) -> Result<Self, DataError> {
+        if let Some(other) = self.events.iter().find(|event| !events.iter().any(|known| known.name == event.name)) {
+            return Err(DataError::NoEvent(other.name.clone()));
+        }
+        let mut place = vec![0; self.events.len()];
+        for (at, event) in events.iter().enumerate() {
+            let from = self.event(&event.name).ok_or_else(|| DataError::NoEvent(event.name.clone()))?;
+            place[from] = at;
+        }
+        let reorder = |sub: &SubExperiment| {
+            let mut columns: Vec<_> = sub.events.iter().map(|&event| place[event]).zip(sub.columns.clone()).collect();
+            columns.sort_by_key(|(event, _)| *event);
+            let (events, columns) = columns.into_iter().unzip();
+            SubExperiment { number: sub.number, events, columns }
+        };
+        let sub_experiments = self.sub_experiments.iter().map(reorder).collect();
+        Ok(Self { events: events.to_vec(), sub_experiments, incomplete_runs: self.incomplete_runs })
+    }
+    /// `runs` runs of each sub-experiment, drawn with replacement: a bootstrap sample (section 5.3).
+    pub fn bootstrap(&self, runs: usize, rng: &mut ChaCha8Rng) -> Self {
+        self.with_runs(|all| (0..runs).map(|_| rng.random_range(0..all)).collect())
+    }
+    /// `runs` different runs of each sub-experiment, and all others. A sub-experiment with no more runs gives all it has.
+    pub fn split(&self, runs: usize, rng: &mut ChaCha8Rng) -> (Self, Self) {
+        let mut order: Vec<Vec<usize>> = vec![];
+        for sub in &self.sub_experiments {
+            order.push(rand::seq::index::sample(rng, sub.runs(), sub.runs()).into_vec());
+        }
+        let part = |keep: &dyn Fn(&[usize]) -> Vec<usize>| {
+            let mut at = order.iter();
+            self.with_runs(|_| at.next().map_or_else(Vec::new, |order| keep(order)))
+        };
+        (part(&|order| order[..runs.min(order.len())].to_vec()), part(&|order| order[runs.min(order.len())..].to_vec()))
+    }
+}
+
+/// Builds [`Measurements`] from rows in any order.
+#[derive(Debug, Default)]
+pub struct Builder {
+    events: Vec<Event>,
+    by_name: HashMap<Vec<u8>, usize>,
+    subs: Vec<Partial>,
+    by_number: HashMap<u64, usize>,
+    last: (usize, usize),
+}
+
+#[derive(Debug, Default)]
+struct Partial {
+    number: u64,
+    runs: HashMap<u64, usize>,
+    order: Vec<u64>,
+    /// Index by event; NaN where nothing was counted.
+    columns: Vec<Vec<f64>>,
+}
+
+/// Why a row is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    /// There is a count already.
+    #[error("{event} has a count in sub-experiment {sub_experiment}, run {run} already")]
+    Twice {
+        /// The event.
+        event: String,
+        /// The sub-experiment.
+        sub_experiment: u64,
+        /// The run.
+        run: u64,
+    },
+    /// Not a number of events.
+    #[error("{value} is not a count{why}")]
+    NotACount {
+        /// What is there.
+        value: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// Two names for one number, or the reverse.
+    #[error("event {name} has number {now} here and {before} before")]
+    Code {
+        /// The event.
+        name: String,
+        /// Its number here.
+        now: u32,
+        /// Its number before.
+        before: u32,
+    },
+}
+
+impl Builder {
+    /// Adds a count; `value` is NaN where the counter gave none, so that the run is left out.
+    pub fn add(
+        &mut self,
+        sub_experiment: u64,
+        run: u64,
+        code: Option<u32>,
+        event: &[u8],
+        value: f64,
+    ) -> Result<(), RowError> {
+        let at = match self.by_name.get(event) {
+            Some(&at) => at,
+            None => {
+                let at = self.events.len();
+                self.by_name.insert(event.to_vec(), at);
+                self.events.push(Event { name: String::from_utf8_lossy(event).into_owned(), code });
+                at
+            }
+        };
+        if let (Some(now), Some(before)) = (code, self.events[at].code)
+            && now != before
+        {
+            return Err(RowError::Code { name: self.events[at].name.clone(), now, before });
+        }
+        let sub = match self.subs.get(self.last.0) {
+            Some(sub) if sub.number == sub_experiment => self.last.0,
+            _ => *self.by_number.entry(sub_experiment).or_insert_with(|| {
+                self.subs.push(Partial { number: sub_experiment, ..Partial::default() });
+                self.subs.len() - 1
+            }),
+        };
+        let partial = &mut self.subs[sub];
+        let row = match partial.order.get(self.last.1) {
+            Some(&last) if last == run => self.last.1,
+            _ => *partial.runs.entry(run).or_insert_with(|| {
+                partial.order.push(run);
+                partial.order.len() - 1
+            }),
+        };
+        self.last = (sub, row);
+        if partial.columns.len() <= at {
+            partial.columns.resize(at + 1, vec![]);
+        }
+        let column = &mut partial.columns[at];
+        if column.len() <= row {
+            column.resize(row + 1, f64::NAN);
+        }
+        if !column[row].is_nan() {
+            let event = self.events[at].name.clone();
+            return Err(RowError::Twice { event, sub_experiment, run });
+        }
+        column[row] = value;
+        Ok(())
+    }
+
+    /// The measurements: sub-experiments by number, in each the runs that have every count, in their order.
+    pub fn finish(self) -> Result<Measurements, DataError> {
+        let mut incomplete_runs = 0;
+        let mut sub_experiments = vec![];
+        for mut partial in self.subs {
+            let rows = partial.order.len();
+            let events: Vec<_> = (0..partial.columns.len()).filter(|&at| !partial.columns[at].is_empty()).collect();
+            let whole =
+                |row: &usize| events.iter().all(|&at| partial.columns[at].get(*row).is_some_and(|v| !v.is_nan()));
+            let complete: Vec<_> = (0..rows).filter(whole).collect();
+            if complete.is_empty() {
+                return Err(DataError::NoCompleteRun(partial.number));
+            }
+            incomplete_runs += rows - complete.len();
+            let columns = events
+                .iter()
+                .map(|&at| {
+                    let column = std::mem::take(&mut partial.columns[at]);
+                    if complete.len() == rows { column } else { complete.iter().map(|&row| column[row]).collect() }
+                })
+                .collect();
+            sub_experiments.push(SubExperiment { number: partial.number, events, columns });
+        }
+        sub_experiments.sort_by_key(|sub| sub.number);
+        Ok(Measurements { events: self.events, sub_experiments, incomplete_runs })
+    }
+}
+
+/// Refuses what cannot be a count: negative, infinite or too large to be exact. NaN is refused as well.
+pub fn checked_count(value: f64) -> Result<f64, RowError> {
+    let refuse = |why| Err(RowError::NotACount { value: value.to_string(), why });
+    match value {
+        v if v.is_nan() => refuse(""),
+        v if v < 0.0 => refuse(": it is negative"),
+        v if v > LARGEST_COUNT => refuse(": above 2^53 it is not exact"),
+        v => Ok(v + 0.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(rows: &[(u64, u64, &str, f64)]) -> Result<Measurements, DataError> {
+        let mut builder = Builder::default();
+        for &(sub, run, event, value) in rows {
+            builder.add(sub, run, None, event.as_bytes(), value).unwrap();
+        }
+        builder.finish()
+    }
+
+    #[test]
+    fn rows_may_come_in_any_order() {
+        let rows = [
+            (3, 7, "a", 1.0),
+            (1, 0, "b", 2.0),
+            (3, 7, "b", 3.0),
+            (1, 0, "a", 4.0),
+            (3, 2, "b", 5.0),
+            (3, 2, "a", 6.0),
+        ];
+        let built = build(&rows).unwrap();
+        assert_eq!(built.sub_experiments.iter().map(|sub| sub.number).collect::<Vec<_>>(), [1, 3]);
+        assert_eq!(built.sub_experiments[1].column(0), Some(&[1.0, 6.0][..]));
+        assert_eq!(built.sub_experiments[1].column(1), Some(&[3.0, 5.0][..]));
+        assert_eq!(built.grouped(1), [2.0, 3.0, 5.0]);
+    }
+
+    #[test]
+    fn a_run_without_all_counts_is_left_out() {
+        let built = build(&[(0, 0, "a", 1.0), (0, 0, "b", 2.0), (0, 1, "b", 3.0), (0, 2, "a", 4.0), (0, 2, "b", 5.0)]);
+        let built = built.unwrap();
+        assert_eq!((built.runs(), built.incomplete_runs), (2, 1));
+        assert_eq!(build(&[(4, 0, "a", 1.0), (4, 1, "b", 2.0)]), Err(DataError::NoCompleteRun(4)));
+    }
+
+    #[test]
+    fn a_second_count_and_another_number_are_refused() {
+        let mut builder = Builder::default();
+        builder.add(1, 2, Some(3), b"a", 4.0).unwrap();
+        let twice = RowError::Twice { event: "a".to_owned(), sub_experiment: 1, run: 2 };
+        assert_eq!(builder.add(1, 2, Some(3), b"a", 4.0), Err(twice));
+        let code = RowError::Code { name: "a".to_owned(), now: 9, before: 3 };
+        assert_eq!(builder.add(1, 3, Some(9), b"a", 4.0), Err(code));
+    }
+
+    #[test]
+    fn missing_pairs_are_named() {
+        let built = build(&[
+            (0, 0, "a", 1.0),
+            (0, 0, "b", 2.0),
+            (0, 1, "a", 1.0),
+            (0, 1, "b", 2.0),
+            (1, 0, "a", 1.0),
+            (1, 0, "c", 2.0),
+            (1, 1, "a", 1.0),
+            (1, 1, "c", 2.0),
+        ]);
+        let missing = DataError::MissingPairs { count: 1, named: "b and c".to_owned() };
+        assert_eq!(built.unwrap().check_pairs(), Err(missing));
+    }
+
+    #[test]
+    fn counts_are_checked() {
+        assert!(checked_count(-1.0).is_err() && checked_count(f64::NAN).is_err() && checked_count(1e16).is_err());
+        assert_eq!(checked_count(-0.0).map(f64::to_bits), Ok(0));
+    }
+}

@@ -1,0 +1,36 @@
+//! Event counts of many runs merged into vectors that keep every pairwise correlation.
+//!
+//! A PMU counts a few events at a time; the runs of a program differ. MUCH (S. Vilardell, I. Serra, E. Mezzetti,
+//! J. Abella, F. J. Cazorla: "MUCH: Exploiting Pairwise Hardware Event Monitor Correlations for Improved Timing Analysis
+//! of Complex MPSoCs", SAC 2021) measures every pair of events together in some sub-experiment and merges the counts of
+//! all sub-experiments into vectors with those correlations. HRM, its predecessor, links sub-experiments by one anchor
+//! event. Section numbers in this crate are those of the MUCH paper.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`plan`] | which events to count together |
+//! | [`data`] | measured counts, and what is wrong with them |
+//! | [`scores`] | ranks, normal scores, correlations of two columns |
+//! | [`matrix`] | repair and factors of correlation matrices |
+//! | [`estimate`] | correlations of all events from sub-experiments that see a few |
+//! | [`draw`] | a sample of the Gaussian model |
+//! | [`swap`] | exchanges of values towards Pearson's and Spearman's correlations |
+//! | [`table`] | merged vectors |
+//! | [`merge`] | MUCH, HRM and the blind merge from end to end |
+//! | [`evaluate`] | how near the merged correlations are |
+//! | [`read`] | measurements from CSV and Parquet |
+//! | [`write`] | merged vectors as CSV and Parquet |
+#![forbid(unsafe_code)]
+
+pub mod data;
+pub mod draw;
+pub mod estimate;
+pub mod evaluate;
+pub mod matrix;
+pub mod merge;
+pub mod plan;
+pub mod read;
+pub mod scores;
+pub mod swap;
+pub mod table;
+pub mod write;

@@ -1,0 +1,229 @@
+//! Merging all sub-experiments into vectors: MUCH (sections 4.3 and 4.4), the plain method of the paper, HRM (section
+//! 4.1), and the blind merge that both are better than.
+
+use crate::data::{DataError, Measurements};
+use crate::draw;
+use crate::estimate::{self, Kind, Scored};
+use crate::matrix::{self, Repaired, mean_square_error};
+use crate::scores;
+use crate::swap::{self, Weights};
+use crate::table::{Column, Vectors, quantile_index};
+use nalgebra::DMatrix;
+use rayon::prelude::*;
+
+/// The correlations that merged vectors are to have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// Both Pearson's and Spearman's.
+    #[default]
+    Both,
+    /// Pearson's: those of the counts.
+    Pearson,
+    /// Spearman's: those of the ranks.
+    Spearman,
+}
+
+/// How to merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Every random choice follows from this.
+    pub seed: u64,
+    /// How many vectors; by default as many as the event with the most counts has.
+    pub vectors: Option<usize>,
+    /// Which correlations to meet.
+    pub target: Target,
+    /// How many draws to take the best of (section 4.4, step 4).
+    pub draws: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seed: 1, vectors: None, target: Target::Both, draws: 1 }
+    }
+}
+
+/// What the correlations were and what was done to them.
+#[derive(Clone, Debug)]
+pub struct Correlations {
+    /// Pearson's, pair by pair as measured.
+    pub pearson_measured: DMatrix<f64>,
+    /// Spearman's, pair by pair as measured.
+    pub spearman_measured: DMatrix<f64>,
+    /// Pearson's that the vectors are to have.
+    pub pearson_target: DMatrix<f64>,
+    /// Spearman's that the vectors are to have.
+    pub spearman_target: DMatrix<f64>,
+    /// What the repair did to the estimates of Pearson's and Spearman's correlations: pairs that were estimated one by one
+    /// make an indefinite matrix nearly always.
+    pub repairs: [Repair; 2],
+    /// The Gaussian model's matrix after its repair.
+    pub model: Repaired,
+}
+
+/// What the repair of a matrix did.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repair {
+    /// The least eigenvalue before.
+    pub least_eigenvalue: f64,
+    /// The Frobenius distance between before and after.
+    pub distance: f64,
+}
+
+impl From<&Repaired> for Repair {
+    fn from(repaired: &Repaired) -> Self {
+        Self { least_eigenvalue: repaired.least_eigenvalue, distance: repaired.distance }
+    }
+}
+
+/// The result of a merge by MUCH.
+#[derive(Clone, Debug)]
+pub struct Merged {
+    /// The vectors.
+    pub vectors: Vectors,
+    /// Estimates and targets.
+    pub correlations: Correlations,
+}
+
+/// Largest change in the last step of a repair.
+const TOLERANCE: f64 = 1e-7;
+
+/// What the vectors should have, by all sub-experiments together.
+pub fn targets(data: &Measurements) -> Correlations {
+    let (pearson_measured, spearman_measured) =
+        rayon::join(|| estimate::pairwise(data, Kind::Counts), || estimate::pairwise(data, Kind::Ranks));
+    let runs = estimate::runs_of_pairs(data);
+    let target = |kind: Kind, measured: &DMatrix<f64>| {
+        let pooled = estimate::pooled(&Scored::new(data, kind));
+        let combined = estimate::combined(measured, &pooled, &runs);
+        matrix::nearest_correlation(&combined.matrix, TOLERANCE)
+    };
+    let (pearson, spearman) =
+        rayon::join(|| target(Kind::Counts, &pearson_measured), || target(Kind::Ranks, &spearman_measured));
+    let repairs = [Repair::from(&pearson), Repair::from(&spearman)];
+    let (pearson_target, spearman_target) = (pearson.matrix, spearman.matrix);
+    let mut gaussian = spearman_target.map(scores::gaussian_of_spearman);
+    gaussian.fill_diagonal(1.0);
+    let model = matrix::nearest_correlation(&gaussian, TOLERANCE);
+    Correlations { pearson_measured, spearman_measured, pearson_target, spearman_target, repairs, model }
+}
+
+/// MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its order, exchanges of values towards
+/// the target.
+pub fn much(data: &Measurements, options: &Options) -> Result<Merged, DataError> {
+    data.check_pairs()?;
+    let correlations = targets(data);
+    let goals = [&correlations.pearson_target, &correlations.spearman_target];
+    let mut vectors = ordered(data, &correlations.model.matrix, options, true, goals);
+    let weights = Weights { pearson: options.target != Target::Spearman, spearman: options.target != Target::Pearson };
+    swap::swap(&mut vectors, goals[0], goals[1], weights, options.seed);
+    Ok(Merged { vectors, correlations })
+}
+
+/// The method as the paper has it: the matrix of pairwise correlations of normal scores, repaired because it is
+/// indefinite nearly always, one plain draw or the best of several, the observations in its order.
+pub fn paper(data: &Measurements, options: &Options) -> Result<Merged, DataError> {
+    data.check_pairs()?;
+    let pearson_measured = estimate::pairwise(data, Kind::Counts);
+    let spearman_measured = estimate::pairwise(data, Kind::Ranks);
+    let model = matrix::nearest_correlation(&estimate::pairwise(data, Kind::NormalScores), TOLERANCE);
+    let vectors = ordered(data, &model.matrix, options, false, [&pearson_measured, &spearman_measured]);
+    let correlations = Correlations {
+        pearson_target: pearson_measured.clone(),
+        spearman_target: spearman_measured.clone(),
+        pearson_measured,
+        spearman_measured,
+        repairs: [Repair::from(&model); 2],
+        model,
+    };
+    Ok(Merged { vectors, correlations })
+}
+
+/// The observations in the order of the best draw (steps 3 to 5 of section 4.4).
+fn ordered(
+    data: &Measurements,
+    model: &DMatrix<f64>,
+    options: &Options,
+    whiten: bool,
+    goals: [&DMatrix<f64>; 2],
+) -> Vectors {
+    let observed: Vec<Vec<f64>> = (0..data.events.len())
+        .into_par_iter()
+        .map(|event| {
+            let mut values = data.grouped(event);
+            values.sort_unstable_by(f64::total_cmp);
+            values
+        })
+        .collect();
+    let vectors = options.vectors.unwrap_or_else(|| observed.iter().map(Vec::len).max().unwrap_or(0)).max(1);
+    let order = |attempt: u64| {
+        let ranks = draw::draw(model, vectors, whiten, options.seed, attempt);
+        let columns = ranks
+            .into_par_iter()
+            .zip(&observed)
+            .map(|(mut ranks, observed)| {
+                for rank in &mut ranks {
+                    *rank = quantile_index(*rank as usize, vectors, observed.len()) as u32;
+                }
+                Column::new(observed.clone(), ranks)
+            })
+            .collect();
+        Vectors { events: data.events.clone(), columns }
+    };
+    let mut best = order(0);
+    let error = |vectors: &Vectors| {
+        let [pearson, spearman] = vectors.correlations();
+        mean_square_error(&pearson, goals[0]) + mean_square_error(&spearman, goals[1])
+    };
+    if options.draws > 1 {
+        let mut least = error(&best);
+        for attempt in 1..options.draws {
+            let next = order(attempt);
+            let of_next = error(&next);
+            if of_next < least {
+                (best, least) = (next, of_next);
+            }
+        }
+    }
+    best
+}
+
+/// HRM: each sub-experiment's runs sorted by the anchor, and the runs of the same rank put together. An event that several
+/// sub-experiments count is taken from the first; the anchor's value is that of its rank among all runs.
+pub fn hrm(data: &Measurements, anchor: usize, vectors: Option<usize>) -> Result<Vectors, DataError> {
+    data.check()?;
+    let anchor_name = || data.events[anchor].name.clone();
+    let mut columns: Vec<Option<Column>> = vec![None; data.events.len()];
+    let used: Vec<_> = data.sub_experiments.iter().filter(|sub| sub.column(anchor).is_some()).collect();
+    let vectors = vectors.unwrap_or_else(|| used.iter().map(|sub| sub.runs()).max().unwrap_or(0)).max(1);
+    for sub in &used {
+        let order = scores::ascending(sub.column(anchor).unwrap_or_default());
+        for (&event, values) in sub.events.iter().zip(&sub.columns) {
+            if event == anchor || columns[event].is_some() {
+                continue;
+            }
+            let of_rank = |rank| values[order[quantile_index(rank, vectors, order.len())] as usize];
+            columns[event] = Some(Column::of_values(&(0..vectors).map(of_rank).collect::<Vec<_>>()));
+        }
+    }
+    let mut all = data.grouped(anchor);
+    all.sort_unstable_by(f64::total_cmp);
+    if !all.is_empty() {
+        let chosen = (0..vectors).map(|rank| quantile_index(rank, vectors, all.len()) as u32).collect();
+        columns[anchor] = Some(Column::new(all, chosen));
+    }
+    let named = |(column, event): (Option<Column>, &crate::data::Event)| {
+        column.ok_or_else(|| DataError::NotWithAnchor { event: event.name.clone(), anchor: anchor_name() })
+    };
+    let columns = columns.into_iter().zip(&data.events).map(named).collect::<Result<_, _>>()?;
+    Ok(Vectors { events: data.events.clone(), columns })
+}
+
+/// The blind merge: the n-th runs of all sub-experiments put together. An event is taken from the first sub-experiment
+/// that counts it.
+pub fn blind(data: &Measurements) -> Result<Vectors, DataError> {
+    data.check()?;
+    let vectors = data.sub_experiments.iter().map(|sub| sub.runs()).min().unwrap_or(0);
+    let first = |event: usize| data.sub_experiments.iter().find_map(|sub| sub.column(event)).unwrap_or_default();
+    let columns = (0..data.events.len()).map(|event| Column::of_values(&first(event)[..vectors])).collect();
+    Ok(Vectors { events: data.events.clone(), columns })
+}

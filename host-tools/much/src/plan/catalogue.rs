@@ -1,0 +1,322 @@
+//! The best cover that can be made from what is known: constructions, smaller covers put together, search.
+
+use super::cyclic::{self, Shape};
+use super::field::{Field, prime_power};
+use super::geometry::{self, Blocks};
+use super::search::{self, Any};
+use super::{lower_bound, verify};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::collections::HashMap;
+
+/// A cover, and how it was made.
+#[derive(Clone, Debug)]
+pub struct Cover {
+    /// The blocks: sets of at most as many points as there are counters.
+    pub blocks: Blocks,
+    /// How it was made, for people.
+    pub origin: String,
+}
+
+/// Covers by number of points and block size, made when they are asked for.
+#[derive(Debug, Default)]
+pub struct Catalogue {
+    known: HashMap<(usize, usize), Cover>,
+    planes: HashMap<usize, Field>,
+}
+
+/// Steps of a search over single blocks.
+const STEPS: u64 = 400_000;
+/// Blocks up to which such a search is worth its time: above, a construction is better.
+const SEARCHED: usize = 72;
+/// Steps of a search over base blocks of a symmetric cover.
+const CYCLIC_STEPS: u64 = 40_000;
+
+impl Catalogue {
+    /// The smallest cover found of `points` points by blocks of `size`.
+    pub fn best(&mut self, points: usize, size: usize) -> Cover {
+        if let Some(cover) = self.known.get(&(points, size)) {
+            return cover.clone();
+        }
+        let mut cover = self.make(points, size);
+        debug_assert_eq!(verify(points, size, &cover.blocks), Ok(()));
+        fill(points, size, &mut cover.blocks);
+        self.known.insert((points, size), cover.clone());
+        cover
+    }
+
+    fn make(&mut self, points: usize, size: usize) -> Cover {
+        let mut best = Cover { blocks: pairs(points), origin: "all pairs".to_owned() };
+        if points <= size {
+            return Cover { blocks: vec![(0..points).collect()], origin: "one block".to_owned() };
+        }
+        if size == 2 {
+            return best;
+        }
+        let bound = lower_bound(points, size);
+        let mut rng = ChaCha8Rng::seed_from_u64((points * 1000 + size) as u64);
+        let steps: [fn(&mut Self, usize, usize, &mut Cover); 6] =
+            [Self::one_more, Self::blown_up, Self::triples, Self::planes, Self::transversal, Self::halves];
+        for step in steps {
+            step(self, points, size, &mut best);
+            if best.blocks.len() == bound {
+                return best;
+            }
+        }
+        // A search finds small covers at once, and is hopeless where the constructions are far away.
+        if bound <= SEARCHED {
+            let start = search::greedy(points, size, &mut rng, &Any);
+            offer(&mut best, points, size, start, || "greedy".to_owned());
+            fill(points, size, &mut best.blocks);
+            let before = best.blocks.len();
+            let found = search::shrink(points, best.blocks.clone(), bound, STEPS, &mut rng, &Any);
+            if found.len() < before {
+                best = Cover { blocks: found, origin: format!("local search from {before}") };
+            }
+        }
+        if best.blocks.len() > bound {
+            symmetric(points, size, &mut best, &mut rng);
+        }
+        best
+    }
+
+    /// A cover of one point less, and blocks that bring the new point to all others.
+    fn one_more(&mut self, points: usize, size: usize, best: &mut Cover) {
+        let mut blocks = self.best(points - 1, size).blocks;
+        let new = points - 1;
+        blocks.extend((0..new).collect::<Vec<_>>().chunks(size - 1).map(|others| {
+            let mut block = others.to_vec();
+            block.push(new);
+            block
+        }));
+        offer(best, points, size, blocks, || format!("{} events and one more", points - 1));
+    }
+
+    /// Every point of a smaller cover becomes several points.
+    fn blown_up(&mut self, points: usize, size: usize, best: &mut Cover) {
+        for copies in 2..=size / 2 {
+            let (few, small) = (points.div_ceil(copies), size / copies);
+            let cover = self.best(few, small);
+            let wide = |block: &Vec<usize>| {
+                let copies = block.iter().flat_map(|&point| (0..copies).map(move |copy| point * copies + copy));
+                copies.filter(|&point| point < points).collect()
+            };
+            let blocks = cover.blocks.iter().map(wide).collect();
+            offer(best, points, size, blocks, || format!("{few} events on {small} counters, each {copies} times"));
+        }
+    }
+
+    /// Steiner triple systems.
+    fn triples(&mut self, points: usize, size: usize, best: &mut Cover) {
+        if size != 3 {
+            return;
+        }
+        for (count, blocks) in [
+            (points.next_multiple_of(6) + 3, geometry::bose_triples(points.div_ceil(6))),
+            (points / 6 * 6 + 3, geometry::bose_triples(points / 6)),
+            (points / 6 * 6 + 1, geometry::skolem_triples((points / 6).max(1))),
+        ] {
+            if count >= points {
+                let cut = truncated(&blocks, points);
+                offer(best, points, size, cut, || format!("Steiner triple system on {count} points"));
+            }
+        }
+    }
+
+    /// Lines of affine and projective planes; what is longer than a block is covered on its own.
+    fn planes(&mut self, points: usize, size: usize, best: &mut Cover) {
+        for order in (2..16).filter(|&q| prime_power(q).is_some()) {
+            let count = order * order + order + 1;
+            if count < points || order > 3 * size {
+                continue;
+            }
+            let Some(field) = self.field(order) else { continue };
+            let mut designs = vec![(count, geometry::projective_plane(&field), "projective")];
+            if order * order >= points {
+                designs.push((order * order, geometry::affine_plane(&field), "affine"));
+            }
+            for (_, lines, kind) in designs {
+                let mut blocks = vec![];
+                let lines = truncated(&lines, points);
+                if lines.iter().any(|line| line.len() == points) {
+                    continue;
+                }
+                for line in lines {
+                    if line.len() <= size {
+                        blocks.push(line);
+                    } else {
+                        let parts = self.best(line.len(), size).blocks;
+                        blocks.extend(parts.iter().map(|part| part.iter().map(|&at| line[at]).collect()));
+                    }
+                }
+                offer(best, points, size, blocks, || format!("{kind} plane of order {order}"));
+            }
+        }
+    }
+
+    /// A transversal design across groups, and a cover of each group with some more points that all groups share.
+    fn transversal(&mut self, points: usize, size: usize, best: &mut Cover) {
+        for order in (size - 1..=points.div_ceil(2)).filter(|&q| prime_power(q).is_some()) {
+            for shared in 0..size.min(points) {
+                let grouped = points - shared;
+                if grouped > size * order || grouped < order {
+                    continue;
+                }
+                let Some(field) = self.field(order) else { continue };
+                let crossing = geometry::transversal_design(&field, size);
+                let even = grouped.div_ceil(size);
+                for group in if even == order { vec![order] } else { vec![order, even] } {
+                    // Point `group * order + at` of the design is left out where the group has fewer points.
+                    let mut number = vec![None; size * order];
+                    let mut groups = vec![vec![]; size];
+                    let mut next = 0;
+                    'all: for (which, members) in groups.iter_mut().enumerate() {
+                        for at in 0..group {
+                            if next == grouped {
+                                break 'all;
+                            }
+                            number[which * order + at] = Some(next);
+                            members.push(next);
+                            next += 1;
+                        }
+                    }
+                    if next < grouped || groups.iter().any(|members| members.len() + shared >= points) {
+                        continue;
+                    }
+                    let mut blocks: Blocks = crossing
+                        .iter()
+                        .map(|block| block.iter().filter_map(|&point| number[point]).collect())
+                        .collect();
+                    for mut members in groups.into_iter().filter(|members| !members.is_empty()) {
+                        members.extend(grouped..points);
+                        let parts = self.best(members.len(), size).blocks;
+                        blocks.extend(parts.iter().map(|part| part.iter().map(|&at| members[at]).collect()));
+                    }
+                    offer(best, points, size, blocks, || {
+                        format!("transversal design of order {order}, {shared} events in every group")
+                    });
+                }
+            }
+        }
+    }
+
+    /// Two halves of block size, taken two by two: every pair of parts of `size / 2` points in one block.
+    fn halves(&mut self, points: usize, size: usize, best: &mut Cover) {
+        let part = size / 2;
+        let parts = points.div_ceil(part);
+        let mut blocks = vec![];
+        for a in 0..parts {
+            for b in 0..a {
+                let members = (a * part..(a + 1) * part).chain(b * part..(b + 1) * part);
+                blocks.push(members.filter(|&point| point < points).collect());
+            }
+        }
+        offer(best, points, size, blocks, || format!("parts of {part} events, two by two"));
+    }
+
+    fn field(&mut self, order: usize) -> Option<Field> {
+        if let Some(known) = self.planes.get(&order) {
+            return Some(known.clone());
+        }
+        let field = Field::new(order)?;
+        self.planes.insert(order, field.clone());
+        Some(field)
+    }
+}
+
+/// Covers with a cyclic symmetry on as many points or a few more.
+fn symmetric(points: usize, size: usize, best: &mut Cover, rng: &mut ChaCha8Rng) {
+    for more in 0..4 {
+        for orbits in 1..=4 {
+            for fixed in 0..=3_usize {
+                let rest = points + more - fixed;
+                if !rest.is_multiple_of(orbits) || rest / orbits <= size {
+                    continue;
+                }
+                let shape = Shape { length: rest / orbits, orbits, fixed };
+                if let Some(blocks) = cyclic::search(shape, size, best.blocks.len(), CYCLIC_STEPS, rng) {
+                    let count = shape.points();
+                    offer(best, points, size, truncated(&blocks, points), || {
+                        format!("symmetric search: {orbits} cycles of {}, {fixed} fixed, {count} points", shape.length)
+                    });
+                }
+            }
+        }
+    }
+}
+
+fn pairs(points: usize) -> Blocks {
+    (0..points).flat_map(|a| (0..a).map(move |b| vec![b, a])).collect()
+}
+
+/// Blocks without the points from `points` on.
+fn truncated(blocks: &Blocks, points: usize) -> Blocks {
+    let cut = |block: &Vec<usize>| block.iter().copied().filter(|&point| point < points).collect();
+    blocks.iter().map(cut).collect()
+}
+
+/// Takes `blocks` if they are fewer than the best, after putting small blocks together.
+fn offer(best: &mut Cover, points: usize, size: usize, mut blocks: Blocks, origin: impl FnOnce() -> String) {
+    tidy(points, size, &mut blocks);
+    if blocks.len() < best.blocks.len() {
+        *best = Cover { blocks, origin: origin() };
+    }
+}
+
+/// Drops what is covered elsewhere and joins blocks that fit into one.
+fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
+    blocks.retain(|block| block.len() > 1);
+    // Small blocks first: they are the likeliest to be contained elsewhere.
+    blocks.sort_by_key(Vec::len);
+    let mut coverage = search::Coverage::new(points);
+    for block in blocks.iter() {
+        coverage.add_block(block);
+    }
+    blocks.retain(|block| {
+        let spare = |(at, &a): (usize, &usize)| block[..at].iter().all(|&b| coverage.count(a, b) > 1);
+        let spare = block.iter().enumerate().all(spare);
+        if spare {
+            for (at, &a) in block.iter().enumerate() {
+                for &b in &block[..at] {
+                    coverage.remove(a, b);
+                }
+            }
+        }
+        !spare
+    });
+    let mut at = 0;
+    while at < blocks.len() && blocks[at].len() < size {
+        let joined = (at + 1..blocks.len()).find_map(|other| {
+            let mut both = blocks[at].clone();
+            both.extend(blocks[other].iter().filter(|point| !blocks[at].contains(point)));
+            (both.len() <= size).then_some((other, both))
+        });
+        match joined {
+            Some((other, both)) => {
+                blocks.swap_remove(other);
+                blocks[at] = both;
+                blocks.sort_by_key(Vec::len);
+                at = 0;
+            }
+            None => at += 1,
+        }
+    }
+}
+
+/// Fills every block up to `size` points, those first that are in the fewest blocks: what can be counted in the same run
+/// at no cost makes the estimates better.
+pub fn fill(points: usize, size: usize, blocks: &mut Blocks) {
+    let mut uses = vec![0_usize; points];
+    for &point in blocks.iter().flatten() {
+        uses[point] += 1;
+    }
+    for block in blocks.iter_mut() {
+        while block.len() < size.min(points) {
+            let free = (0..points).filter(|point| !block.contains(point));
+            let Some(point) = free.min_by_key(|&point| uses[point]) else { break };
+            uses[point] += 1;
+            block.push(point);
+        }
+        block.sort_unstable();
+    }
+}

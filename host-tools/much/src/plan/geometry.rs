@@ -1,0 +1,116 @@
+//! Designs that are known to exist: planes, transversal designs, triple systems.
+//!
+//! Each is a list of blocks that covers every pair of points, or every pair across groups, exactly once.
+
+use super::field::Field;
+
+/// A list of sets of points.
+pub type Blocks = Vec<Vec<usize>>;
+
+/// The affine plane of order q: q² points, q² + q lines of q points.
+pub fn affine_plane(field: &Field) -> Blocks {
+    let q = field.order();
+    let mut lines = transversal_design(field, q);
+    // The transversal design has the lines that cross all groups; the groups are the last parallel class.
+    lines.extend((0..q).map(|group| (0..q).map(|b| group * q + b).collect()));
+    lines
+}
+
+/// The projective plane of order q: q² + q + 1 points, as many lines of q + 1 points.
+pub fn projective_plane(field: &Field) -> Blocks {
+    let q = field.order();
+    let mut lines = transversal_design(field, q + 1);
+    let last = q * q + q;
+    lines.extend((0..=q).map(|group| (0..q).map(|b| group * q + b).chain([last]).collect()));
+    lines
+}
+
+/// The transversal design TD(groups, q), groups ≤ q + 1: point `group * q + b`; each of the q² blocks meets each group
+/// once, and two points of different groups meet in one block.
+pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
+    let q = field.order();
+    assert!(groups <= q + 1, "there are at most q + 1 groups");
+    let mut blocks = vec![];
+    for slope in 0..q {
+        for offset in 0..q {
+            let point = |group: usize| {
+                let b = if group == q { slope } else { field.add(field.multiply(slope, group), offset) };
+                group * q + b
+            };
+            blocks.push((0..groups).map(point).collect());
+        }
+    }
+    blocks
+}
+
+/// Bose's Steiner triple system on 6t + 3 points.
+pub fn bose_triples(t: usize) -> Blocks {
+    let n = 2 * t + 1;
+    let point = |x: usize, level: usize| level % 3 * n + x;
+    // The idempotent commutative quasigroup of the integers modulo an odd number: (x + y) / 2.
+    let half = |x: usize, y: usize| (x + y) * (n + 1) / 2 % n;
+    let mut blocks: Blocks = (0..n).map(|x| (0..3).map(|level| point(x, level)).collect()).collect();
+    for x in 0..n {
+        for y in 0..x {
+            blocks.extend((0..3).map(|level| vec![point(x, level), point(y, level), point(half(x, y), level + 1)]));
+        }
+    }
+    blocks
+}
+
+/// Skolem's Steiner triple system on 6t + 1 points.
+pub fn skolem_triples(t: usize) -> Blocks {
+    let n = 2 * t;
+    let point = |x: usize, level: usize| level % 3 * n + x;
+    let infinity = 3 * n;
+    // The half-idempotent commutative quasigroup of the integers modulo an even number.
+    let combine = |x: usize, y: usize| {
+        let sum = (x + y) % n;
+        if sum.is_multiple_of(2) { sum / 2 } else { (sum + n - 1) / 2 }
+    };
+    let mut blocks: Blocks = (0..t).map(|x| (0..3).map(|level| point(x, level)).collect()).collect();
+    for x in 0..t {
+        blocks.extend((0..3).map(|level| vec![infinity, point(x + t, level), point(x, level + 1)]));
+    }
+    for x in 0..n {
+        for y in 0..x {
+            blocks.extend((0..3).map(|level| vec![point(x, level), point(y, level), point(combine(x, y), level + 1)]));
+        }
+    }
+    blocks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn each_pair_once(blocks: &Blocks, points: usize) {
+        let mut met = vec![0; points * points];
+        for block in blocks {
+            for (at, &a) in block.iter().enumerate() {
+                for &b in &block[..at] {
+                    met[a.max(b) * points + a.min(b)] += 1;
+                }
+            }
+        }
+        for a in 0..points {
+            for b in 0..a {
+                assert_eq!(met[a * points + b], 1, "{points} points: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_planes_and_triple_systems_cover_each_pair_once() {
+        for q in [2, 3, 4, 5, 7, 8, 9] {
+            let field = Field::new(q).unwrap();
+            each_pair_once(&affine_plane(&field), q * q);
+            each_pair_once(&projective_plane(&field), q * q + q + 1);
+        }
+        for t in 1..8 {
+            each_pair_once(&bose_triples(t), 6 * t + 3);
+            each_pair_once(&skolem_triples(t), 6 * t + 1);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Measurements from long CSV, and merged vectors from wide CSV.
+
+use super::columns::{NAMES, NEEDED, ReadError, Row, Selection, Taker};
+use crate::data::{Event, Measurements, checked_count};
+use crate::table::{Column, Vectors};
+use std::io::Read;
+
+fn reader<R: Read>(input: R) -> csv::Reader<R> {
+    csv::ReaderBuilder::new().buffer_capacity(1 << 18).from_reader(input)
+}
+
+fn fault(error: &csv::Error) -> ReadError {
+    let line = error.position().map_or(0, csv::Position::line);
+    let what = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("has {len} fields, not {expected_len}"),
+        csv::ErrorKind::Io(error) => format!("cannot be read: {error}"),
+        other => format!("{other:?}"),
+    };
+    ReadError::Csv { line, what }
+}
+
+/// Reads measurements.
+pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
+    let mut reader = reader(input);
+    let header = reader.byte_headers().map_err(|error| fault(&error))?.clone();
+    let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
+    if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
+        let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        return Err(ReadError::NoColumn { missing: NAMES[at], found: found.join(", ") });
+    }
+    let mut taker = Taker::new(selection);
+    let mut record = csv::ByteRecord::new();
+    loop {
+        match reader.read_byte_record(&mut record) {
+            Ok(true) => {}
+            Ok(false) => return taker.finish(),
+            Err(error) => return Err(fault(&error)),
+        }
+        let line = record.position().map_or(0, csv::Position::line);
+        let field = |at: usize| places[at].and_then(|place| record.get(place)).unwrap_or_default();
+        let whole = |at: usize| {
+            whole(field(at)).ok_or_else(|| ReadError::Field {
+                place: "line",
+                number: line,
+                column: NAMES[at],
+                what: format!("{:?} is not a whole number", String::from_utf8_lossy(field(at))),
+            })
+        };
+        let optional = |at: usize| if field(at).is_empty() { Ok(None) } else { whole(at).map(Some) };
+        let count = |at: usize| {
+            let text = field(at);
+            if text.is_empty() {
+                return Ok(None);
+            }
+            number(text).map(Some).ok_or_else(|| ReadError::Field {
+                place: "line",
+                number: line,
+                column: NAMES[at],
+                what: format!("{:?} is not a count", String::from_utf8_lossy(text)),
+            })
+        };
+        let overflowed = !matches!(field(5), b"" | b"0" | b"false");
+        let code = match optional(4)? {
+            Some(code) => Some(u32::try_from(code).map_err(|_| ReadError::Field {
+                place: "line",
+                number: line,
+                column: NAMES[4],
+                what: format!("{code} is no event's number"),
+            })?),
+            None => None,
+        };
+        let value = count(3)?.filter(|_| !overflowed);
+        taker.take(&Row {
+            place: "line",
+            number: line,
+            sub_experiment: whole(0)?,
+            run: whole(1)?,
+            event: field(2),
+            value,
+            code,
+            cycles: count(6)?,
+            program: (std::str::from_utf8(field(7)).unwrap_or_default(), optional(8)?, optional(9)?),
+        })?;
+    }
+}
+
+fn whole(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 19 {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
+}
+
+fn number(text: &[u8]) -> Option<f64> {
+    match whole(text) {
+        Some(number) => Some(number as f64),
+        None => std::str::from_utf8(text).ok()?.trim().parse().ok(),
+    }
+}
+
+/// Reads merged vectors.
+pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
+    let mut reader = reader(input);
+    let header = reader.byte_headers().map_err(|error| fault(&error))?.clone();
+    let names: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+    let mut columns = vec![vec![]; names.len()];
+    let mut record = csv::ByteRecord::new();
+    while reader.read_byte_record(&mut record).map_err(|error| fault(&error))? {
+        let line = record.position().map_or(0, csv::Position::line);
+        for (at, field) in record.iter().enumerate() {
+            let value = number(field).and_then(|value| checked_count(value).ok()).ok_or_else(|| ReadError::Csv {
+                line,
+                what: format!("{}: {:?} is not a count", names[at], String::from_utf8_lossy(field)),
+            })?;
+            columns[at].push(value);
+        }
+    }
+    if columns.first().is_none_or(Vec::is_empty) {
+        return Err(ReadError::Empty);
+    }
+    let events = names.into_iter().map(|name| Event { name, code: None }).collect();
+    Ok(Vectors { events, columns: columns.iter().map(|values| Column::of_values(values)).collect() })
+}

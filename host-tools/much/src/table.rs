@@ -1,0 +1,162 @@
+//! Merged vectors: one row a vector, one column an event, every value an observed one.
+
+use crate::data::Event;
+use crate::scores;
+use nalgebra::DMatrix;
+use rayon::prelude::*;
+
+/// The values of one event in all vectors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// What was observed, ascending.
+    observed: Vec<f64>,
+    /// For each vector, which observation it has.
+    chosen: Vec<u32>,
+}
+
+impl Column {
+    /// A column whose vectors have the chosen ones of ascending observations.
+    pub fn new(observed: Vec<f64>, chosen: Vec<u32>) -> Self {
+        debug_assert!(observed.is_sorted() && chosen.iter().all(|&at| (at as usize) < observed.len()));
+        Self { observed, chosen }
+    }
+    /// A column with these values.
+    pub fn of_values(values: &[f64]) -> Self {
+        let order = scores::ascending(values);
+        let mut chosen = vec![0; values.len()];
+        for (rank, &at) in order.iter().enumerate() {
+            chosen[at as usize] = rank as u32;
+        }
+        Self { observed: order.iter().map(|&at| values[at as usize]).collect(), chosen }
+    }
+    /// The value in a vector.
+    pub fn value(&self, vector: usize) -> f64 {
+        self.observed[self.chosen[vector] as usize]
+    }
+    /// All values, vector by vector.
+    pub fn values(&self) -> Vec<f64> {
+        self.chosen.iter().map(|&at| self.observed[at as usize]).collect()
+    }
+    /// What was observed, ascending.
+    pub fn observed(&self) -> &[f64] {
+        &self.observed
+    }
+    /// Which observation each vector has.
+    pub fn chosen(&self) -> &[u32] {
+        &self.chosen
+    }
+    /// The observations, ascending, and how many vectors have each.
+    pub fn distribution(&self) -> Vec<(f64, u32)> {
+        let mut found: Vec<_> = self.observed.iter().map(|&value| (value, 0)).collect();
+        for &at in &self.chosen {
+            found[at as usize].1 += 1;
+        }
+        found
+    }
+    /// Scores of the observations, as often as vectors have them, to mean 0 and variance 1: counts and ranks. Zeros where
+    /// the column does not vary.
+    pub fn score_tables(&self) -> [Vec<f64>; 2] {
+        let mut uses = vec![0_u32; self.observed.len()];
+        for &at in &self.chosen {
+            uses[at as usize] += 1;
+        }
+        let mut ranks = Vec::with_capacity(self.observed.len());
+        let (mut at, mut before) = (0, 0.0);
+        for same in self.observed.chunk_by(|a, b| a == b) {
+            let count: f64 = uses[at..at + same.len()].iter().map(|&uses| f64::from(uses)).sum();
+            ranks.resize(at + same.len(), before + (count + 1.0) / 2.0);
+            at += same.len();
+            before += count;
+        }
+        [self.observed.clone(), ranks].map(|mut values| {
+            let count = self.chosen.len() as f64;
+            let weighted = |f: &dyn Fn(f64) -> f64| {
+                values.iter().zip(&uses).map(|(&value, &uses)| f(value) * f64::from(uses)).sum::<f64>() / count
+            };
+            let mean = weighted(&|value| value);
+            let deviation = weighted(&|value| (value - mean).powi(2)).sqrt();
+            let varies = deviation > mean.abs() * 1e-14;
+            values.iter_mut().for_each(|value| *value = if varies { (*value - mean) / deviation } else { 0.0 });
+            values
+        })
+    }
+}
+
+/// Vectors of all events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vectors {
+    /// The events, one for each column.
+    pub events: Vec<Event>,
+    /// The columns.
+    pub columns: Vec<Column>,
+}
+
+impl Vectors {
+    /// How many vectors there are.
+    pub fn len(&self) -> usize {
+        self.columns.first().map_or(0, |column| column.chosen.len())
+    }
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Pearson's and Spearman's correlations of all pairs; 0 where an event does not vary.
+    pub fn correlations(&self) -> [DMatrix<f64>; 2] {
+        let tables: Vec<_> = self.columns.par_iter().map(Column::score_tables).collect();
+        let events = self.columns.len();
+        let mut both = [0, 1].map(|which| {
+            const ROWS: usize = 1024;
+            let starts: Vec<_> = (0..self.len()).step_by(ROWS).collect();
+            let products: Vec<DMatrix<f64>> = starts
+                .par_iter()
+                .map(|&from| {
+                    let rows = ROWS.min(self.len() - from);
+                    let scores = DMatrix::from_fn(events, rows, |event, row| {
+                        tables[event][which][self.columns[event].chosen[from + row] as usize]
+                    });
+                    &scores * scores.transpose()
+                })
+                .collect();
+            // The sum in one order, whoever computed the parts.
+            products.into_iter().fold(DMatrix::zeros(events, events), |sum, product| sum + product) / self.len() as f64
+        });
+        for matrix in &mut both {
+            matrix.fill_diagonal(1.0);
+        }
+        both
+    }
+}
+
+/// Which of `observations` ascending values the vector of rank `rank` has, of `vectors`: the same for equal numbers,
+/// evenly repeated or thinned otherwise.
+pub fn quantile_index(rank: usize, vectors: usize, observations: usize) -> usize {
+    ((2 * rank + 1) * observations) / (2 * vectors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_keep_every_observation() {
+        assert_eq!((0..5).map(|rank| quantile_index(rank, 5, 5)).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+        for (vectors, observations) in [(10, 3), (7, 5), (100, 99), (12, 4)] {
+            let mut uses = vec![0; observations];
+            (0..vectors).for_each(|rank| uses[quantile_index(rank, vectors, observations)] += 1);
+            let few = vectors / observations;
+            assert!(uses.iter().all(|&uses| uses == few || uses == few + 1), "{vectors} of {observations}: {uses:?}");
+        }
+    }
+
+    #[test]
+    fn correlations_are_those_of_the_values() {
+        let values = [[1.0, 4.0, 2.0, 2.0, 9.0], [3.0, 1.0, 3.0, 5.0, 0.0], [7.0, 7.0, 7.0, 7.0, 7.0]];
+        let events = ["a", "b", "c"].map(|name| Event { name: name.to_owned(), code: None }).to_vec();
+        let vectors = Vectors { events, columns: values.iter().map(|values| Column::of_values(values)).collect() };
+        let [pearson, spearman] = vectors.correlations();
+        assert!((pearson[(0, 1)] - scores::pearson(&values[0], &values[1])).abs() < 1e-12);
+        assert!((spearman[(0, 1)] - scores::spearman(&values[0], &values[1])).abs() < 1e-12);
+        assert_eq!((pearson[(0, 2)], pearson[(2, 2)]), (0.0, 1.0));
+        assert_eq!(vectors.columns[0].values(), values[0]);
+    }
+}

@@ -1,0 +1,138 @@
+//! Good and bad input: CSV, gzip, Parquet, and what is said about it.
+
+use cloison_much::draw::stream;
+use cloison_much::read::{ReadError, Selection, read, read_csv};
+use parquet::basic::{Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+use rand::RngExt;
+use std::io::Write;
+use std::sync::Arc;
+
+const HEADER: &str = "sub_experiment,run,event_code,event,value\n";
+
+fn csv(text: &str) -> Result<cloison_much::data::Measurements, String> {
+    read_csv(text.as_bytes(), &Selection::default()).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn refused(rows: &str, message: &str) {
+    assert_eq!(csv(&format!("{HEADER}{rows}")).unwrap_err(), message);
+}
+
+#[test]
+fn bad_fields_are_named_with_line_and_column() {
+    let good = "0,0,1,a,5\n0,0,2,b,6\n";
+    refused(&format!("{good}0,1,1,a,-3\n"), "line 4, column `value`: -3 is not a count: it is negative");
+    refused(&format!("{good}0,1,1,a,NaN\n"), "line 4, column `value`: NaN is not a count");
+    refused(&format!("{good}0,1,1,a,inf\n"), "line 4, column `value`: inf is not a count: above 2^53 it is not exact");
+    refused(&format!("{good}0,1,1,a,many\n"), "line 4, column `value`: \"many\" is not a count");
+    refused(&format!("{good}x,1,1,a,1\n"), "line 4, column `sub_experiment`: \"x\" is not a whole number");
+    refused(&format!("{good}0,1,1,a\n"), "line 4: has 4 fields, not 5");
+    refused(&format!("{good}0,0,1,a,5\n"), "line 4, column `run`: a has a count in sub-experiment 0, run 0 already");
+    refused(&format!("{good}0,1,9,a,5\n"), "line 4, column `event_code`: event a has number 9 here and 1 before");
+    refused(&format!("{good}0,1,1,,5\n"), "line 4, column `event`: is empty");
+    refused("", "there are no measurements");
+    let missing = csv("run,event,value\n0,a,1\n").unwrap_err();
+    assert_eq!(missing, "has no column `sub_experiment`; its columns are run, event, value");
+}
+
+#[test]
+fn columns_are_found_by_name_and_a_run_with_an_overflow_is_left_out() {
+    let text = "value,event,cycles,run,sub_experiment,overflowed\n\
+                1,a,100,0,0,0\n2,b,100,0,0,0\n3,a,110,1,0,0\n4,b,110,1,0,1\n5,a,120,2,0,0\n6,b,120,2,0,0\n";
+    let data = csv(text).unwrap();
+    assert_eq!(data.incomplete_runs, 1);
+    assert_eq!(data.grouped(data.event("cycles").unwrap()), [100.0, 120.0]);
+    assert_eq!(data.grouped(data.event("a").unwrap()), [1.0, 5.0]);
+}
+
+#[test]
+fn of_several_programs_one_must_be_chosen() {
+    let text =
+        "vm,workload,sub_experiment,run,event,value\nrt,1,0,0,a,1\nrt,1,0,0,b,2\nlinux,2,0,0,a,3\nlinux,2,0,0,b,4\n";
+    let message = "has measurements of several programs: vm linux workload 2, vm rt workload 1";
+    assert_eq!(csv(text).unwrap_err(), message);
+    let select = |vm: &str| read_csv(text.as_bytes(), &Selection { vm: Some(vm.to_owned()), ..Selection::default() });
+    assert_eq!(select("linux").unwrap().grouped(1), [4.0]);
+    assert!(matches!(select("other"), Err(ReadError::NoneChosen(_))));
+}
+
+/// Rows of four events in two sub-experiments, from a seed.
+fn rows() -> Vec<(i64, i64, String, i64)> {
+    let mut rng = stream(4, 0);
+    let mut rows = vec![];
+    for (sub, events) in [[0, 1, 2], [1, 2, 3]].into_iter().enumerate() {
+        for run in 0..50 {
+            for event in events {
+                rows.push((sub as i64, run, format!("E{event}"), rng.random_range(0..1_000_000)));
+            }
+        }
+    }
+    rows
+}
+
+fn parquet(rows: &[(i64, i64, String, i64)]) -> Vec<u8> {
+    let column = |name: &str, physical| {
+        Arc::new(Type::primitive_type_builder(name, physical).with_repetition(Repetition::REQUIRED).build().unwrap())
+    };
+    let fields = vec![
+        column("sub_experiment", Physical::INT64),
+        column("run", Physical::INT64),
+        column("event", Physical::BYTE_ARRAY),
+        column("value", Physical::INT64),
+    ];
+    let schema = Type::group_type_builder("rows").with_fields(fields).build().unwrap();
+    let mut bytes = vec![];
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::default()).unwrap();
+    let mut group = writer.next_row_group().unwrap();
+    let mut whole = |values: Vec<i64>| {
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+    };
+    whole(rows.iter().map(|row| row.0).collect());
+    whole(rows.iter().map(|row| row.1).collect());
+    let mut column = group.next_column().unwrap().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| ByteArray::from(row.2.as_str())).collect();
+    column.typed::<ByteArrayType>().write_batch(&names, None, None).unwrap();
+    column.close().unwrap();
+    let mut column = group.next_column().unwrap().unwrap();
+    let values: Vec<_> = rows.iter().map(|row| row.3).collect();
+    column.typed::<Int64Type>().write_batch(&values, None, None).unwrap();
+    column.close().unwrap();
+    group.close().unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+#[test]
+fn csv_gzip_and_parquet_are_the_same_measurements() {
+    let rows = rows();
+    let mut text = "sub_experiment,run,event,value\n".to_owned();
+    for (sub, run, event, value) in &rows {
+        text += &format!("{sub},{run},{event},{value}\n");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let mut packed = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+    packed.write_all(text.as_bytes()).unwrap();
+    let bytes = parquet(&rows);
+    let of = |path: &std::path::Path| read(path, &Selection::default());
+    let plain = of(&write("a.csv", text.as_bytes())).unwrap();
+    assert_eq!(plain.runs(), 100);
+    assert_eq!(of(&write("a.csv.gz", &packed.finish().unwrap())).unwrap(), plain);
+    assert_eq!(of(&write("a.parquet", &bytes)).unwrap(), plain);
+    for length in [4, bytes.len() / 2, bytes.len() - 1] {
+        let truncated = of(&write("half.parquet", &bytes[..length]));
+        assert!(matches!(truncated, Err(ReadError::Parquet(_))), "{length} bytes");
+    }
+    assert!(matches!(of(&write("empty", b"")), Err(ReadError::Empty)));
+    assert!(matches!(of(&write("zeros", &[0; 64])), Err(ReadError::NotText)));
+    assert!(matches!(of(&directory.path().join("nothing")), Err(ReadError::File(_))));
+}

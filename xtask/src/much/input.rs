@@ -1,0 +1,92 @@
+//! Measurements from what the user names: CSV, Parquet or the HEM log; and what is to be said about them.
+
+use crate::hem::{self, EventNames};
+use cloison_much::data::Measurements;
+use cloison_much::read::{self, ReadError, Selection};
+use miette::{Result, miette};
+use std::error::Error;
+use std::io::Read;
+use std::path::Path;
+
+/// Which program of a log is meant.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Chosen {
+    /// Only this VM's runs
+    #[arg(long, value_name = "NAME")]
+    vm: Option<String>,
+    /// Only this vCPU's runs
+    #[arg(long, value_name = "N")]
+    vcpu: Option<u64>,
+    /// Only this workload's runs
+    #[arg(long, value_name = "NUMBER")]
+    workload: Option<u64>,
+}
+
+impl Chosen {
+    fn selection(&self) -> Selection {
+        Selection { vm: self.vm.clone(), vcpu: self.vcpu, workload: self.workload }
+    }
+}
+
+/// Reads measurements and says on the terminal what should be known about them.
+pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
+    let data = load(path, &chosen.selection())?;
+    for warning in data.warnings() {
+        eprintln!("warning: {}: {warning}", path.display());
+    }
+    Ok(data)
+}
+
+fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
+    let located = |error: ReadError| located(path, &error);
+    if !is_log(path).map_err(|error| located(ReadError::File(error)))? {
+        return read::read(path, selection).map_err(located);
+    }
+    let telemetry = hem::read(path, false)?;
+    let names = telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| EventNames::of_board(&boot.board));
+    let csv = hem::Table::new(&telemetry, &names).to_csv()?;
+    read::read_csv(csv.as_slice(), selection).map_err(located)
+}
+
+/// Reads merged vectors.
+pub fn vectors(path: &Path) -> Result<cloison_much::table::Vectors> {
+    read::read_vectors(path).map_err(|error| located(path, &error))
+}
+
+/// Whether the file looks like captured telemetry: its frames end with zero bytes, which no text has.
+fn is_log(path: &Path) -> std::io::Result<bool> {
+    let mut start = vec![];
+    std::fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
+    let known = start.starts_with(&[0x1f, 0x8b]) || start.starts_with(b"PAR1");
+    Ok(!known && start.contains(&0))
+}
+
+/// The error with its file, its causes and what to do.
+fn located(path: &Path, error: &ReadError) -> miette::Report {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text += &format!(": {inner}");
+        cause = inner.source();
+    }
+    // `file: line 3, …`, but `file is empty`.
+    let joint = match error {
+        ReadError::Field { .. } | ReadError::Csv { .. } | ReadError::Data(_) => ": ",
+        _ => " ",
+    };
+    let help = match error {
+        ReadError::File(_) => "is the name right?",
+        ReadError::Empty | ReadError::NotText => {
+            "a long CSV file with the columns sub_experiment, run, event and value is wanted, plain or gzip, or Parquet, \
+             or a captured HEM log"
+        }
+        ReadError::NoColumn { .. } => {
+            "one row a count: sub_experiment,run,event_code,event,value; event_code may be left out"
+        }
+        ReadError::Csv { .. } | ReadError::Field { .. } => "mend the line, or leave the whole run out",
+        ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",
+        ReadError::Several(_) | ReadError::NoneChosen(_) => "choose one with --vm, --vcpu and --workload",
+        ReadError::Data(_) => "docs/much.md says what is needed",
+    };
+    miette!(help = help, "{}{joint}{text}", path.display())
+}

@@ -1,0 +1,48 @@
+//! `cargo xtask much`: which events to count together, and their counts merged into vectors (MUCH, HRM).
+
+mod charts;
+mod compare;
+mod evaluate;
+mod input;
+mod merge;
+mod page;
+mod plan;
+
+use miette::Result;
+
+const EXAMPLES: &str = "\
+Examples:
+  cargo xtask much plan --count 16 --pmcs 6              which events to count in which sub-experiment
+  cargo xtask much merge runs.csv -o vectors.csv         counts of all sub-experiments as complete vectors
+  cargo xtask much evaluate vectors.csv --reference runs.csv
+  cargo xtask much compare runs.csv --hrm anchored.csv --report comparison.html";
+
+/// Event counts of many runs, merged.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct MuchArgs {
+    #[command(subcommand)]
+    command: MuchCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum MuchCommand {
+    /// Plan sub-experiments in which every pair of events is counted together
+    Plan(plan::PlanArgs),
+    /// Merge the counts of all sub-experiments into vectors that keep every correlation
+    Merge(merge::MergeArgs),
+    /// Say how near the correlations of merged vectors are to those measured
+    Evaluate(evaluate::EvaluateArgs),
+    /// Compare MUCH, HRM and a blind merge on samples of the runs
+    Compare(compare::CompareArgs),
+}
+
+/// Runs `cargo xtask much`.
+pub fn much(args: &MuchArgs) -> Result<()> {
+    match &args.command {
+        MuchCommand::Plan(args) => plan::plan(args),
+        MuchCommand::Merge(args) => merge::merge(args),
+        MuchCommand::Evaluate(args) => evaluate::evaluate(args),
+        MuchCommand::Compare(args) => compare::compare(args),
+    }
+}
