@@ -2,6 +2,7 @@
 
 use crate::mmio::{self, Registers};
 use cloison_core::blob::UartKind;
+use cloison_core::console::{Output, Part};
 use core::fmt::{self, Write};
 use spin::Once;
 use spin::mutex::TicketMutex;
@@ -91,7 +92,13 @@ impl Write for Uart {
 /// The console; `None` before `init` and on an image without boot parameters.
 ///
 /// A ticket lock serves in order: a VM that prints without end delays another's line by one line per core.
-static CONSOLE: TicketMutex<Option<Uart>> = TicketMutex::new(None);
+static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
+
+/// The console and whose line stands open on it.
+struct Console {
+    uart: Uart,
+    output: Output,
+}
 
 /// The console past its lock, for a core whose hypervisor is lost.
 static LAST_RESORT: Once<Uart> = Once::new();
@@ -105,14 +112,14 @@ pub fn init_early(parameters: &crate::boot::BootParameters) {
     };
     let uart = Uart { registers: Registers::early_console(parameters.console_base), kind };
     uart.init();
-    *CONSOLE.lock() = Some(uart);
+    *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
     let uart = Uart { registers: mmio::CONSOLE, kind };
     uart.init();
-    *CONSOLE.lock() = Some(uart);
+    *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
     LAST_RESORT.call_once(|| uart);
     uart
 }
@@ -124,17 +131,30 @@ pub fn telemetry(kind: UartKind) -> Uart {
     uart
 }
 
-/// Prints one line of the hypervisor's.
+/// Prints one line of the hypervisor's, line end included.
 pub fn print(arguments: fmt::Arguments) {
-    if let Some(uart) = CONSOLE.lock().as_mut() {
+    if let Some(Console { uart, output }) = CONSOLE.lock().as_mut() {
+        if output.line() {
+            let _ = uart.write_str("\n");
+        }
         let _ = uart.write_fmt(arguments);
     }
 }
 
-/// Prints one line of a guest's, with its VM's name.
-pub fn print_guest_line(vm: &str, line: &str) {
-    if let Some(uart) = CONSOLE.lock().as_mut() {
-        let _ = writeln!(uart, "[{vm}] {line}");
+/// Prints a line of a guest's, or a part of one, with its VM's name where that is due.
+pub fn print_guest(vm: u8, name: &str, part: &Part) {
+    let mut console = CONSOLE.lock();
+    let Some(Console { uart, output }) = console.as_mut() else { return };
+    let prefix = output.part(vm, part);
+    if prefix.line_end {
+        let _ = uart.write_str("\n");
+    }
+    if let Some(mark) = prefix.name {
+        let _ = write!(uart, "[{name}]{mark}");
+    }
+    let _ = uart.write_str(part.text);
+    if part.ends {
+        let _ = uart.write_str("\n");
     }
 }
 
@@ -143,7 +163,7 @@ pub fn print_guest_line(vm: &str, line: &str) {
 pub fn print_fatal(arguments: fmt::Arguments) {
     for _ in 0..100_000 {
         if let Some(mut console) = CONSOLE.try_lock() {
-            if let Some(uart) = console.as_mut() {
+            if let Some(Console { uart, .. }) = console.as_mut() {
                 let _ = uart.write_fmt(arguments);
             }
             return;

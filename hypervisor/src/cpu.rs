@@ -27,6 +27,8 @@ pub struct Cpu {
     pub leave: Cell<bool>,
     /// Set while a budget is spent.
     pub throttled: Cell<bool>,
+    /// Whether the guest has written a part of a line that is not printed yet.
+    pub line: Cell<Line>,
     /// Windows onto guest pages.
     pub windows: Windows,
     /// When EL2 needs this core.
@@ -59,6 +61,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         vm: vm.map(|(vm, _)| vm),
         leave: Cell::new(false),
         throttled: Cell::new(false),
+        line: Cell::new(Line::Whole),
         windows: Windows::new(windows, index),
         deadlines: Deadlines::default(),
         virq: RefCell::new(virq::Virq::default()),
@@ -87,6 +90,17 @@ pub fn current_index() -> usize {
         return crate::sysreg::read!("mpidr_el1") as usize & 0xff;
     }
     this().index
+}
+
+/// The last line that a core's guest has written to its UART.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// It is complete.
+    Whole,
+    /// It is not, and may go on any moment.
+    Begun,
+    /// It is not, and was not at the last tick of the guest's timer.
+    Left,
 }
 
 /// Something a core has been asked to do.

@@ -194,6 +194,9 @@ extern "C" fn guest_irq() {
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
         virq::timer(cpu);
+        if cpu.line.get() != cpu::Line::Whole {
+            traps::tick_in_line(cpu);
+        }
         return;
     }
     other_interrupt(cpu, acknowledged);

@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_core::color::{Color, ColorSet};
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 /// The frames that the hypervisor itself lives in, numbered: frame `n` has the `n % k`-th of its `k` colors.
 ///
@@ -139,6 +140,12 @@ const UNCACHED_RODATA: Attr = Attr::VALID
 /// Frames that the tables themselves take at most.
 const OWN_TABLES: u32 = 24;
 
+/// Bytes that one descriptor of the last level but one maps.
+const BLOCK: u64 = 2 << 20;
+
+/// Where in the first block of `layout::PAYLOAD` the payload starts.
+static PAYLOAD_WITHIN: AtomicU64 = AtomicU64::new(0);
+
 /// What the final tables need to know.
 pub struct Plan<'a> {
     /// Device pages, at `layout::DEVICES` in this order.
@@ -225,8 +232,11 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         }
     }
     if plan.payload.len > 0 {
+        // As far into a block as its frames are, so that blocks can map it: kernels make it long.
+        let within = plan.payload.start.0 % BLOCK;
+        PAYLOAD_WITHIN.store(within, Ordering::Relaxed);
         map(
-            layout::PAYLOAD,
+            layout::PAYLOAD + within,
             plan.payload.start.0,
             plan.payload.len.div_ceil(PAGE_SIZE),
             UNCACHED_RODATA,
@@ -321,9 +331,10 @@ impl Windows {
     /// writes it back to memory.
     pub fn load(&self, frame: PhysAddr, offset: u64) {
         self.with(frame, |to| {
+            let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Ordering::Relaxed) + offset;
             // SAFETY: the window is this core's; the payload is mapped up to the end of its last page, and the
             // configuration's check keeps images inside it.
-            unsafe { sysreg::copy_page(layout::PAYLOAD + offset, to) };
+            unsafe { sysreg::copy_page(from, to) };
             sysreg::clean_invalidate_page(to);
         });
     }

@@ -1,6 +1,6 @@
 //! What a guest traps on: emulated devices, system registers, and accesses to what it does not have.
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Line};
 use crate::exceptions::GuestRegisters;
 use crate::stage2::{self, Page};
 use crate::vm::{self, Vm};
@@ -24,8 +24,8 @@ mod class {
     pub const DATA_ABORT_SAME: u64 = Value::DataAbortCurrentEL as u64;
 }
 
-/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, IMPLEMENTATION DEFINED registers, set/way cache
-/// operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
+/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, feature registers, IMPLEMENTATION DEFINED registers,
+/// set/way cache operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
 const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::SWIO::SET.value
     | HCR_EL2::PTW::SET.value
@@ -35,6 +35,7 @@ const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::FB::SET.value
     | HCR_EL2::BSU::InnerShareable.value
     | HCR_EL2::TSC::EnableTrapEl1SmcToEl2.value
+    | HCR_EL2::TID3::SET.value
     | HCR_EL2::TIDCP::SET.value
     | HCR_EL2::TACR::SET.value
     | HCR_EL2::TSW::SET.value
@@ -122,7 +123,8 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr:
                 forbidden(cpu, vm, esr, "instruction fetch");
             }
         }
-        class::WFX => skip_instruction(),
+        // It is executed again, and then waits.
+        class::WFX => print_unfinished_line(cpu, vm),
         _ => undefined(),
     }
 }
@@ -203,12 +205,40 @@ fn other_data_abort(
 fn uart_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u32) {
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
-    if let Some(byte) = device.write(offset, value)
-        && let Some(text) = line.push(byte)
-    {
-        crate::console::print_guest_line(&vm.spec.name, text);
+    if let Some(byte) = device.write(offset, value) {
+        if let Some(part) = line.push(byte) {
+            crate::console::print_guest(vm.id, &vm.spec.name, &part);
+        }
+        if line.is_waiting() != (cpu.line.get() != Line::Whole) {
+            watch_line(cpu, line.is_waiting());
+        }
     }
     virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
+}
+
+/// Has the core look out for a guest that leaves a line unfinished (a prompt), or no longer. Such a guest waits for an
+/// interrupt (then WFI traps, once), or else takes its ticks; so no timer of EL2's is needed.
+fn watch_line(cpu: &Cpu, on: bool) {
+    cpu.line.set(if on { Line::Begun } else { Line::Whole });
+    sysreg::write!("hcr_el2", if on { HCR | HCR_EL2::TWI::SET.value } else { HCR });
+}
+
+/// Prints the line that the guest has left unfinished.
+pub fn print_unfinished_line(cpu: &Cpu, vm: &Vm) {
+    if cpu.line.get() != Line::Whole {
+        watch_line(cpu, false);
+        vm.print_rest(false);
+    }
+}
+
+/// The guest's timer ticks while a line is unfinished.
+#[cold]
+#[inline(never)]
+pub fn tick_in_line(cpu: &Cpu) {
+    match (cpu.line.get(), cpu.vm) {
+        (Line::Left, Some(vm)) => print_unfinished_line(cpu, vm),
+        _ => cpu.line.set(Line::Left),
+    }
 }
 
 /// A stage-2 fault on a page that is mapped (again), or is being moved: the access is repeated once it is there.
@@ -278,13 +308,63 @@ const ACTLR_EL1: u64 = encoding(3, 0, 1, 0, 1);
 /// DC ISW, CSW and CISW.
 const SET_WAY: [u64; 3] = [encoding(1, 0, 7, 6, 2), encoding(1, 0, 7, 10, 2), encoding(1, 0, 7, 14, 2)];
 
+/// Feature registers, CRm 1 to 7 (op0 = 3, op1 = 0, CRn = 0).
+const FEATURES: u64 = encoding(3, 0, 0, 0, 0);
+const FEATURES_MASK: u64 = encoding(3, 7, 15, 8, 0);
+
+/// A mask of four-bit fields of a feature register, by the fields' lowest bits.
+const fn fields<const N: usize>(lowest: [u32; N]) -> u64 {
+    let (mut mask, mut n) = (0, 0);
+    while n < N {
+        mask |= 0xf << lowest[n];
+        n += 1;
+    }
+    mask
+}
+
+/// What a guest reads from a feature register: what the CPU says, in the fields that are named here. The rest is 0, which
+/// says that it is not there: AArch32 (all of its registers), EL2 and EL3, PMU, trace, vectors longer than 128 bits,
+/// pointer authentication, limited ordering regions, virtualization (Arm ARM DDI 0487, D24.2).
+fn feature_register(register: u64) -> u64 {
+    const PFR0: u64 = encoding(3, 0, 0, 4, 0);
+    const DFR0: u64 = encoding(3, 0, 0, 5, 0);
+    const ISAR0: u64 = encoding(3, 0, 0, 6, 0);
+    const ISAR1: u64 = encoding(3, 0, 0, 6, 1);
+    const MMFR0: u64 = encoding(3, 0, 0, 7, 0);
+    const MMFR1: u64 = encoding(3, 0, 0, 7, 1);
+    const MMFR2: u64 = encoding(3, 0, 0, 7, 2);
+    /// EL0 and EL1: AArch64 only.
+    const ONLY_AARCH64: u64 = 0x11;
+    /// Two breakpoints and two watchpoints, the fewest that can be said; none of them does anything.
+    const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
+    match register {
+        // FP, AdvSIMD, DIT, CSV2, CSV3.
+        PFR0 => ONLY_AARCH64 | sysreg::read!("id_aa64pfr0_el1") & fields([16, 20, 48, 56, 60]),
+        // DebugVer.
+        DFR0 => FEWEST_BREAKPOINTS | sysreg::read!("id_aa64dfr0_el1") & fields([0]),
+        ISAR0 => sysreg::read!("id_aa64isar0_el1"),
+        // DPB, JSCVT, FCMA, LRCPC.
+        ISAR1 => sysreg::read!("id_aa64isar1_el1") & fields([0, 12, 16, 20]),
+        // All but ExS, FGT and ECV.
+        MMFR0 => sysreg::read!("id_aa64mmfr0_el1") & 0xffff_ffff,
+        // HAFDBS, HPDS, PAN.
+        MMFR1 => sysreg::read!("id_aa64mmfr1_el1") & fields([0, 12, 20]),
+        // CnP, UAO, LSM, IESB.
+        MMFR2 => sysreg::read!("id_aa64mmfr2_el1") & fields([0, 4, 8, 12]),
+        _ => 0,
+    }
+}
+
 fn system_register(registers: &mut GuestRegisters, esr: u64) {
     let is_read = esr & 1 == 1;
     let register = (esr >> 5 & 31) as usize;
     let encoding = esr & ENCODING_MASK;
+    if encoding & FEATURES_MASK == FEATURES && is_read {
+        set_register(registers, register, feature_register(encoding));
+        skip_instruction();
     // EL1's debug registers and ACTLR: nothing behind them. There is no PMU for guests yet, but kernels turn EL0's
     // access off before they ask whether there is one.
-    if encoding & DEBUG_MASK == DEBUG || encoding == ACTLR_EL1 || encoding == PMUSERENR_EL0 {
+    } else if encoding & DEBUG_MASK == DEBUG || encoding == ACTLR_EL1 || encoding == PMUSERENR_EL0 {
         if is_read {
             set_register(registers, register, 0);
         }

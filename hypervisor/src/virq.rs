@@ -186,7 +186,7 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
 /// A vCPU starts: enables and list registers as after power-on. SGIs that were sent to it since it was turned on wait.
 pub fn start(cpu: &Cpu, vm: &Vm) {
     let mut virq = cpu.virq.borrow_mut();
-    let banked = virq.banked.get_or_insert_with(|| Banked::new(cpu.vcpu as u8, 0));
+    let banked = virq.banked.get_or_insert_with(|| Banked::new(cpu.vcpu as u8, 0, vm.mediated_timer));
     // First back into the distributor what a parked core has listed, then the empty interface.
     let others = banked.reset(&Physical { vm });
     drop(virq);

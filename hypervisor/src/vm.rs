@@ -19,7 +19,7 @@ use cloison_core::vgic::{Distributor, Shared};
 use cloison_core::vuart::Pl011;
 use cloison_core::wire::{Record, VmState};
 use core::convert::Infallible;
-use core::fmt;
+use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use spin::Once;
 use spin::mutex::TicketMutex;
@@ -51,6 +51,8 @@ pub struct Vm {
     pub spec: blob::Vm,
     /// Its IPA space.
     pub stage2: Stage2,
+    /// The hypervisor deactivates the virtual timer's interrupt (`blob::Gic::mediated_timer`).
+    pub mediated_timer: bool,
     /// The part of the emulated distributor that needs no lock.
     pub distributor: Distributor,
     /// Its shared interrupts.
@@ -159,6 +161,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             id: id as u8,
             spec: spec.clone(),
             stage2,
+            mediated_timer: gic.mediated_timer,
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::new((Pl011::new(), LineBuffer::new())),
@@ -227,16 +230,17 @@ impl Vm {
         Ok(())
     }
 
-    /// Copies the VM's image from the system image into its memory.
+    /// Copies what the VM starts with from the system image into its memory.
     fn load_image(&self, cpu: &Cpu) {
-        let image = self.spec.image;
-        let mut done = 0;
-        while done < u64::from(image.len) {
-            let Page::Mapped(frame) = self.stage2.page(image.load.page(done / PAGE_SIZE)) else {
-                break;
-            };
-            cpu.windows.load(frame, u64::from(image.offset) + done);
-            done += PAGE_SIZE;
+        for part in self.spec.loaded() {
+            let mut done = 0;
+            while done < u64::from(part.len) {
+                let Page::Mapped(frame) = self.stage2.page(part.load.page(done / PAGE_SIZE)) else {
+                    break;
+                };
+                cpu.windows.load(frame, u64::from(part.offset) + done);
+                done += PAGE_SIZE;
+            }
         }
         sysreg::invalidate_instruction_caches();
     }
@@ -249,6 +253,14 @@ impl Vm {
             *argument = argument.wrapping_add(u64::from(self.runs.load(Ordering::Relaxed)));
         }
         arguments
+    }
+
+    /// Prints what its guest has written of a line: all there will be of it, or because the guest has paused.
+    pub fn print_rest(&self, ends: bool) {
+        let line = &mut self.uart.lock().1;
+        if let Some(part) = if ends { line.flush() } else { line.pause() } {
+            console::print_guest(self.id, &self.spec.name, &part);
+        }
     }
 
     /// Whether a page is in one of the VM's regions of RAM.
@@ -311,6 +323,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
         virq::stop(cpu, vm);
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();
+        crate::traps::print_unfinished_line(cpu, vm);
         telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
         telemetry::flush(cpu);
         cpu.leave.set(false);
@@ -359,6 +372,7 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
     }
     stop_others(cpu, vm);
     migrate::restore_cacheability(cpu, vm);
+    vm.print_rest(true);
     vm.dead.store(true, Ordering::Release);
     telemetry::record(cpu, Record::VmState { vm: vm.id, state });
     log::info!("VM {} is {state}", vm.spec.name);
@@ -394,6 +408,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     migrate::restore_cacheability(cpu, vm);
     virq::stop(cpu, vm);
     virq::reset_vm(vm);
+    vm.print_rest(true);
     *vm.uart.lock() = (Pl011::new(), LineBuffer::new());
     vm.load_image(cpu);
     vm.online.store(1, Ordering::Release);
@@ -404,6 +419,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if cpu.vcpu == 0 {
         quota::stop(cpu);
         hem::reset(cpu);
+        crate::traps::print_unfinished_line(cpu, vm);
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();
         vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);
@@ -445,6 +461,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
     }
     for vm in all().iter().filter(|vm| !vm.dead.load(Ordering::Acquire)) {
+        vm.print_rest(true);
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
     }
     telemetry::flush(cpu);
@@ -478,11 +495,11 @@ pub fn on_console_input(cpu: &'static Cpu) {
                 console::print(format_args!("[console] input goes to {}\n", all()[usize::from(vm)].spec.name));
             }
             Action::Help => {
-                console::print(format_args!("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T"));
+                let mut text = String::from("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T");
                 for (index, vm) in all().iter().enumerate() {
-                    console::print(format_args!(", {} {}", index + 1, vm.spec.name));
+                    let _ = write!(text, ", {} {}", index + 1, vm.spec.name);
                 }
-                console::print(format_args!("\n"));
+                console::print(format_args!("{text}\n"));
             }
             Action::None => {}
         }

@@ -1,12 +1,14 @@
 //! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
 
-use crate::config::{Checked, ImageSource};
+use crate::config::{Checked, ImageSource, memory};
+use crate::linux;
 use cloison_core::addr::{Ipa, PAGE_SIZE};
 use cloison_core::blob::{self, System};
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
+use std::ops::Range;
 use std::path::Path;
 use thiserror::Error;
 
@@ -19,6 +21,8 @@ const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
 /// The hypervisor's boot parameters: where they stand, and their magic. They name the console, so that the hypervisor
 /// can say what is wrong with an image whose configuration it cannot read.
 const BOOT_PARAMETERS: (usize, [u8; 8]) = (64, *b"CLOIBOOT");
+/// Of the memory kept for a system image, what goes to the boot loader's offset, the headers and the configuration.
+const LOADER_SLACK: u64 = 4 << 20;
 /// No guest or hypervisor is anywhere near this long; a file that says so is damaged.
 const LONGEST: u64 = 1 << 30;
 
@@ -71,6 +75,15 @@ pub enum ImageError {
         end: u64,
         /// The VM's memory.
         regions: String,
+    },
+    /// The pools would take the memory that the image is loaded to.
+    #[error("hypervisor and guests take {needed} bytes, and {planned} are kept for them")]
+    #[diagnostic(help("use a smaller initial RAM disk, or fewer different kernels"))]
+    LongerThanPlanned {
+        /// Bytes of hypervisor and guests.
+        needed: u64,
+        /// Bytes that the pools leave free for them.
+        planned: u64,
     },
     /// The system as a whole contradicts itself.
     #[error("the configuration cannot be turned into an image: {0}")]
@@ -163,11 +176,18 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
         true => crate::build::guests()?,
         false => Vec::new(),
     };
-    let mut payload = Vec::new();
+    let mut payload = Payload::default();
     for (vm, image) in system.vms.iter_mut().zip(images) {
         let file = match image {
             ImageSource::Workload(name) => crate::build::pick(&workloads, name)?,
             ImageSource::File(file) => file.clone(),
+            ImageSource::Linux(source) => {
+                let loaded = linux::load(source, vm)?;
+                let parts = [&loaded.kernel, &loaded.initrd, &loaded.device_tree];
+                let [kernel, initrd, device_tree] = parts.map(|bytes| payload.add(bytes));
+                loaded.install(vm, [kernel?, initrd?, device_tree?]);
+                continue;
+            }
         };
         let mut bytes =
             std::fs::read(&file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?;
@@ -180,13 +200,40 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
         if !vm.image.load.is_page_aligned() {
             return Err(ImageError::Unaligned { file: file.display().to_string(), base: vm.image.load.0 }.into());
         }
-        vm.image.offset = u32::try_from(payload.len()).into_diagnostic()?;
+        vm.image.offset = payload.add(&bytes)?;
         vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
         check_fit(vm)?;
-        payload.extend_from_slice(&bytes);
-        payload.resize(payload.len().next_multiple_of(PAGE_SIZE as usize), 0);
+    }
+    let payload = payload.bytes;
+    let (needed, planned) = ((hypervisor.bytes.len() + payload.len()) as u64, memory::image_bytes(images.iter()));
+    if needed + LOADER_SLACK > planned {
+        return Err(ImageError::LongerThanPlanned { needed, planned: planned - LOADER_SLACK }.into());
     }
     Ok(system_image(hypervisor, system, &payload)?)
+}
+
+/// The guests' images, one after the other, each on a page; equal ones once.
+#[derive(Default)]
+struct Payload {
+    bytes: Vec<u8>,
+    parts: Vec<Range<usize>>,
+}
+
+impl Payload {
+    /// Where `part` is in the payload.
+    fn add(&mut self, part: &[u8]) -> Result<u32> {
+        let start = match self.parts.iter().find(|range| &self.bytes[(*range).clone()] == part) {
+            Some(range) => range.start,
+            None => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(part);
+                self.parts.push(start..self.bytes.len());
+                self.bytes.resize(self.bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
+                start
+            }
+        };
+        u32::try_from(start).into_diagnostic()
+    }
 }
 
 fn check_fit(vm: &blob::Vm) -> Result<(), ImageError> {
@@ -300,6 +347,7 @@ mod tests {
             gich: page(48),
             gicv: page(64),
             gicv_dir: page(65),
+            mediated_timer: false,
         };
         let board = Board {
             name: "virt".into(),
@@ -320,6 +368,7 @@ mod tests {
             cores: vec![0],
             regions: vec![region],
             image: blob::Image { offset: 0, len: 8, load: ram, entry: ram },
+            modules: vec![],
             args: [0; 4],
             services: 0,
             on_fault: OnFault::Kill,

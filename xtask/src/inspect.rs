@@ -1,7 +1,7 @@
 //! The color map of a configuration, drawn before anything boots.
 
 use crate::config::Checked;
-use crate::config::memory::{Account, Demand, demand};
+use crate::config::memory::{Account, Demand, demand, image_bytes};
 use crate::config::quantity::show_size;
 use anstyle::{AnsiColor, Style};
 use cloison_core::addr::PAGE_SIZE;
@@ -79,7 +79,12 @@ impl Survey {
         let system = &checked.system;
         let taken = system.pools.iter().fold(system.hypervisor_colors, |all, pool| all.or(pool.colors));
         Self {
-            account: Account::new(&system.board, checked.board.colors, system.contiguous),
+            account: Account::new(
+                &system.board,
+                checked.board.colors,
+                system.contiguous,
+                image_bytes(checked.images.iter()),
+            ),
             demand: demand(system),
             unused: ColorSet::first(checked.board.colors).without(taken),
         }

@@ -5,6 +5,7 @@
 //! | [`workspace`] | where things are |
 //! | [`setup`] | finds out what is missing on this machine and installs it |
 //! | [`config`] | reads and checks system configurations, boards, events and profiles |
+//! | [`consoles`] | takes the console's stream apart by VM |
 //! | [`build`] | builds the EL2 image and the guests |
 //! | [`image`] | lays out the system image: hypervisor, configuration, guests |
 //! | [`boot_media`] | writes what goes on an SD card |
@@ -21,6 +22,7 @@
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`demo`] | the main job from end to end |
 //! | [`bench`] | how many instructions the hypervisor's own paths take |
+//! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`lines`] | how much source runs at EL2 |
 //! | [`report`] | tables and the HTML page of a run |
 //! | [`test`] | every check and test, in order |
@@ -31,6 +33,7 @@ pub mod boot_media;
 pub mod build;
 pub mod campaign;
 pub mod config;
+pub mod consoles;
 pub mod demo;
 pub mod experiment;
 pub mod figures;
@@ -39,6 +42,7 @@ pub mod image;
 pub mod inspect;
 pub mod inspect_command;
 pub mod lines;
+pub mod linux;
 pub mod live;
 pub mod model;
 pub mod much;

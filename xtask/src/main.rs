@@ -13,6 +13,7 @@ use xtask::demo::{self, DemoArgs};
 use xtask::experiment::{self, ExperimentArgs};
 use xtask::hem::{self, HemArgs};
 use xtask::inspect_command::{self, InspectArgs};
+use xtask::linux::{self, LinuxArgs};
 use xtask::much::{self, MuchArgs};
 use xtask::qemu::Board;
 use xtask::run::{self, RunArgs};
@@ -71,6 +72,8 @@ enum Command {
     Build(BuildArgs),
     /// Write what goes on an SD card: a bootable image and U-Boot's script
     Image(ImageArgs),
+    /// Fetch the kernels that Linux VMs run
+    Linux(LinuxArgs),
     /// Find out what is missing on this machine, and install it
     Setup(SetupArgs),
     /// Run every check and test
@@ -95,7 +98,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<ExitCode> {
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
-        Command::Run(args) => run::run(&args),
+        Command::Run(args) => return run::run(&args),
         Command::Check { files, board } => config::check_command(&files, board.map(Board::name)),
         Command::Inspect(args) => inspect_command::inspect(&args),
         Command::Experiment(args) => experiment::experiment(&args),
@@ -105,6 +108,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Campaign(args) => campaign::campaign(&args),
         Command::Build(args) => build::build(&args),
         Command::Image(args) => boot_media::image(&args),
+        Command::Linux(args) => linux::linux(&args),
         Command::Setup(args) => setup::setup(&args),
         Command::Test(args) => return test::test(&args),
     };

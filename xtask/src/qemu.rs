@@ -265,13 +265,26 @@ impl Machine {
     }
 
     /// Runs the board with its console on this terminal until it turns itself off, the user quits with `Ctrl-A x`, or
-    /// `limit` is over. Returns how it ended and what came out of the telemetry UART.
-    pub fn run_on_terminal(&self, limit: Option<Duration>) -> Result<(Exit, Vec<u8>)> {
+    /// `limit` is over. `listener` gets what the console says, and nothing (an empty slice) at its end. Returns how it
+    /// ended and what came out of the telemetry UART.
+    pub fn run_on_terminal(
+        &self,
+        limit: Option<Duration>,
+        mut listener: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Result<(Exit, Vec<u8>)> {
         let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
         let telemetry = scratch.path().join("telemetry.bin");
         let mut command = bound_to_us()?;
-        command.args(self.arguments(&telemetry, "mon:stdio")).stderr(Stdio::piped());
+        command.args(self.arguments(&telemetry, "mon:stdio")).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut guard = Guard(command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?);
+        let mut output = guard.0.stdout.take().ok_or_else(|| miette!("QEMU has no output"))?;
+        let shown = std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut chunk) {
+                listener(&chunk[..length]);
+            }
+            listener(&[]);
+        });
         let errors = guard.0.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
         std::thread::spawn(move || {
             // The ZCU102's network interfaces are meant to have no peer.
@@ -289,6 +302,8 @@ impl Machine {
             std::thread::sleep(Duration::from_millis(20));
         };
         drop(guard);
+        // The pipe's end has come with QEMU's.
+        let _ = shown.join();
         Ok((exit, std::fs::read(&telemetry).unwrap_or_default()))
     }
 }
@@ -366,6 +381,17 @@ impl fmt::Debug for Session {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Session").field("pid", &self.child.id()).field("exit", &self.exit).finish_non_exhaustive()
     }
+}
+
+/// What became of waiting for the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It has said more.
+    More,
+    /// It has not, in the time that was given.
+    Quiet,
+    /// QEMU has ended.
+    End,
 }
 
 enum Step {
@@ -449,6 +475,24 @@ impl Session {
                     return Err(RunError::Timeout { wanted: format!("{text:?}"), after, tail: self.tail() }.into());
                 }
             }
+        }
+    }
+
+    /// All bytes that the console has sent so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.console
+    }
+
+    /// Waits for more of them.
+    pub fn receive(&mut self, until: Instant) -> Received {
+        let until = until.min(self.started + self.limit);
+        match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(bytes) => {
+                self.console.extend_from_slice(&bytes);
+                Received::More
+            }
+            Err(RecvTimeoutError::Timeout) => Received::Quiet,
+            Err(RecvTimeoutError::Disconnected) => Received::End,
         }
     }
 

@@ -6,6 +6,7 @@
 mod apt;
 mod core_library;
 mod cross_linker;
+pub mod debian;
 mod emulator;
 
 pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from};

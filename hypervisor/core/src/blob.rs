@@ -25,7 +25,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. An image of any other version is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -319,6 +319,9 @@ pub struct Gic {
     pub gicv: PhysAddr,
     /// Virtual CPU interface, second page (GICV_DIR).
     pub gicv_dir: PhysAddr,
+    /// Set where the GIC does not look at a level interrupt again when a guest's EOI deactivates it through a list
+    /// register (QEMU's): the virtual timer's interrupt is deactivated by the hypervisor then.
+    pub mediated_timer: bool,
 }
 
 /// A pool of coloured pages.
@@ -355,6 +358,8 @@ pub struct Vm {
     pub regions: Vec<Region>,
     /// What is loaded before the VM starts, and again when it restarts.
     pub image: Image,
+    /// What is loaded besides: an initial RAM disk, a device tree.
+    pub modules: Vec<Module>,
     /// `x0`–`x3` of vCPU 0 at its first instruction.
     pub args: [u64; 4],
     /// Services granted: bits of `cloison_abi::services`.
@@ -424,6 +429,17 @@ pub enum Backing {
     Contiguous,
     /// A device's registers, passed through.
     Device(PhysAddr),
+}
+
+/// Bytes of the payload that lie in a VM's memory when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Module {
+    /// Offset in the payload; a multiple of the page size.
+    pub offset: u32,
+    /// Length in bytes.
+    pub len: u32,
+    /// IPA of the first byte; a multiple of the page size.
+    pub load: Ipa,
 }
 
 /// A guest image.
@@ -562,21 +578,22 @@ impl System {
                     _ => {}
                 }
             }
-            let image = &vm.image;
-            if !u64::from(image.offset).is_multiple_of(PAGE_SIZE)
-                || !image.load.is_page_aligned()
-                || image.offset.checked_add(image.len).is_none_or(|end| end > payload_len)
-            {
-                return Err("a guest image lies outside the payload");
-            }
-            let image_pages = u64::from(image.len).div_ceil(PAGE_SIZE);
-            let fits = |region: &Region| {
-                !matches!(region.backing, Backing::Device(_))
-                    && image.load >= region.ipa
-                    && image.load.page_number() + image_pages <= region.ipa.page_number() + u64::from(region.pages)
-            };
-            if image.len > 0 && !vm.regions.iter().any(fits) {
-                return Err("a guest image does not fit its region");
+            for part in vm.loaded() {
+                if !u64::from(part.offset).is_multiple_of(PAGE_SIZE)
+                    || !part.load.is_page_aligned()
+                    || part.offset.checked_add(part.len).is_none_or(|end| end > payload_len)
+                {
+                    return Err("a guest image lies outside the payload");
+                }
+                let pages = u64::from(part.len).div_ceil(PAGE_SIZE);
+                let fits = |region: &Region| {
+                    !matches!(region.backing, Backing::Device(_))
+                        && part.load >= region.ipa
+                        && part.load.page_number() + pages <= region.ipa.page_number() + u64::from(region.pages)
+                };
+                if part.len > 0 && !vm.regions.iter().any(fits) {
+                    return Err("a guest image does not fit its region");
+                }
             }
             for &irq in &vm.irqs {
                 let uarts = [Some(self.board.console), self.board.telemetry];
@@ -607,6 +624,14 @@ impl System {
             }
         }
         Ok(())
+    }
+}
+
+impl Vm {
+    /// All that is loaded before the VM starts.
+    pub fn loaded(&self) -> impl Iterator<Item = Module> + '_ {
+        let Image { offset, len, load, .. } = self.image;
+        core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
     }
 }
 

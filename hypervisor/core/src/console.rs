@@ -1,8 +1,9 @@
 //! Who speaks on the one console, and who listens: lines of guests, and the input switch.
 //!
 //! ```text
-//! byte from a guest   if let Some(line) = buffer.push(byte) { print "[name] line" }
-//! guest stops         if let Some(line) = buffer.flush() { print "[name] line" }
+//! byte from a guest   if let Some(part) = buffer.push(byte) { output.prefix(vm, &part) … }
+//! guest is quiet      if let Some(part) = buffer.pause() { output.prefix(vm, &part) … }
+//! guest stops         if let Some(part) = buffer.flush() { output.prefix(vm, &part) … }
 //! byte of input       match switch.push(byte) {
 //!                         Action::Deliver(vm, byte) => uart[vm].push_rx(byte),
 //!                         Action::Switched(vm) => print "input goes to [name]",
@@ -11,7 +12,7 @@
 //!                     }
 //! ```
 
-/// Bytes of a line at most, as printed.
+/// Bytes of a guest's line that are collected before they are printed.
 pub const MAX_LINE: usize = 160;
 /// Begins a command to the switch: Ctrl-T.
 pub const ESCAPE: u8 = 0x14;
@@ -23,18 +24,29 @@ pub const HELP: &str =
 const ESCAPED: usize = 4;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
+/// A part of a guest's line, ready to be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part<'a> {
+    /// Printable text.
+    pub text: &'a str,
+    /// An earlier part of the same line was handed out before.
+    pub continues: bool,
+    /// The line ends here.
+    pub ends: bool,
+}
+
 /// Collects a guest's output into lines.
 ///
-/// Tabs and terminal sequences (ESC) pass, other bytes that are not printable ASCII become `\xNN`, carriage returns
-/// go. A line that is too long is broken.
+/// Tabs, backspaces and terminal sequences (ESC) pass, other bytes that are not printable ASCII become `\xNN`, carriage
+/// returns go. A line that is too long, or whose guest pauses before its end (a prompt), is handed out in parts.
 #[derive(Clone, Debug)]
 pub struct LineBuffer {
     bytes: [u8; MAX_LINE],
     len: usize,
-    /// The bytes were handed out; the next one begins a new line.
+    /// The bytes were handed out; the next one comes after them.
     taken: bool,
-    /// The line was broken: a newline right behind the break adds no empty line.
-    broken: bool,
+    /// A part of the line was handed out.
+    continues: bool,
 }
 
 impl Default for LineBuffer {
@@ -46,32 +58,39 @@ impl Default for LineBuffer {
 impl LineBuffer {
     /// Empty.
     pub const fn new() -> Self {
-        Self { bytes: [0; MAX_LINE], len: 0, taken: false, broken: false }
+        Self { bytes: [0; MAX_LINE], len: 0, taken: false, continues: false }
     }
 
-    /// Adds a byte. Returns a line when one is complete.
-    pub fn push(&mut self, byte: u8) -> Option<&str> {
+    /// Adds a byte. Returns a line when it is complete, or a part when no more fits.
+    pub fn push(&mut self, byte: u8) -> Option<Part<'_>> {
         if self.taken {
             (self.taken, self.len) = (false, 0);
         }
         match byte {
-            b'\n' if self.broken => {
-                self.broken = false;
-                return None;
-            }
-            b'\n' => return Some(self.take()),
+            b'\n' => return Some(self.take(true)),
             b'\r' => return None,
-            b'\t' | 0x1b | b' '..=b'~' => self.append(&[byte]),
+            b'\t' | 0x08 | 0x1b | b' '..=b'~' => self.append(&[byte]),
             _ => self.append(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
         }
-        self.broken = self.len + ESCAPED > MAX_LINE;
-        self.broken.then(|| self.take())
+        (self.len + ESCAPED > MAX_LINE).then(|| self.take(false))
     }
 
-    /// What is left of a line that has not ended.
-    pub fn flush(&mut self) -> Option<&str> {
-        self.broken = false;
-        (!self.taken && self.len > 0).then(|| self.take())
+    /// What was collected of a line that has not ended, which may go on later.
+    pub fn pause(&mut self) -> Option<Part<'_>> {
+        self.is_waiting().then(|| self.take(false))
+    }
+
+    /// Whether something was collected that nobody has got.
+    pub const fn is_waiting(&self) -> bool {
+        !self.taken && self.len > 0
+    }
+
+    /// The end of a line whose guest does not end it any more.
+    pub fn flush(&mut self) -> Option<Part<'_>> {
+        if self.taken {
+            (self.taken, self.len) = (false, 0);
+        }
+        (self.len > 0 || self.continues).then(|| self.take(true))
     }
 
     fn append(&mut self, text: &[u8]) {
@@ -81,9 +100,48 @@ impl LineBuffer {
         }
     }
 
-    fn take(&mut self) -> &str {
+    fn take(&mut self, ends: bool) -> Part<'_> {
         self.taken = true;
-        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
+        let continues = core::mem::replace(&mut self.continues, !ends);
+        Part { text: core::str::from_utf8(&self.bytes[..self.len]).unwrap_or(""), continues, ends }
+    }
+}
+
+/// Whose line stands open on the console, for all that print there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Output {
+    open: Option<u8>,
+}
+
+/// What is printed before a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefix {
+    /// A line end, since another line stands open.
+    pub line_end: bool,
+    /// The VM's name: `[name] ` for a new line, `[name]+` where one goes on that another speaker has cut.
+    pub name: Option<char>,
+}
+
+impl Output {
+    /// Nothing stands open.
+    pub const fn new() -> Self {
+        Self { open: None }
+    }
+
+    /// A VM prints a part.
+    pub fn part(&mut self, vm: u8, part: &Part<'_>) -> Prefix {
+        let goes_on = part.continues && self.open == Some(vm);
+        let prefix = Prefix {
+            line_end: self.open.is_some() && !goes_on,
+            name: (!goes_on).then_some(if part.continues { '+' } else { ' ' }),
+        };
+        self.open = (!part.ends).then_some(vm);
+        prefix
+    }
+
+    /// Somebody else prints whole lines. Whether a line end is due before them.
+    pub fn line(&mut self) -> bool {
+        self.open.take().is_some()
     }
 }
 
@@ -145,54 +203,91 @@ mod tests {
     use std::string::{String, ToString};
     use std::vec::Vec;
 
+    /// What comes of these bytes; a part that does not end its line has a `>` behind it, one that goes on before it.
     fn lines(buffer: &mut LineBuffer, bytes: &[u8]) -> Vec<String> {
-        bytes.iter().filter_map(|&byte| buffer.push(byte).map(ToString::to_string)).collect()
+        bytes.iter().filter_map(|&byte| buffer.push(byte).map(|part| shown(&part))).collect()
+    }
+
+    fn shown(part: &Part) -> String {
+        let (before, behind) = (if part.continues { ">" } else { "" }, if part.ends { "" } else { ">" });
+        std::format!("{before}{}{behind}", part.text)
     }
 
     #[test]
     fn lines_end_at_newlines() {
         let mut buffer = LineBuffer::new();
         assert_eq!(lines(&mut buffer, b"one\r\ntwo\n\nlogin: "), ["one", "two", ""]);
-        assert_eq!(buffer.flush(), Some("login: "));
+        assert!(buffer.is_waiting());
+        assert_eq!(buffer.pause().map(|part| shown(&part)), Some("login: >".into()));
+        assert_eq!(buffer.pause(), None);
+        assert!(!buffer.is_waiting());
+        assert_eq!(lines(&mut buffer, b"root\nnext\n"), [">root", "next"]);
         assert_eq!(buffer.flush(), None);
-        assert_eq!(lines(&mut buffer, b"root\n"), ["root"]);
+    }
+
+    #[test]
+    fn a_guest_that_stops_leaves_no_line_open() {
+        let mut buffer = LineBuffer::new();
+        lines(&mut buffer, b"half");
+        assert_eq!(buffer.flush().map(|part| shown(&part)), Some("half".into()));
+        lines(&mut buffer, b"half");
+        let _ = buffer.pause();
+        assert_eq!(buffer.flush().map(|part| shown(&part)), Some(">".into()));
+        assert_eq!(buffer.flush(), None);
     }
 
     #[test]
     fn bytes_that_do_not_print_are_shown() {
         let mut buffer = LineBuffer::new();
-        assert_eq!(lines(&mut buffer, b"\ta\x00\x7f\xff\x1b[1mb\n"), ["\ta\\x00\\x7f\\xff\x1b[1mb"]);
+        assert_eq!(lines(&mut buffer, b"\ta\x00\x7f\xff\x1b[1mb\x08\n"), ["\ta\\x00\\x7f\\xff\x1b[1mb\x08"]);
     }
 
     #[test]
-    fn long_lines_break_once() {
+    fn long_lines_come_in_parts() {
         let mut buffer = LineBuffer::new();
         let room = MAX_LINE - ESCAPED + 1;
         let text = "x".repeat(room);
-        assert_eq!(lines(&mut buffer, text.as_bytes()), std::slice::from_ref(&text));
-        // The newline that ends the broken line adds no empty one; the next does.
-        assert_eq!(lines(&mut buffer, b"\n\nshort\n"), ["", "short"]);
-        assert_eq!(lines(&mut buffer, "y".repeat(room + 3).as_bytes()), ["y".repeat(room)]);
-        assert_eq!(buffer.flush(), Some("yyy"));
+        assert_eq!(lines(&mut buffer, text.as_bytes()), [text + ">"]);
+        assert_eq!(lines(&mut buffer, b"\n\nshort\n"), [">", "", "short"]);
+        assert_eq!(lines(&mut buffer, "y".repeat(room + 3).as_bytes()), ["y".repeat(room) + ">"]);
+        assert_eq!(lines(&mut buffer, b"\n"), [">yyy"]);
+    }
+
+    #[test]
+    fn speakers_do_not_mix_their_lines() {
+        let mut output = Output::new();
+        let mut say = |vm, continues, ends| {
+            let Prefix { line_end, name } = output.part(vm, &Part { text: "", continues, ends });
+            (line_end, name)
+        };
+        assert_eq!(say(0, false, true), (false, Some(' ')));
+        assert_eq!(say(0, false, false), (false, Some(' ')));
+        assert_eq!(say(0, true, false), (false, None));
+        assert_eq!(say(1, false, true), (true, Some(' ')));
+        assert_eq!(say(0, true, false), (false, Some('+')));
+        // A VM that was restarted in mid-line begins a new one.
+        assert_eq!(say(0, false, false), (true, Some(' ')));
+        assert!(output.line());
+        assert!(!output.line());
     }
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_no_line_is_too_long(bytes: Vec<u8>) {
+        fn nothing_is_lost_and_no_part_is_too_long(bytes: Vec<u8>) {
             let mut buffer = LineBuffer::new();
             let mut out = String::new();
             for &byte in &bytes {
-                if let Some(line) = buffer.push(byte) {
-                    prop_assert!(line.len() <= MAX_LINE);
-                    out.push_str(line);
+                if let Some(part) = buffer.push(byte) {
+                    prop_assert!(part.text.len() <= MAX_LINE);
+                    out.push_str(part.text);
                 }
             }
-            out.push_str(buffer.flush().unwrap_or(""));
+            out.push_str(buffer.flush().map_or("", |part| part.text));
             let expected: String = bytes
                 .iter()
                 .filter(|byte| !b"\r\n".contains(byte))
                 .map(|&byte| match byte {
-                    b'\t' | 0x1b | b' '..=b'~' => char::from(byte).to_string(),
+                    b'\t' | 0x08 | 0x1b | b' '..=b'~' => char::from(byte).to_string(),
                     _ => std::format!("\\x{byte:02x}"),
                 })
                 .collect();

@@ -290,6 +290,8 @@ impl Distributor {
 struct Group {
     owned: u32,
     physical: u32,
+    /// Of the physical ones: those that the hypervisor deactivates when the guest has ended them.
+    mediated: u32,
     enabled: u32,
     /// Emulated: the level of the line. Physical: taken by the hypervisor, not yet in a list register.
     line: u32,
@@ -319,7 +321,7 @@ impl Group {
             LR_EOI | COPY_LATCHED
         } else if self.physical & bit != 0 {
             self.line &= !bit;
-            LR_HW | irq << LR_PHYSICAL_SHIFT
+            if self.mediated & bit != 0 { LR_EOI } else { LR_HW | irq << LR_PHYSICAL_SHIFT }
         } else {
             LR_EOI
         }
@@ -329,9 +331,13 @@ impl Group {
         let bit = 1 << (copy & 31);
         if copy & COPY_LATCHED != 0 {
             self.latched |= bit;
-        } else if copy & LR_HW != 0 {
+        } else if copy & LR_HW != 0 || self.mediated & bit != 0 {
             self.line |= bit;
         }
+    }
+    /// Whether a list register's interrupt is active in the physical GIC until the hypervisor deactivates it.
+    const fn is_mediated(&self, copy: u32) -> bool {
+        copy & COPY_LATCHED == 0 && self.mediated >> (copy & 31) & 1 == 1
     }
     /// Writes a register with one bit per interrupt (but active bits, which are in the list registers).
     fn write(&mut self, state: State, set: bool, bits: u32, first: u32, host: &impl Host) {
@@ -510,10 +516,13 @@ pub struct Banked {
 }
 
 impl Banked {
-    /// For vCPU `vcpu`, with the SGIs, the timer and these emulated PPIs (as a mask of bits 16 to 31).
-    pub fn new(vcpu: u8, emulated: u32) -> Self {
+    /// For vCPU `vcpu`, with the SGIs, the timer and these emulated PPIs (as a mask of bits 16 to 31). With
+    /// `mediated_timer` the timer's list register has HW = 0, and its physical interrupt is deactivated when the guest
+    /// has ended it: for a GIC that then looks at the line again, and after a deactivation by HW = 1 does not.
+    pub fn new(vcpu: u8, emulated: u32, mediated_timer: bool) -> Self {
         let physical = 1 << TIMER;
-        let group = Group { owned: emulated | physical | SGIS, physical, enabled: SGIS, ..Group::default() };
+        let mediated = if mediated_timer { physical } else { 0 };
+        let group = Group { owned: emulated | physical | SGIS, physical, mediated, enabled: SGIS, ..Group::default() };
         Self { vcpu: vcpu % MAX_VCPUS as u8, group, lr: [0; LIST_REGISTERS], held: 0, timer: 0, underflow: false }
     }
     /// As after power-on: on the vCPU's core, when it starts or stops. SPIs that it has not acknowledged go to other
@@ -528,7 +537,7 @@ impl Banked {
         host.underflow(false);
         host.enable(TIMER, false);
         host.deactivate(TIMER);
-        *self = Self::new(self.vcpu, self.group.owned);
+        *self = Self::new(self.vcpu, self.group.owned, self.group.mediated != 0);
         self.others(kick)
     }
 
@@ -625,7 +634,9 @@ impl Banked {
             }
             _ => {}
         }
-        let fields = LR_HW | TIMER << LR_PHYSICAL_SHIFT | TIMER | LR_PENDING;
+        let mediated = self.group.mediated >> TIMER & 1 == 1;
+        let kind = if mediated { LR_EOI } else { LR_HW | TIMER << LR_PHYSICAL_SHIFT };
+        let fields = kind | TIMER | LR_PENDING;
         let enabled = self.group.enabled >> TIMER & 1 == 1;
         self.timer = if enabled { fields | byte(&self.group.priority, TIMER) << LR_PRIORITY_SHIFT } else { 0 };
     }
@@ -688,6 +699,7 @@ impl Banked {
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
         host.set(index, value);
         self.lr[index] = value;
+        self.held |= u32::from(value & LR_EOI != 0) << index;
         true
     }
 
@@ -743,6 +755,9 @@ impl Banked {
                 if copy & LR_EOI != 0 {
                     host.set(index, 0);
                 }
+                if irq < 32 && self.group.is_mediated(copy) {
+                    host.deactivate(irq);
+                }
             } else if (withdraw || again) && host.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING {
                 host.set(index, 0);
                 match shared.as_deref_mut() {
@@ -784,7 +799,7 @@ impl Banked {
         for index in 0..LIST_REGISTERS {
             let (copy, irq) = (self.lr[index], self.lr[index] & LR_ID);
             if copy != 0 && irq as usize >> 5 == n && active >> (irq & 31) & 1 == 1 {
-                if copy & LR_HW != 0 {
+                if copy & LR_HW != 0 || irq < 32 && self.group.is_mediated(copy) {
                     host.deactivate(irq);
                 }
                 host.set(index, 0);
@@ -936,11 +951,14 @@ mod tests {
             machine
         }
         fn off(vcpus: u8) -> Self {
+            Self::with(vcpus, false)
+        }
+        fn with(vcpus: u8, mediated_timer: bool) -> Self {
             let mut shared = Shared::new(vcpus);
             shared.own(UART, false);
             shared.own(DISK, true);
             let core = |vcpu| Core {
-                banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI)),
+                banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI, mediated_timer)),
                 lr: Default::default(),
                 underflow: Cell::new(false),
             };
@@ -1060,6 +1078,41 @@ mod tests {
         assert!(machine.timer(1));
         assert_eq!(machine.drain(1), [(TIMER, 0)]);
         assert_eq!(machine.listed(0), []);
+    }
+
+    #[test]
+    fn a_mediated_timer_is_deactivated_once_when_the_guest_has_ended_it() {
+        let machine = Machine::with(2, true);
+        machine.write(0, 0x000, 1);
+        machine.write(1, 0x100, 1 << TIMER);
+        let deactivated = || machine.asked.borrow_mut().drain(..).filter(|&a| a == Asked::Deactivate(TIMER)).count();
+        for _ in 0..3 {
+            assert!(machine.timer(1));
+            assert_eq!(machine.listed(1), [LR_EOI | LR_PENDING | TIMER]);
+            assert_eq!(machine.acknowledge(1), Some((TIMER, 0)));
+            assert_eq!(deactivated(), 0);
+            machine.end(1, TIMER);
+            assert_eq!((deactivated(), machine.listed(1)), (1, Vec::new()));
+        }
+        // Taken back before the guest saw it: it waits, still active in the physical GIC.
+        machine.timer(1);
+        machine.write(1, 0x180, 1 << TIMER);
+        assert_eq!((machine.listed(1), deactivated()), (Vec::new(), 0));
+        machine.write(1, 0x100, 1 << TIMER);
+        assert_eq!((machine.drain(1), deactivated()), ([(TIMER, 0)].into(), 1));
+        // Made pending by software: nothing is active in the physical GIC.
+        machine.write(1, 0x200, 1 << TIMER);
+        assert_eq!((machine.drain(1), deactivated()), ([(TIMER, 0)].into(), 0));
+        // The guest clears its active state itself.
+        machine.timer(1);
+        machine.acknowledge(1);
+        machine.write(1, 0x380, 1 << TIMER);
+        assert_eq!((machine.listed(1), deactivated()), (Vec::new(), 1));
+        // Reset keeps the kind.
+        let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
+        machine.write(1, 0x100, 1 << TIMER);
+        machine.timer(1);
+        assert_eq!(machine.listed(1), [LR_EOI | LR_PENDING | TIMER]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod devices;
 mod fatal;
 mod isolation;
 mod kernels;
+mod linux;
 mod migration;
 mod quota;
 mod vm_life;

@@ -265,8 +265,17 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
     };
     let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
     let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
+    let mediated_timer = table.optional("mediated_timer").map_or(Some(false), |field| field.boolean());
     table.finish();
-    Some(Gic { gicd: gicd?, gicc: gicc?, gicc_dir: gicc_dir?, gich: gich?, gicv: gicv?, gicv_dir: gicv_dir? })
+    Some(Gic {
+        gicd: gicd?,
+        gicc: gicc?,
+        gicc_dir: gicc_dir?,
+        gich: gich?,
+        gicv: gicv?,
+        gicv_dir: gicv_dir?,
+        mediated_timer: mediated_timer?,
+    })
 }
 
 fn read_pmu(field: &Field<'_>) -> Option<(Option<u32>, bool, u32)> {

@@ -1,36 +1,64 @@
 //! How many pages each color has on a board, and how many a system asks for.
 
+use super::ImageSource;
 use super::problem::count;
 use super::quantity::show_size;
+use crate::linux::KernelSource;
 use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_core::blob::{Backing, Board, System};
 use cloison_core::color::ColorSet;
 use cloison_core::pool::FrameAllocator;
+use std::path::Path;
 
-/// Kept out of the pools for the system image, where the boot loader put it: hypervisor, guests, device tree.
+/// Kept out of the pools for the system image, where the boot loader put it: hypervisor, guests, device tree. Linux
+/// kernels come on top.
 pub const IMAGE_BYTES: u64 = 16 << 20;
+/// What a Debian kernel and Cloison's RAM disk may take in the system image. As much whether the kernel was fetched
+/// already or not.
+const DEBIAN_KERNEL_BYTES: u64 = 48 << 20;
+
+/// Bytes of RAM that are kept for a system image with these images.
+pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
+    let mut kernels: Vec<&KernelSource> = Vec::new();
+    let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+    let mut bytes = IMAGE_BYTES;
+    for image in images {
+        let ImageSource::Linux(linux) = image else { continue };
+        bytes += linux.initrd.as_deref().map_or(0, length);
+        // VMs with the same kernel share it.
+        if !kernels.contains(&&linux.kernel) {
+            kernels.push(&linux.kernel);
+            bytes += match &linux.kernel {
+                KernelSource::Debian(_) => DEBIAN_KERNEL_BYTES,
+                KernelSource::File(path) => length(path),
+            };
+        }
+    }
+    bytes.next_multiple_of(1 << 20)
+}
 
 /// The pages of a board, by color.
 #[derive(Clone, Debug)]
 pub struct Account {
     ram: u64,
+    image: u64,
     reserved: u64,
     contiguous: u64,
     pages: Vec<u32>,
 }
 
 impl Account {
-    /// The pages that `board` has for pools, with `contiguous` bytes set aside.
-    pub fn new(board: &Board, colors: u32, contiguous: u64) -> Self {
+    /// The pages that `board` has for pools, with `contiguous` bytes set aside and a system image of `image` bytes.
+    pub fn new(board: &Board, colors: u32, contiguous: u64, image: u64) -> Self {
         let mut taken = board.reserved.clone();
         if let Some(first) = board.ram.first() {
-            taken.push(PhysRange { start: first.start, len: IMAGE_BYTES.min(first.len) });
+            taken.push(PhysRange { start: first.start, len: image.min(first.len) });
         }
         taken.extend(top_of_ram(board, contiguous));
         let frames = FrameAllocator::new(colors, &board.ram, &taken);
         let pages = (0..colors).map(|color| frames.total(cloison_core::color::Color(color as u8))).collect();
         let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
-        Self { ram: sum(&board.ram), reserved: sum(&board.reserved), contiguous, pages }
+        Self { ram: sum(&board.ram), image, reserved: sum(&board.reserved), contiguous, pages }
     }
 
     /// How many colors there are.
@@ -50,7 +78,7 @@ impl Account {
 
     /// Where the number of pages of these colors comes from.
     pub fn arithmetic(&self, colors: ColorSet) -> String {
-        let mut terms = format!("RAM {} - {} system image", show_size(self.ram), show_size(IMAGE_BYTES));
+        let mut terms = format!("RAM {} - {} system image", show_size(self.ram), show_size(self.image));
         for (bytes, what) in [(self.reserved, "reserved"), (self.contiguous, "contiguous")] {
             if bytes > 0 {
                 terms.push_str(&format!(" - {} {what}", show_size(bytes)));

@@ -6,6 +6,7 @@
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], [`events`] | the files below `configs/boards` and `configs/events` |
 //! | `system`, `vm`, `campaign`, `profile` | the configuration itself, its VMs, their campaigns and page profiles |
+//! | `vm_image`, `linux` | what a VM runs |
 //! | [`memory`] | pages that colors have, pages that pools ask for |
 //! | [`problem`] | errors and warnings: file, line, column, field, what is wrong, how to mend it |
 //!
@@ -14,13 +15,15 @@
 pub mod board;
 mod campaign;
 pub mod events;
+mod linux;
 pub mod memory;
-mod node;
+pub(crate) mod node;
 pub mod problem;
 mod profile;
 pub mod quantity;
 mod system;
 mod vm;
+mod vm_image;
 
 use crate::workspace;
 pub use board::BoardFile;
@@ -61,6 +64,8 @@ pub enum ImageSource {
     Workload(String),
     /// An ELF file, or a raw image whose load address and entry are in the VM's [`cloison_core::blob::Image`].
     File(PathBuf),
+    /// A Linux kernel.
+    Linux(crate::linux::Linux),
 }
 
 /// A configuration in which no error was found.
@@ -89,6 +94,11 @@ pub fn load(path: &Path, board: Option<&str>) -> Result<Checked, Errors> {
             .help("name a configuration, such as configs/demo.toml");
         Errors::new(file.name(), vec![problem])
     })?;
+    load_text(path, text, board)
+}
+
+/// As [`load`], for a text that is in the file `path`, or will be.
+pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Checked, Errors> {
     let file = SourceFile::new(path, text);
     let name = file.name().to_owned();
     system::load(path, file, board).map_err(|problems| Errors::new(&name, problems))

@@ -107,7 +107,7 @@ fn read(context: &Context, path: &Path, board: Option<&str>, others: &mut Vec<Pr
     if context.has_errors() || others.iter().any(Problem::is_error) {
         return None;
     }
-    check_unused(context, &system, &pools, &hypervisor, board.colors);
+    check_unused(context, &system, &vms, &pools, &hypervisor, board.colors);
     // The hypervisor's own check has the last word; whatever it refuses, a check above should have found.
     if let Err(what) = system.validate(0) {
         context.push(
@@ -443,7 +443,8 @@ fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervis
 
 /// Whether pools have the pages that are asked of them.
 fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[PoolSpec], colors: u32) {
-    let account = Account::new(&system.board, colors, system.contiguous);
+    let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
+    let account = Account::new(&system.board, colors, system.contiguous, image);
     let demands = memory::demand(system);
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
         let needed = demand.pages();
@@ -520,7 +521,14 @@ fn check_frames(
     );
 }
 
-fn check_unused(context: &Context, system: &System, pools: &[PoolSpec], hypervisor: &HypervisorSpec, colors: u32) {
+fn check_unused(
+    context: &Context,
+    system: &System,
+    vms: &[VmSpec],
+    pools: &[PoolSpec],
+    hypervisor: &HypervisorSpec,
+    colors: u32,
+) {
     for (index, spec) in pools.iter().enumerate() {
         let used = system.vms.iter().any(|vm| {
             vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
@@ -542,7 +550,8 @@ fn check_unused(context: &Context, system: &System, pools: &[PoolSpec], hypervis
     let taken = pools.iter().fold(hypervisor.colors, |all, spec| all.or(spec.pool.colors));
     let free = ColorSet::first(colors).without(taken);
     if !free.is_empty() && pools.iter().all(|spec| !spec.pool.colors.is_empty()) {
-        let account = Account::new(&system.board, colors, system.contiguous);
+        let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
+        let account = Account::new(&system.board, colors, system.contiguous, image);
         context.push(
             Problem::warning(
                 &context.file,

@@ -4,13 +4,13 @@ use super::board::BoardFile;
 use super::events::EventTable;
 use super::node::{Context, Field, Table, suggest};
 use super::problem::{Problem, SourceFile, count, display_path};
-use super::quantity::{show_duration, show_size};
-use super::{ImageSource, WORKLOADS, profile};
+use super::quantity::show_duration;
+use super::vm_image::{self, plain};
+use super::{ImageSource, profile};
+use crate::linux::Shown;
 use cloison_abi::{irq, map, services};
 use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::blob::{
-    Backing, Board, IPA_BITS, Image, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm,
-};
+use cloison_core::blob::{Backing, Board, IPA_BITS, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
 use cloison_core::units::{EventId, Nanos};
 use cloison_core::vgic::MAX_IRQ;
 use std::ops::Range;
@@ -35,6 +35,9 @@ const EMULATED: [(u64, u64, &str); 3] = [
     (map::GICC, 0x2000, "the virtual CPU interface"),
     (map::UART, 0x1000, "the emulated UART"),
 ];
+
+/// What a region may be to a Linux guest.
+const SHOWN: [(&str, Shown); 3] = [("memory", Shown::Memory), ("reserved", Shown::Reserved), ("hidden", Shown::Hidden)];
 
 const SERVICES: [(&str, u32); 4] = [
     ("hem", services::HEM),
@@ -128,7 +131,15 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let (mut regions, complete) = read_regions(&table, scene);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
-    let regions: Vec<Region> = regions.drain(..).map(|spec| spec.region).collect();
+    let shown: Vec<Shown> = regions.iter().map(|spec| spec.shown).collect();
+    let mut shown_fields = Vec::new();
+    let regions: Vec<Region> = regions
+        .drain(..)
+        .map(|spec| {
+            shown_fields.extend(spec.shown_field.map(|field| (field, spec.shown)));
+            spec.region
+        })
+        .collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
     let quotas = read_quotas(&table, vcpus, events);
     let campaign = super::campaign::read(&table, events, !hems.is_empty());
@@ -137,7 +148,20 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
         check_counters(&table, board, quotas, most, vcpus);
     }
-    let (image, load) = read_image(&table, scene.base, &regions, complete).unzip();
+    let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
+    let image_scene = vm_image::Scene { base: scene.base, regions: &regions, shown: &shown, complete, cpu };
+    let (image, load) = vm_image::read(&table, &image_scene).unzip();
+    if let Some(ImageSource::Linux(_)) = &image {
+        if let Some(field) = table.optional("args") {
+            let taken = field.error("a Linux kernel gets its device tree in x0, and nothing else");
+            field.push(taken.label("not for Linux").help("leave it out; `cmdline` is what the kernel is told"));
+        }
+    } else if image.is_some() {
+        for (field, _) in &shown_fields {
+            let lost = field.error("only a VM with a Linux kernel has a device tree that could show this region");
+            field.push(lost.label("not for this image").help("leave it out"));
+        }
+    }
     let profile = read_profile(&table, scene, &regions, complete, profiles);
     if services & services::MIGRATE != 0 && profile.is_none() && table.optional("profile").is_none() {
         let field = table.optional("services").map_or(table.span(), |field| field.span());
@@ -166,7 +190,8 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             name: name.to_owned(),
             cores: cores.iter().map(|(core, _)| *core).collect(),
             regions,
-            image: load.unwrap_or(Image { offset: 0, len: 0, load: Ipa(0), entry: Ipa(0) }),
+            image: load.unwrap_or(vm_image::NOWHERE),
+            modules: Vec::new(),
             args,
             services,
             on_fault,
@@ -296,14 +321,17 @@ pub(super) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId
     hems
 }
 
-struct RegionSpec {
+struct RegionSpec<'a> {
     region: Region,
+    /// What it is to a Linux guest, and where that is written.
+    shown: Shown,
+    shown_field: Option<Field<'a>>,
     ipa_span: Range<usize>,
     size_span: Range<usize>,
     backing_span: Range<usize>,
 }
 
-impl RegionSpec {
+impl RegionSpec<'_> {
     fn pool_use(&self) -> Option<PoolUse> {
         let Backing::Pool(pool) = self.region.backing else { return None };
         Some(PoolUse { pool, field: format!("region[{}].pool", self.region.name), span: self.backing_span.clone() })
@@ -311,7 +339,7 @@ impl RegionSpec {
 }
 
 /// The regions that could be read, and whether that is all of them.
-fn read_regions(table: &Table<'_>, scene: &Scene<'_>) -> (Vec<RegionSpec>, bool) {
+fn read_regions<'a>(table: &Table<'a>, scene: &Scene<'_>) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
     if tables.is_empty() {
         table.push(
@@ -328,7 +356,7 @@ fn read_regions(table: &Table<'_>, scene: &Scene<'_>) -> (Vec<RegionSpec>, bool)
         return (Vec::new(), false);
     }
     let mut complete = true;
-    let mut specs: Vec<RegionSpec> = Vec::new();
+    let mut specs: Vec<RegionSpec<'a>> = Vec::new();
     for region in tables {
         let Some(spec) = read_region(region, scene, &specs) else {
             complete = false;
@@ -339,7 +367,7 @@ fn read_regions(table: &Table<'_>, scene: &Scene<'_>) -> (Vec<RegionSpec>, bool)
     (specs, complete)
 }
 
-fn read_region(mut table: Table<'_>, scene: &Scene<'_>, before: &[RegionSpec]) -> Option<RegionSpec> {
+fn read_region<'a>(mut table: Table<'a>, scene: &Scene<'_>, before: &[RegionSpec<'_>]) -> Option<RegionSpec<'a>> {
     let name = name(&mut table, "region");
     if let Some((name, span)) = &name
         && let Some(_) = before.iter().find(|spec| spec.region.name == *name)
@@ -356,6 +384,8 @@ fn read_region(mut table: Table<'_>, scene: &Scene<'_>, before: &[RegionSpec]) -
     let size_field = table.required("size", "say how large it is: size = \"16M\"");
     let pages = size_field.as_ref().and_then(|field| field.pages());
     let backing = read_backing(&table, scene, pages);
+    let shown_field = table.optional("linux");
+    let shown = shown_field.as_ref().and_then(|field| field.one_of("use", &SHOWN)).unwrap_or_default();
     table.finish_ref();
     let (ipa_field, size_field) = (ipa_field?, size_field?);
     let (backing, backing_span) = backing?;
@@ -394,10 +424,10 @@ fn read_region(mut table: Table<'_>, scene: &Scene<'_>, before: &[RegionSpec]) -
                 .help(format!("the first free address after `{}` is {other_end}", other.region.name)),
         );
     }
-    Some(RegionSpec { region, ipa_span, size_span, backing_span })
+    Some(RegionSpec { region, shown, shown_field, ipa_span, size_span, backing_span })
 }
 
-fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
+pub(super) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
     let ipa = Ipa(field.integer("an address: 0x4000_0000")?);
     if !ipa.is_page_aligned() {
         field.push(
@@ -628,150 +658,6 @@ fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], he
             count(needed - board.counters as usize, "counter")
         )));
         break;
-    }
-}
-
-fn read_image(table: &Table<'_>, base: &Path, regions: &[Region], complete: bool) -> Option<(ImageSource, Image)> {
-    let field = table.required("image", "say what the VM runs: image = { workload = \"heartbeat\" }")?;
-    let image = field.table()?;
-    let (workload, file) = (image.optional("workload"), image.optional("file"));
-    let (load_field, entry_field) = (image.optional("load"), image.optional("entry"));
-    let load = load_field.as_ref().map(|field| page_ipa(field));
-    let entry = entry_field.as_ref().map(|field| field.integer("an address: 0x4000_0000"));
-    image.finish_ref();
-    let nowhere = Image { offset: 0, len: 0, load: Ipa(0), entry: Ipa(0) };
-    let ram = |load: Ipa| {
-        regions.iter().find(|region| region.contains(load) && !matches!(region.backing, Backing::Device(_)))
-    };
-    match (workload, file) {
-        (Some(workload), None) => {
-            for surplus in load_field.iter().chain(&entry_field) {
-                surplus.push(
-                    surplus.error("a workload says itself where it is loaded").label("not here").help("leave it out"),
-                );
-            }
-            let name = workload.string("the name of a workload")?;
-            if !WORKLOADS.iter().any(|(known, _)| *known == name) {
-                workload.push(
-                    workload.error(format!("there is no workload `{name}`")).label("unknown workload").help(suggest(
-                        name,
-                        "workloads",
-                        WORKLOADS.iter().map(|(known, _)| *known),
-                    )),
-                );
-                return None;
-            }
-            if complete && ram(Ipa(map::RAM)).is_none() {
-                workload.push(
-                    workload
-                        .error(format!("no region of the VM holds {:#x}, where workloads are loaded", map::RAM))
-                        .label("cannot be loaded")
-                        .help("give the VM RAM there: [[vm.region]] with ipa = 0x4000_0000"),
-                );
-            }
-            Some((ImageSource::Workload(name.to_owned()), nowhere))
-        }
-        (None, Some(file)) => {
-            let path = base.join(file.string("the path of an image, relative to this file")?);
-            let shown = display_path(&path);
-            let bytes = match std::fs::read(&path) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    file.push(
-                        file.error(format!("cannot read the image {}: {}", shown.display(), plain(&error)))
-                            .label("no such image")
-                            .help("paths are relative to the directory of this file"),
-                    );
-                    return None;
-                }
-            };
-            let source = ImageSource::File(path);
-            if bytes.starts_with(b"\x7fELF") {
-                for surplus in load_field.iter().chain(&entry_field) {
-                    surplus.push(
-                        surplus
-                            .error(format!("{} is an ELF file, which says itself where it is loaded", shown.display()))
-                            .label("not for ELF files")
-                            .help("leave it out"),
-                    );
-                }
-                return Some((source, nowhere));
-            }
-            if load_field.is_none() {
-                file.push(
-                    file.error(format!(
-                        "{} is not an ELF file, so it does not say where it is loaded",
-                        shown.display()
-                    ))
-                    .label("`load` is missing")
-                    .help("write image = { file = \"...\", load = 0x4000_0000 }"),
-                );
-            }
-            let load = load??;
-            if bytes.is_empty() || bytes.len() as u64 > u64::from(u32::MAX) {
-                let size = show_size(bytes.len() as u64);
-                file.push(
-                    file.error(format!("{} has {size}", shown.display()))
-                        .label("impossible image")
-                        .help("give it 1 byte to 4 GiB"),
-                );
-                return None;
-            }
-            let span = load_field.as_ref().map_or(file.span(), Field::span);
-            let len = bytes.len() as u64;
-            if complete {
-                let room = ram(load).map(|region| region.ipa.page(u64::from(region.pages)).0 - load.0);
-                if room.is_none_or(|room| room < len) {
-                    let label = match room {
-                        None => "no RAM of the VM is there".to_owned(),
-                        Some(room) => format!("{len} bytes > {room} bytes to the region's end"),
-                    };
-                    table.push(
-                        image
-                            .error("load", span, format!("the image does not fit at {load}"))
-                            .label(label)
-                            .help("load it into a region with `pool` or `contiguous` that is large enough"),
-                    );
-                }
-            }
-            let entry = entry.unwrap_or(Some(load.0))?;
-            if let Some(field) = entry_field.filter(|_| entry < load.0 || entry - load.0 >= len) {
-                field.push(
-                    field
-                        .error(format!("the entry {entry:#x} is not inside the image"))
-                        .label(format!("the image is {load}..{:#x}", load.0 + len))
-                        .help("leave `entry` out to start at the first byte"),
-                );
-            }
-            Some((source, Image { load, entry: Ipa(entry), ..nowhere }))
-        }
-        (Some(_), Some(file)) => {
-            file.push(
-                file.error("the image is a workload and a file")
-                    .label("one too many")
-                    .help("write `workload` or `file`"),
-            );
-            None
-        }
-        (None, None) => {
-            table.push(
-                image
-                    .error("workload", image.span(), "the image is neither a workload nor a file")
-                    .label("empty")
-                    .help("write image = { workload = \"heartbeat\" } or image = { file = \"guest.elf\" }"),
-            );
-            None
-        }
-    }
-}
-
-/// An I/O error without the operating system's number.
-fn plain(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "it does not exist".to_owned(),
-        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
     }
 }
 

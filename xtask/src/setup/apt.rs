@@ -156,6 +156,8 @@ pub fn derive(suite: &str) -> Option<Source> {
 #[derive(Debug)]
 pub struct PrivateApt {
     directory: PathBuf,
+    /// Of the packages, where it is not the machine's own.
+    architecture: Option<&'static str>,
 }
 
 impl PrivateApt {
@@ -170,7 +172,17 @@ impl PrivateApt {
             std::fs::write(directory.join("parts/cloison.sources"), text.join("\n"))
         };
         write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
-        Ok(Self { directory })
+        Ok(Self { directory, architecture: None })
+    }
+
+    /// A root for packages of another architecture than the machine's.
+    pub fn foreign(name: &str, sources: &[Source], architecture: &'static str) -> Result<Self> {
+        let mut sources = sources.to_vec();
+        for source in &mut sources {
+            source.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("architectures"));
+            source.fields.push(("Architectures".to_owned(), architecture.to_owned()));
+        }
+        Ok(Self { architecture: Some(architecture), ..Self::new(name, &sources)? })
     }
 
     /// The options that make apt use this root.
@@ -186,6 +198,8 @@ impl PrivateApt {
             ("Acquire::Languages", "none".to_owned()),
         ]
         .into_iter()
+        .chain(self.architecture.map(|name| ("APT::Architecture", name.to_owned())))
+        .chain(self.architecture.map(|name| ("APT::Architectures", name.to_owned())))
         .flat_map(|(name, value)| ["-o".to_owned(), format!("{name}={value}")])
         .collect()
     }
@@ -205,6 +219,12 @@ impl PrivateApt {
     pub fn versions(&self, package: &str) -> Result<Vec<String>> {
         let output = self.apt("apt-cache", &["madison", package]).output().into_diagnostic()?;
         Ok(versions(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    /// The packages that `package` depends on.
+    pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+        let output = self.apt("apt-cache", &["depends", package]).output().into_diagnostic()?;
+        Ok(dependencies(&String::from_utf8_lossy(&output.stdout)))
     }
 
     /// Downloads `package` (a name, or `name=version`) and unpacks it below `to`, without installing it.
@@ -230,6 +250,11 @@ impl PrivateApt {
 /// The version column of `apt-cache madison`.
 pub fn versions(madison: &str) -> Vec<String> {
     madison.lines().filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned())).collect()
+}
+
+/// The packages that `apt-cache depends` lists as dependencies.
+fn dependencies(depends: &str) -> Vec<String> {
+    depends.lines().filter_map(|line| Some(line.trim().strip_prefix("Depends: ")?.to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -267,6 +292,12 @@ mod tests {
         assert!(sources[0].serves("trixie-updates") && !sources[0].serves("trixie-backports"));
         assert_eq!(sources[0].fields, [("Signed-By".to_owned(), "\n -----BEGIN\n .\n key".to_owned())]);
         assert_eq!(parse_deb822(&sources[0].to_deb822()), sources);
+    }
+
+    #[test]
+    fn dependencies_of_a_package() {
+        let text = "linux-image-rt-arm64\n  Depends: linux-image-6.1.0-56-rt-arm64\n  Suggests: x\n";
+        assert_eq!(dependencies(text), ["linux-image-6.1.0-56-rt-arm64"]);
     }
 
     #[test]

@@ -1,0 +1,17 @@
+#!/bin/busybox sh
+# The first process of Cloison's Linux VMs: what a shell needs, then a shell on the console, again and again.
+/bin/busybox --install -s /bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t tmpfs tmp /tmp
+export PATH=/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
+# The kernel's later messages would tear what programs print; dmesg has them.
+dmesg -n 4
+# Kernels before 5.19 know no hostname= of their own.
+hostname "$(sed -n 's/.*hostname=\([^ ]*\).*/\1/p' /proc/cmdline)"
+cd /root
+echo "cloison: $(hostname) is up: Linux $(uname -r), $(nproc) vCPUs"
+while :; do
+    setsid -c sh -i </dev/ttyAMA0 >/dev/ttyAMA0 2>&1
+done

@@ -1,0 +1,58 @@
+//! The initial RAM disk of Linux VMs: Debian's static busybox and a first process that gives a shell on the console.
+
+use super::packages;
+use cpio::newc::{Builder, ModeFileType, trailer};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::io::Write;
+
+/// The first process.
+const INIT: &str = include_str!("init.sh");
+
+const DIRECTORIES: [&str; 9] = ["bin", "dev", "etc", "proc", "root", "run", "sbin", "sys", "tmp"];
+/// Of `/dev/console`, which the kernel opens for the first process before there is a devtmpfs: major and minor.
+const CONSOLE: (u32, u32) = (5, 1);
+
+/// What the RAM disk holds.
+enum Node<'a> {
+    Directory,
+    Program(&'a [u8]),
+    Link(&'a str),
+    Device((u32, u32)),
+}
+
+/// Makes the RAM disk: cpio (newc), packed by gzip. The same inputs make the same bytes.
+pub fn build() -> Result<Vec<u8>> {
+    let busybox = std::fs::read(packages::busybox()?.path).into_diagnostic()?;
+    let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
+    nodes.push(("dev/console".into(), Node::Device(CONSOLE)));
+    nodes.push(("bin/busybox".into(), Node::Program(&busybox)));
+    nodes.push(("bin/sh".into(), Node::Link("busybox")));
+    nodes.push(("init".into(), Node::Program(INIT.as_bytes())));
+    let archive = archive(&nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(&archive).into_diagnostic()?;
+    packed.finish().into_diagnostic()
+}
+
+fn archive(nodes: &[(String, Node)]) -> std::io::Result<Vec<u8>> {
+    let mut archive = Vec::new();
+    for (number, (name, node)) in (1..).zip(nodes) {
+        let (kind, mode, bytes): (_, _, &[u8]) = match node {
+            Node::Directory => (ModeFileType::Directory, 0o755, &[]),
+            Node::Program(bytes) => (ModeFileType::Regular, 0o755, bytes),
+            Node::Link(target) => (ModeFileType::Symlink, 0o777, target.as_bytes()),
+            Node::Device(_) => (ModeFileType::Char, 0o600, &[]),
+        };
+        let mut builder = Builder::new(name).ino(number).nlink(1).mode(mode).set_mode_file_type(kind);
+        if let Node::Device((major, minor)) = node {
+            builder = builder.rdev_major(*major).rdev_minor(*minor);
+        }
+        let mut file = builder.write(&mut archive, bytes.len() as u32);
+        file.write_all(bytes)?;
+        file.finish()?;
+    }
+    trailer(&mut archive)?;
+    Ok(archive)
+}

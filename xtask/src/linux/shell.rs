@@ -1,0 +1,172 @@
+//! A Linux VM's shell over the console: commands, what they print, and how they end.
+
+use crate::consoles::{Piece, Splitter};
+use crate::qemu::{Received, Session};
+use miette::{Diagnostic, Result};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Has the hypervisor send what is typed to the VM whose number follows.
+const SWITCH: u8 = 0x14;
+/// What Cloison's RAM disk prints before its first shell.
+const UP: &str = " is up: Linux ";
+
+/// Why a command did not end.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ShellError {
+    /// Its time was up.
+    #[error("VM `{vm}` did not {wanted} within {} s", .after.as_secs())]
+    #[diagnostic(help("the VM's last lines were:\n{tail}"))]
+    Timeout {
+        /// Which VM.
+        vm: String,
+        /// What was waited for.
+        wanted: String,
+        /// How long.
+        after: Duration,
+        /// The end of what it said.
+        tail: String,
+    },
+    /// The machine is off.
+    #[error("the board turned itself off before VM `{vm}` could {wanted}")]
+    #[diagnostic(help("the VM's last lines were:\n{tail}"))]
+    Ended {
+        /// Which VM.
+        vm: String,
+        /// What was waited for.
+        wanted: String,
+        /// The end of what it said.
+        tail: String,
+    },
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Done {
+    /// All that it printed.
+    pub output: String,
+    /// Its exit status.
+    pub status: u8,
+}
+
+/// The consoles of a session's VMs, and their shells.
+pub struct Shells {
+    names: Vec<String>,
+    splitter: Splitter,
+    /// How much of the session's console was taken apart.
+    seen: usize,
+    said: Vec<Vec<u8>>,
+    /// How far each VM's text was waited for.
+    read: Vec<usize>,
+    commands: u32,
+}
+
+impl Shells {
+    /// For a system with these VMs, in the configuration's order.
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let splitter = Splitter::new(names.iter().map(String::as_str));
+        let (said, read) = (vec![Vec::new(); names.len()], vec![0; names.len()]);
+        Self { names, splitter, seen: 0, said, read, commands: 0 }
+    }
+
+    /// All that a VM has said so far.
+    pub fn said(&self, vm: usize) -> String {
+        String::from_utf8_lossy(&self.said[vm]).into_owned()
+    }
+
+    /// Waits until a VM has said `text`, after what was waited for before; returns what stands between.
+    pub fn expect(
+        &mut self,
+        session: &mut Session,
+        vm: usize,
+        wanted: &str,
+        text: &str,
+        timeout: Duration,
+    ) -> Result<String> {
+        let until = Instant::now() + timeout;
+        loop {
+            self.take(session);
+            let rest = &self.said[vm][self.read[vm]..];
+            if let Some(at) = rest.windows(text.len()).position(|window| window == text.as_bytes()) {
+                let before = String::from_utf8_lossy(&rest[..at]).into_owned();
+                self.read[vm] += at + text.len();
+                return Ok(before);
+            }
+            let (name, wanted) = (self.names[vm].clone(), wanted.to_owned());
+            match session.receive(until) {
+                Received::More => {}
+                Received::Quiet => {
+                    return Err(ShellError::Timeout { vm: name, wanted, after: timeout, tail: self.tail(vm) }.into());
+                }
+                Received::End => return Err(ShellError::Ended { vm: name, wanted, tail: self.tail(vm) }.into()),
+            }
+        }
+    }
+
+    /// Takes apart what the console has said so far.
+    fn take(&mut self, session: &Session) {
+        let (seen, said) = (&session.bytes()[self.seen..], &mut self.said);
+        self.splitter.feed(seen, |piece| {
+            if let Piece::Text(Some(vm), text) = piece {
+                said[vm].extend_from_slice(text);
+            }
+        });
+        self.seen = session.bytes().len();
+    }
+
+    /// Has [`expect`](Self::expect) pass over all that a VM has said until now.
+    pub fn pass_over(&mut self, session: &Session, vm: usize) {
+        self.take(session);
+        self.read[vm] = self.said[vm].len();
+    }
+
+    fn tail(&self, vm: usize) -> String {
+        let said = self.said(vm);
+        let lines: Vec<&str> = said.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// Types on a VM's console.
+    pub fn send(&self, session: &mut Session, vm: usize, text: &str) -> Result<()> {
+        let mut bytes = vec![SWITCH, b'1' + vm as u8];
+        bytes.extend_from_slice(text.as_bytes());
+        session.send(&bytes)
+    }
+
+    /// Waits until a VM's shell has come up, and makes it quiet: it neither repeats what is typed nor prompts.
+    pub fn open(&mut self, session: &mut Session, vm: usize, timeout: Duration) -> Result<()> {
+        self.expect(session, vm, "boot", UP, timeout)?;
+        self.expect(session, vm, "prompt", "# ", timeout)?;
+        self.commands += 1;
+        let mark = self.commands;
+        self.send(session, vm, &format!("stty -echo; PS1= PS2=; echo \"<<\"quiet {mark}\">>\"\n"))?;
+        self.expect(session, vm, "answer its shell", &format!("<<quiet {mark}>>"), timeout).map(drop)
+    }
+
+    /// Types a command without waiting for its end.
+    pub fn start(&mut self, session: &mut Session, vm: usize, command: &str) -> Result<u32> {
+        self.commands += 1;
+        let mark = self.commands;
+        let quoted = command.replace('\'', "'\\''");
+        let line = format!("sh -c '{quoted}' </dev/null; echo \"<<\"end {mark} $?\">>\"\n");
+        self.send(session, vm, &line)?;
+        Ok(mark)
+    }
+
+    /// Runs a command in a VM's shell, which [`open`](Self::open) has made quiet.
+    pub fn run(&mut self, session: &mut Session, vm: usize, command: &str, timeout: Duration) -> Result<Done> {
+        let mark = self.start(session, vm, command)?;
+        self.finish(session, vm, mark, timeout)
+    }
+
+    /// Waits for the end of a command that [`start`](Self::start) has typed.
+    pub fn finish(&mut self, session: &mut Session, vm: usize, mark: u32, timeout: Duration) -> Result<Done> {
+        let wanted = "finish its command";
+        let output = self.expect(session, vm, wanted, &format!("<<end {mark} "), timeout)?;
+        let status = self.expect(session, vm, wanted, ">>", timeout)?;
+        // The end of the line with the mark before this one, which came with the line that followed it.
+        let output = output.strip_prefix('\n').unwrap_or(&output).to_owned();
+        Ok(Done { output, status: status.parse().unwrap_or(u8::MAX) })
+    }
+}
