@@ -58,11 +58,6 @@ fn private_pages_end_the_stall_and_two_runs_are_the_same() -> Result<()> {
     }
     let page = std::fs::read_to_string(one.path().join("report.html")).expect("the report");
     assert!(page.contains("<svg") && page.contains("modelled") && !page.contains("src=\"http"));
-    let csv = std::fs::read_to_string(one.path().join("series-recovery.csv")).expect("the series");
-    let names: Vec<&str> = csv.lines().next().unwrap_or_default().split(',').collect();
-    for name in ["commit", "qemu", "model_crc32", "modelled", "seed", "system_crc32"] {
-        assert!(names.contains(&name), "{name} is not in {names:?}");
-    }
     Ok(())
 }
 

@@ -47,15 +47,17 @@ pub enum Caches {
 pub struct Model {
     plugin: PathBuf,
     board: PathBuf,
-    /// What the board's file says.
-    pub parameters: ModelBoard,
+    /// Name of the modelled board.
+    pub name: String,
+    /// Cycles in a microsecond of guest time.
+    pub clock_mhz: u64,
 }
 
 impl Model {
     /// Builds the plugin and reads the model's board file, so that its errors come before QEMU starts.
     pub fn load(board: &Path) -> Result<Self> {
         let checked = check(board)?;
-        Ok(Self { plugin: plugin()?, board: board.to_path_buf(), parameters: checked })
+        Ok(Self { plugin: plugin()?, board: board.to_path_buf(), name: checked.name, clock_mhz: checked.clock_mhz })
     }
 
     /// The same model with copies of its files in `directory`: a build or an edit meanwhile does not change it.
@@ -84,13 +86,11 @@ impl Model {
     /// The machine with this model on from its first instruction. Its run repeats exactly; the statistics go to `stats`.
     pub fn attach(&self, machine: Machine, seed: u64, caches: Caches, stats: &Path) -> Machine {
         let caches = if caches == Caches::Cold { "cold" } else { "warm" };
-        // QEMU takes a comma for the end of an argument, and two for one.
-        let name = |path: &Path| path.display().to_string().replace(',', ",,");
         let plugin = format!(
             "{},board={},roi=always,caches={caches},seed={seed},stats={}",
-            name(&self.plugin),
-            name(&self.board),
-            name(stats)
+            self.plugin.display(),
+            self.board.display(),
+            stats.display()
         );
         machine
             .args(["-accel", "tcg,thread=single", "-rtc", "base=2000-01-01,clock=vm", "-seed", "1", "-plugin"])

@@ -1,6 +1,6 @@
 //! `demo`: one victim in four cases: alone, beside Interf, with budgets, with private pages.
 
-use super::findings::{Cell, Findings, Runs, Series, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Marks};
 use miette::Result;
 
@@ -60,13 +60,13 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.series.push(series);
     let slowdown = |case: usize| slowdowns[case].1[0];
     found.say(format!(
-        "Beside three cores that store over memory without pause, the victim takes {:.2} times as long as alone. Where each of them may \
+        "Beside three cores that store over 420 KiB each, the victim takes {:.2} times as long as alone. Where each of them may \
          refill so many lines in a millisecond as its budget says, and is held for the rest of it, it takes {:.2} times; where \
-         they run freely and the victim's {} most important pages have moved to colors of its own, {:.2} times.",
+         they run freely and the victim's 64 most important pages have moved to four colors of its own, {:.2} times.",
         slowdown(1),
         slowdown(2),
-        runs.first("migration")?.pages_moved,
         slowdown(3)
     ));
+    found.say(LIMITS);
     Ok(found)
 }

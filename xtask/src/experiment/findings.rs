@@ -2,11 +2,7 @@
 
 use super::plot::Chart;
 use super::runner::Measured;
-use crate::config::problem::count;
 use crate::report::Section;
-use cloison_board_model::Board;
-use cloison_board_model::board::Level;
-use cloison_board_model::cache::Policy;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -127,26 +123,6 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// How to tell what the cores beside the victim's did.
-#[derive(Clone, Copy, Debug)]
-pub struct Rivals {
-    /// The victim's core.
-    pub victim: usize,
-    /// Cycles in a microsecond.
-    pub clock_mhz: u64,
-}
-
-impl Rivals {
-    /// MB/s by the model's count of an event and the bytes that each stands for.
-    pub fn rate(self, run: &Measured, event: &str, bytes: u64) -> f64 {
-        run.others_bytes_per_second(self.victim, event, bytes, self.clock_mhz) / 1e6
-    }
-    /// MB/s between them and memory, both ways: a beat of the bus has 16 bytes.
-    pub fn memory(self, run: &Measured) -> f64 {
-        self.rate(run, "BUS_ACCESS", 16)
-    }
-}
-
 /// What one is to the other.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
@@ -158,39 +134,7 @@ pub fn falls(values: &[f64], tolerance: f64) -> bool {
 }
 
 /// The facts about the model that every account needs.
-pub fn limits(model: &Board) -> String {
-    let policy = |level: &Level| match level.policy {
-        Policy::Lru => "the one used longest ago",
-        Policy::PseudoRandom => "a pseudo-random one",
-        Policy::RoundRobin => "each of a set in its turn",
-    };
-    let first = match (policy(&model.l1i), policy(&model.l1d)) {
-        (code, data) if code == data => code.to_owned(),
-        (code, data) => format!("{code} (instructions), {data} (data)"),
-    };
-    let timing = &model.timing;
-    format!(
-        "Modelled, not measured: cores execute in order, {} to an instruction; a load waits for its line, stores wait when \
-         {} lines are on the way; there is no prefetcher and no TLB. The line that makes room is, in the first-level caches, {first}; in \
-         the L2, {}, which is assumed: of the board's it is not published. The guests are \
-         bare-metal programs of Cloison's own, not Linux and SD-VBS. The hypervisor keeps one of the 16 colors for itself.",
-        count(timing.instruction as usize, "cycle"),
-        timing.store_linefills,
-        policy(&model.l2)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn limits_are_those_of_the_model() {
-        let path = crate::workspace::root().join(crate::model::ZCU102);
-        let mut model = crate::model::check(&path).expect("the shipped model");
-        model.l2.policy = Policy::PseudoRandom;
-        assert!(limits(&model).contains("in the L2, a pseudo-random one"), "{}", limits(&model));
-        model.l2.policy = Policy::Lru;
-        assert!(limits(&model).contains("in the L2, the one used longest ago"), "{}", limits(&model));
-    }
-}
+pub const LIMITS: &str = "Modelled, not measured: cores execute one instruction a cycle, in order; a load waits for its \
+line, stores wait when three lines are on the way; there is no prefetcher and no TLB; the ways of an L1 set are replaced in \
+turn, those of the L2 pseudo-randomly, which is an assumption. The guests are bare-metal programs of Cloison's own, not \
+Linux and SD-VBS. The hypervisor keeps one of the 16 colors for itself.";

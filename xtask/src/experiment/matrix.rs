@@ -101,7 +101,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         found.say(format!("{event}: {counted}, {:+.1} % of what is expected. {why}", off * 100.0));
     }
     found.say(
-        "That rows agree shows that the modelled counters count what the table's authors \
+        "Modelled, not measured. That the rows agree shows that the modelled counters count what the table's authors \
          expect of them, and that the hypervisor's PMU driver reads them.",
     );
     Ok(found)

@@ -27,7 +27,7 @@ pub mod wss;
 use crate::figures::{Figures, write_atomic};
 use crate::model::Model;
 use crate::{setup, workspace};
-use findings::{Findings, Rivals, Runs};
+use findings::{Findings, Runs};
 use miette::{IntoDiagnostic, Result, miette};
 use runner::Measured;
 use spec::Experiment;
@@ -133,7 +133,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     }
     for series in &findings.series {
         figures.series(&series.name, series.json());
-        write_atomic(&out.join(format!("series-{}.csv", series.name)), &page::csv(series, &figures)?)?;
+        write_atomic(&out.join(format!("series-{}.csv", series.name)), &page::csv(series)?)?;
         write_atomic(&out.join(format!("series-{}.parquet", series.name)), &page::parquet(series, &figures)?)?;
     }
     figures.write(Some(&out.join("figures.json")))?;
@@ -147,22 +147,19 @@ const VICTIM_CORE: usize = 0;
 
 fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Findings> {
     let runs = Runs(runs);
-    let scene = Rivals { victim: VICTIM_CORE, clock_mhz: model.parameters.clock_mhz };
-    let mut found = match experiment.name.as_str() {
+    match experiment.name.as_str() {
         "c2is" => c2is::find(runs),
         "demo" => cases::find(runs),
-        "interference-wss" => wss::find(runs, scene),
-        "interf-migration" => migration::find(runs, scene),
+        "interference-wss" => wss::find(runs, VICTIM_CORE, model.clock_mhz),
+        "interf-migration" => migration::find(runs),
         "matrix-copy" => matrix::find(runs),
         "quota" => quota::find(runs),
-        "strict-colors" => colors::find(runs, scene),
+        "strict-colors" => colors::find(runs),
         other => Err(miette!(
             help = "its runs are kept, each with its result.json",
             "there is no analysis for an experiment called `{other}`"
         )),
-    }?;
-    found.say(findings::limits(&model.parameters));
-    Ok(found)
+    }
 }
 
 /// The file of a shipped experiment, or the file that is named.

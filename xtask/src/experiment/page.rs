@@ -59,33 +59,14 @@ pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: 
     Ok(markup.into_string())
 }
 
-/// A series as CSV. A CSV file has no place for what holds for all of it: the last columns say in each row what the figures
-/// were made with.
-pub fn csv(series: &Series, figures: &Figures) -> Result<Vec<u8>> {
-    let origin = origin(figures);
+/// A series as CSV.
+pub fn csv(series: &Series) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(vec![]);
-    let names = series.columns.iter().copied().chain(origin.iter().map(|(name, _)| name.as_str()));
-    writer.write_record(names).into_diagnostic()?;
+    writer.write_record(&series.columns).into_diagnostic()?;
     for row in &series.rows {
-        let cells = row.iter().map(Cell::text).chain(origin.iter().map(|(_, value)| value.clone()));
-        writer.write_record(cells).into_diagnostic()?;
+        writer.write_record(row.iter().map(Cell::text)).into_diagnostic()?;
     }
     writer.into_inner().into_diagnostic()
-}
-
-/// The provenance as names and texts, parameters one by one.
-fn origin(figures: &Figures) -> Vec<(String, String)> {
-    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let mut all = vec![];
-    for (name, value) in figures.provenance() {
-        match value {
-            serde_json::Value::Object(parameters) => {
-                all.extend(parameters.iter().map(|(name, value)| (name.clone(), text(value))));
-            }
-            value => all.push((name, text(&value))),
-        }
-    }
-    all
 }
 
 /// A series as Parquet, with the provenance as key-value metadata.
@@ -112,7 +93,10 @@ fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<
         fields.push(Arc::new(builder.build()?));
     }
     let schema = Type::group_type_builder("series").with_fields(fields).build()?;
-    let metadata = origin(figures).into_iter().map(|(name, value)| KeyValue::new(name, value));
+    let metadata = figures
+        .provenance()
+        .into_iter()
+        .map(|(key, value)| KeyValue::new(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
     let properties = WriterProperties::builder()
         .set_compression(Compression::SNAPPY)
         .set_key_value_metadata(Some(metadata.collect()))

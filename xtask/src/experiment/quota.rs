@@ -1,6 +1,6 @@
 //! `quota`: what a budget of refills on the other cores does for a victim.
 
-use super::findings::{Cell, Findings, Runs, Series, falls, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use crate::report::Section;
 use miette::Result;
@@ -98,5 +98,6 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         "No core went more than {most} refills beyond its budget in a period. The interrupt is seen up to a quantum of the \
          model late, in which a core that waits for memory refills a few lines."
     ));
+    found.say(LIMITS);
     Ok(found)
 }

@@ -7,7 +7,6 @@ use crate::qemu::Board;
 use crate::workspace;
 use serde::Deserialize;
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
@@ -40,8 +39,6 @@ pub struct Experiment {
     pub caches: Caches,
     /// All runs.
     pub points: Vec<Point>,
-    /// The file, for messages.
-    pub file: SourceFile,
 }
 
 /// One run: a variant with a value on each of its axes.
@@ -51,23 +48,12 @@ pub struct Point {
     pub variant: String,
     /// Axis and label of its value.
     pub axes: BTreeMap<String, String>,
-    /// What is set in the system.
-    pub set: Vec<(Place, Value)>,
-    /// What is removed from it.
-    pub remove: Vec<Place>,
+    /// Paths of the system and what they are set to.
+    pub set: Vec<(TomlPath, Value)>,
+    /// Paths that are removed.
+    pub remove: Vec<TomlPath>,
     /// Pages that must have migrated before the measurement begins.
     pub pages: u64,
-    /// Where the variant stands in the file.
-    pub span: Range<usize>,
-}
-
-/// A path of the system, and where it stands in the experiment's file.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Place {
-    /// The path.
-    pub path: TomlPath,
-    /// Its place.
-    pub span: Range<usize>,
 }
 
 impl Point {
@@ -78,11 +64,6 @@ impl Point {
             key.push_str(&format!("-{axis}={label}"));
         }
         key.replace(['/', ' '], "_")
-    }
-    /// The variant and its values in words.
-    pub fn label(&self) -> String {
-        let values = self.axes.iter().map(|(axis, label)| format!(", {axis} = {label}"));
-        format!("{}{}", self.variant, values.collect::<String>())
     }
     /// The number on an axis.
     pub fn number(&self, axis: &str) -> Option<u64> {
@@ -167,11 +148,6 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
             .help(format!("experiments: {known}"));
         Errors::new(file.name(), vec![problem])
     })?;
-    parse(path, text, quick)
-}
-
-/// As [`load`], for a text that is in the file `path`.
-pub fn parse(path: &Path, text: String, quick: bool) -> Result<Experiment, Errors> {
     let file = SourceFile::new(path, text);
     let name = file.name().to_owned();
     check(path, &file, quick).map_err(|problem| Errors::new(&name, vec![*problem]))
@@ -220,7 +196,6 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         seed: file.seed,
         caches: file.caches,
         points,
-        file: source.clone(),
     })
 }
 
@@ -246,13 +221,12 @@ fn expand(source: &SourceFile, variant: &VariantFile, quick: bool) -> Result<Vec
         scopes = more;
     }
     let path = |field: &str, text: &Spanned<String>| {
-        let place = TomlPath::parse(text.get_ref()).map(|path| Place { path, span: text.span() });
-        place.map_err(|error| {
+        TomlPath::parse(text.get_ref()).map_err(|error| {
             let problem = Problem::error(source, field, text.span(), error).label("not a path");
             Box::new(problem.help("write vm.NAME.field, pool.NAME.field; vm.interf-* stands for all that begin so"))
         })
     };
-    let fill = |field: &str, span: Range<usize>, scope: &Scope, value: &Value| {
+    let fill = |field: &str, span: std::ops::Range<usize>, scope: &Scope, value: &Value| {
         scope.fill(value).map_err(|error| {
             let problem = Problem::error(source, field, span, error).label("placeholder");
             Box::new(problem.help("placeholders are {axis}, {axis.key}, {axis+1}, {axis-1}"))
@@ -278,8 +252,7 @@ fn expand(source: &SourceFile, variant: &VariantFile, quick: bool) -> Result<Vec
                 })?
             }
         };
-        let span = variant.name.span();
-        points.push(Point { variant: variant.name.get_ref().clone(), axes, set, remove, pages, span });
+        points.push(Point { variant: variant.name.get_ref().clone(), axes, set, remove, pages });
     }
     Ok(points)
 }

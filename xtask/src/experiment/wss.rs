@@ -1,6 +1,6 @@
 //! `interference-wss`: how much harm Interf does, by the size of its buffer (BBProf, section 7.1, figure 4).
 
-use super::findings::{Cell, Findings, Rivals, Runs, Series, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -10,18 +10,16 @@ const PAPER_WORST: u64 = 420;
 /// KiB, the victim's cycles and L2 refills, MB/s stored by Interf, MB/s that it moved to and from memory.
 type Point = (u64, u64, u64, f64, f64);
 
-/// Part of the most that Interf moves to and from memory, from which on it is taken to use memory.
-const USES_MEMORY: f64 = 0.1;
-
-/// What the runs show.
-pub fn find(runs: Runs<'_>, rivals: Rivals) -> Result<Findings> {
+/// What the runs show. `victim` is the victim's core.
+pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     let mut found = Findings::default();
     let solo = runs.first("solo")?.cycles();
     let mut points: Vec<Point> = runs
         .of("interf")
         .map(|run| {
-            // Interf stores once to each line, and calls that 64 bytes.
-            let (stored, moved) = (rivals.rate(run, "ST_RETIRED", 64), rivals.memory(run));
+            let rate = |event, bytes| run.others_bytes_per_second(victim, event, bytes, clock_mhz) / 1e6;
+            // Interf stores once to each line, and calls that 64 bytes; a beat of the bus has 16.
+            let (stored, moved) = (rate("ST_RETIRED", 64), rate("BUS_ACCESS", 16));
             (run.number("kib").unwrap_or(0), run.cycles(), run.event("L2D_CACHE_REFILL"), stored, moved)
         })
         .collect();
@@ -82,40 +80,34 @@ pub fn find(runs: Runs<'_>, rivals: Rivals) -> Result<Findings> {
         ratio(worst.1, solo),
         worst.0
     ));
-    let most_moved = points.iter().map(|point| point.4).fold(0.0, f64::max);
-    if let Some(leaves) = points.iter().find(|point| point.4 > USES_MEMORY * most_moved) {
+    let small = points.iter().filter(|point| point.0 <= 256).max_by_key(|point| point.0);
+    if let Some(small) = small {
         found.say(format!(
-            "With less than {} KiB each ({} KiB together) Interf moves less than {:.0} % of the most that it comes to, and stores \
-             over up to {:.0} MB/s in the caches. With {} KiB its lines no longer stay there beside the victim's: it moves {:.0} \
-             MB/s to and from memory, and the victim takes {:.2} times its solo time.",
-            leaves.0,
-            3 * leaves.0,
-            USES_MEMORY * 100.0,
-            points.iter().map(|point| point.3).fold(0.0, f64::max),
-            leaves.0,
-            leaves.4,
-            ratio(leaves.1, solo)
+            "Three buffers of {} KiB ({} KiB together) leave the victim at {:.2} times. What the buffers hold besides \
+             the victim's own memory begins to exceed the L2 above that, and Interf turns from a tenant of the cache \
+             into one that streams through it: each store evicts a line, and where those are dirty, memory is busy twice.",
+            small.0,
+            3 * small.0,
+            ratio(small.1, solo)
         ));
     }
     let (peak, last) = (ratio(worst.1, solo), points.last().copied().unwrap_or_default());
-    let paper = points.iter().find(|point| point.0 == PAPER_WORST);
-    let behind = paper.map_or_else(String::new, |paper| {
-        format!(
-            " From {PAPER_WORST} KiB to there the victim's refills go from {} to {}, and what Interf moves to and from memory \
-             from {:.0} to {:.0} MB/s.",
-            paper.2, last.2, paper.4, last.4
-        )
-    });
     found.say(if ratio(last.1, solo) < peak * 0.97 {
-        format!("With {} KiB it is {:.2} times: as in the paper less than at its worst.{behind}", last.0, ratio(last.1, solo))
+        format!(
+            "With {} KiB it is {:.2} times: as in the paper less than at its worst. A core whose every store waits for \
+             memory evicts less in the same time.",
+            last.0,
+            ratio(last.1, solo)
+        )
     } else {
         format!(
-            "The paper's curve has a peak and falls behind it. The model's does not fall: with {} KiB it is {:.2} \
-             times.{behind} There is nothing in the model that makes a larger buffer slower for Interf once its stores miss: \
-             no rows of DRAM that must be opened, no TLB that it exceeds.",
+            "The paper's curve has a peak and falls behind it. The model's rises steeply up to the size of the L2 and levels \
+             off: with {} KiB it is {:.2} times. There is nothing in it that slows Interf down once every store misses: no \
+             rows of DRAM that must be opened, no TLB that a larger buffer exceeds.",
             last.0,
             ratio(last.1, solo)
         )
     });
+    found.say(LIMITS);
     Ok(found)
 }
