@@ -3,9 +3,10 @@
 use crate::mmu::Windows;
 use crate::time::Deadlines;
 use crate::vm::Vm;
-use crate::{hem, layout, quota, telemetry, virq};
+use crate::{hem, layout, pmu, quota, telemetry, virq};
 use alloc::boxed::Box;
 use cloison_core::blob::System;
+use cloison_core::vpmu::Vpmu;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,6 +38,8 @@ pub struct Cpu {
     pub virq: RefCell<virq::Virq>,
     /// Budgets.
     pub quotas: RefCell<quota::Quotas>,
+    /// The vCPU's PMU.
+    pub vpmu: RefCell<Vpmu>,
     /// The observation segment.
     pub segment: RefCell<hem::Segment>,
     /// Records that wait for the telemetry line.
@@ -52,6 +55,7 @@ const EMERGENCY_STACK: usize = 4096;
 
 /// Creates this core's state and makes it the one that [`this`] returns.
 pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system: &System) {
+    let quotas = quota::Quotas::new(vm, system);
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
     let cpu = Box::leak(Box::new(Cpu {
         emergency_stack: emergency,
@@ -65,7 +69,8 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         windows: Windows::new(windows, index),
         deadlines: Deadlines::default(),
         virq: RefCell::new(virq::Virq::default()),
-        quotas: RefCell::new(quota::Quotas::new(vm, system)),
+        vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
+        quotas: RefCell::new(quotas),
         segment: RefCell::new(hem::Segment::default()),
         ring: RefCell::new(telemetry::Ring::new()),
         exits_sync: Cell::new(0),

@@ -18,7 +18,7 @@
 //! | [`stage2`], [`migrate`], [`audit`] | guest memory by color; moving pages; proof of both |
 //! | [`virq`], [`gic`] | virtual and physical interrupts |
 //! | [`psci`], [`hypercall`] | what guests may call |
-//! | [`quota`], [`hem`], [`pmu`] | budgets and observation segments on event counters |
+//! | [`quota`], [`hem`], [`pmu`], [`vpmu`] | budgets, observation segments and guests' PMUs on event counters |
 //! | [`telemetry`], [`console`] | what leaves on the UARTs |
 //! | [`time`], [`heap`], [`mmio`], [`sysreg`] | counter and deadlines, heap, registers |
 #![no_std]
@@ -49,6 +49,7 @@ mod time;
 mod traps;
 mod virq;
 mod vm;
+mod vpmu;
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

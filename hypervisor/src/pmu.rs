@@ -70,6 +70,12 @@ pub fn configure(counter: u32, event: EventId, start: u32) {
     sysreg::write!("pmxevcntr_el0", u64::from(start));
 }
 
+/// Sets what a counter counts and at which exception levels, as PMEVTYPER says it.
+pub fn set_type(counter: u32, value: u32) {
+    select(counter);
+    sysreg::write!("pmxevtyper_el0", u64::from(value));
+}
+
 /// Sets a counter's value.
 #[inline]
 pub fn preset(counter: u32, value: u32) {

@@ -4,11 +4,12 @@ use crate::cpu::{Cpu, Line};
 use crate::exceptions::GuestRegisters;
 use crate::stage2::{self, Page};
 use crate::vm::{self, Vm};
-use crate::{hypercall, sysreg, virq};
+use crate::{hypercall, sysreg, virq, vpmu};
 use aarch64_cpu::registers::{CNTHCTL_EL2, HCR_EL2, SPSR_EL2};
 use cloison_abi::map;
 use cloison_core::addr::Ipa;
 use cloison_core::vgic::Width;
+use cloison_core::vpmu::Register;
 
 /// Exception classes (Arm ARM DDI 0487, D24.2.40, ESR_EL2.EC).
 mod class {
@@ -117,7 +118,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr:
             skip_instruction();
             hypercall::dispatch(cpu, vm, registers);
         }
-        class::SYSTEM_REGISTER => system_register(registers, esr),
+        class::SYSTEM_REGISTER => system_register(cpu, vm, registers, esr),
         class::INSTRUCTION_ABORT => {
             if !retry(vm, fault_ipa()) {
                 forbidden(cpu, vm, esr, "instruction fetch");
@@ -325,7 +326,7 @@ const fn fields<const N: usize>(lowest: [u32; N]) -> u64 {
 /// What a guest reads from a feature register: what the CPU says, in the fields that are named here. The rest is 0, which
 /// says that it is not there: AArch32 (all of its registers), EL2 and EL3, PMU, trace, vectors longer than 128 bits,
 /// pointer authentication, limited ordering regions, virtualization (Arm ARM DDI 0487, D24.2).
-fn feature_register(register: u64) -> u64 {
+fn feature_register(register: u64, pmu: bool) -> u64 {
     const PFR0: u64 = encoding(3, 0, 0, 4, 0);
     const DFR0: u64 = encoding(3, 0, 0, 5, 0);
     const ISAR0: u64 = encoding(3, 0, 0, 6, 0);
@@ -337,11 +338,13 @@ fn feature_register(register: u64) -> u64 {
     const ONLY_AARCH64: u64 = 0x11;
     /// Two breakpoints and two watchpoints, the fewest that can be said; none of them does anything.
     const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
+    /// PMUv3 of Armv8.0.
+    const PMUV3: u64 = 1 << 8;
     match register {
         // FP, AdvSIMD, DIT, CSV2, CSV3.
         PFR0 => ONLY_AARCH64 | sysreg::read!("id_aa64pfr0_el1") & fields([16, 20, 48, 56, 60]),
         // DebugVer.
-        DFR0 => FEWEST_BREAKPOINTS | sysreg::read!("id_aa64dfr0_el1") & fields([0]),
+        DFR0 => FEWEST_BREAKPOINTS | if pmu { PMUV3 } else { 0 } | sysreg::read!("id_aa64dfr0_el1") & fields([0]),
         ISAR0 => sysreg::read!("id_aa64isar0_el1"),
         // DPB, JSCVT, FCMA, LRCPC.
         ISAR1 => sysreg::read!("id_aa64isar1_el1") & fields([0, 12, 16, 20]),
@@ -355,15 +358,27 @@ fn feature_register(register: u64) -> u64 {
     }
 }
 
-fn system_register(registers: &mut GuestRegisters, esr: u64) {
+/// The register of the PMU with this encoding.
+fn pmu_register(encoding: u64) -> Option<Register> {
+    let field = |shift: u32, bits: u64| encoding >> shift & ((1 << bits) - 1);
+    (field(20, 2) == 3).then(|| Register::decode(field(14, 3), field(10, 4), field(1, 4), field(17, 3))).flatten()
+}
+
+fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, esr: u64) {
     let is_read = esr & 1 == 1;
     let register = (esr >> 5 & 31) as usize;
     let encoding = esr & ENCODING_MASK;
     if encoding & FEATURES_MASK == FEATURES && is_read {
-        set_register(registers, register, feature_register(encoding));
+        set_register(registers, register, feature_register(encoding, vm.spec.pmu));
         skip_instruction();
-    // EL1's debug registers and ACTLR: nothing behind them. There is no PMU for guests yet, but kernels turn EL0's
-    // access off before they ask whether there is one.
+    } else if let Some(found) = pmu_register(encoding).filter(|_| vm.spec.pmu) {
+        let value = vpmu::access(cpu, vm, found, (!is_read).then(|| register_value(registers, register)));
+        if is_read {
+            set_register(registers, register, value);
+        }
+        skip_instruction();
+    // EL1's debug registers and ACTLR: nothing behind them. Kernels turn EL0's access to the PMU off
+    // before they ask whether there is one.
     } else if encoding & DEBUG_MASK == DEBUG || encoding == ACTLR_EL1 || encoding == PMUSERENR_EL0 {
         if is_read {
             set_register(registers, register, 0);

@@ -123,6 +123,7 @@ pub fn physical(cpu: &'static Cpu, acknowledged: u32) {
         _ if crate::pmu::is_interrupt(id) => {
             gic::drop_priority(acknowledged);
             crate::quota::on_overflow(cpu);
+            crate::vpmu::on_overflow(cpu);
             gic::deactivate(acknowledged);
         }
         _ if crate::vm::is_console_input(id) => {
@@ -183,10 +184,22 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     }
 }
 
+/// The level of a line of this vCPU's own has changed.
+pub fn set_private_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
+    let mut virq = cpu.virq.borrow_mut();
+    let Some(banked) = virq.banked.as_mut() else { return };
+    if banked.set_line(irq, high) {
+        let others = banked.fill(&Physical { vm });
+        kick(cpu, vm, others);
+    }
+}
+
 /// A vCPU starts: enables and list registers as after power-on. SGIs that were sent to it since it was turned on wait.
 pub fn start(cpu: &Cpu, vm: &Vm) {
     let mut virq = cpu.virq.borrow_mut();
-    let banked = virq.banked.get_or_insert_with(|| Banked::new(cpu.vcpu as u8, 0, vm.mediated_timer));
+    let banked = virq
+        .banked
+        .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, vm.pmu_irq.map_or(0, |irq| 1 << irq), vm.mediated_timer));
     // First back into the distributor what a parked core has listed, then the empty interface.
     let others = banked.reset(&Physical { vm });
     drop(virq);

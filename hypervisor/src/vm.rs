@@ -6,7 +6,7 @@
 
 use crate::cpu::{self, Cpu, Request};
 use crate::stage2::{Page, Stage2, TableSource};
-use crate::{console, exceptions, gic, hem, migrate, quota, sysreg, telemetry, virq};
+use crate::{console, exceptions, gic, hem, migrate, quota, sysreg, telemetry, virq, vpmu};
 use alloc::string::String;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
@@ -53,6 +53,8 @@ pub struct Vm {
     pub stage2: Stage2,
     /// The hypervisor deactivates the virtual timer's interrupt (`blob::Gic::mediated_timer`).
     pub mediated_timer: bool,
+    /// The interrupt of its vCPUs' PMUs, where it has them and the board wires one.
+    pub pmu_irq: Option<u32>,
     /// The part of the emulated distributor that needs no lock.
     pub distributor: Distributor,
     /// Its shared interrupts.
@@ -162,6 +164,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             spec: spec.clone(),
             stage2,
             mediated_timer: gic.mediated_timer,
+            pmu_irq: system.board.pmu_irq.filter(|_| spec.pmu),
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::new((Pl011::new(), LineBuffer::new())),
@@ -307,6 +310,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
     crate::traps::reset_guest_registers(vm, cpu.vcpu, entry);
     virq::start(cpu, vm);
     hem::reset(cpu);
+    vpmu::reset(cpu, vm);
     if first {
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Started });
         migrate::arm(cpu, vm);
@@ -320,6 +324,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
     if let Some(vm) = cpu.vm {
         quota::stop(cpu);
         hem::reset(cpu);
+        vpmu::reset(cpu, vm);
         virq::stop(cpu, vm);
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();

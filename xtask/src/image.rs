@@ -375,6 +375,7 @@ mod tests {
             irqs: vec![],
             quotas: vec![],
             hems: vec![],
+            pmu: false,
             profile: None,
             campaign: None,
         };

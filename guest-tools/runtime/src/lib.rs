@@ -13,6 +13,7 @@
 //! | [`uart`] | the console: [`print!`], [`println!`], input |
 //! | [`gic`] | GICv2: interrupts and software-generated interrupts |
 //! | [`timer`] | the virtual timer and the clock |
+//! | [`pmu`] | the vCPU's own event counters |
 //! | [`psci`], [`smp`] | turning vCPUs and the VM on and off |
 //! | [`call`], [`segment`] | Cloison's hypercalls; observation segments |
 //! | [`model`] | what the board model is told |
@@ -27,6 +28,7 @@ pub mod exceptions;
 pub mod gic;
 pub mod mmio;
 pub mod model;
+pub mod pmu;
 pub mod probe;
 pub mod psci;
 pub mod ram;

@@ -372,6 +372,8 @@ pub struct Vm {
     pub quotas: Vec<Quota>,
     /// Events counted in an observation segment, at most 6 less what the quotas of the same core take.
     pub hems: Vec<EventId>,
+    /// It has a PMU: the counters that no quota takes. Not together with `hems`.
+    pub pmu: bool,
     /// Its page profile.
     pub profile: Option<Profile>,
     /// Runs that it is started anew for.
@@ -610,6 +612,9 @@ impl System {
                 .any(|quota| usize::from(quota.vcpu) >= vm.cores.len() || quota.period.0 == 0 || quota.budget.0 == 0)
             {
                 return Err("a quota names a vCPU that does not exist, or has no budget or period");
+            }
+            if vm.pmu && !vm.hems.is_empty() {
+                return Err("a VM has both a PMU and HEMs");
             }
             if let Some(profile) = &vm.profile {
                 if usize::from(profile.pool) >= self.pools.len() {

@@ -10,6 +10,7 @@
 //! | [`migrate`] | which pages of a profile move, and where to |
 //! | [`blob`] | the system image: header, configuration, payload |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
+//! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's PL011 |
 //! | [`console`] | guests' lines on the console, and who gets its input |
 //! | [`wire`] | the telemetry stream of the second UART: HEM records and the rest |
@@ -29,5 +30,6 @@ pub mod pool;
 pub mod quota;
 pub mod units;
 pub mod vgic;
+pub mod vpmu;
 pub mod vuart;
 pub mod wire;

@@ -670,10 +670,12 @@ impl Banked {
         self.others(targets | kick)
     }
 
-    /// Sets the line of an emulated PPI of this vCPU. Call [`Banked::fill`] next.
-    pub fn set_line(&mut self, irq: u32, high: bool) {
+    /// Sets the line of an emulated PPI of this vCPU. Whether it has changed: then call [`Banked::fill`] next.
+    pub fn set_line(&mut self, irq: u32, high: bool) -> bool {
         let bit = 1u32.checked_shl(irq).unwrap_or(0) & self.group.owned & !(SGIS | self.group.physical);
+        let before = self.group.line;
         assign(&mut self.group.line, bit, high);
+        self.group.line != before
     }
 
     /// The virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated). `false`: it could

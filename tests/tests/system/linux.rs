@@ -377,3 +377,27 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
     assert!(error.to_string().starts_with("VM `linux` did not ") && error.to_string().contains(" within "), "{error}");
     Ok(())
 }
+
+/// Without `pmu` the kernel finds none; with it, what the quotas leave.
+#[test]
+fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
+    for board in Board::ALL {
+        for granted in [false, true] {
+            let mut checked = load(&shipped("linux-cloud"), board)?;
+            checked.system.vms[0].pmu = granted;
+            let mut linux = Running::start(&checked, board, Clock::Counted)?;
+            linux.open("linux")?;
+            let found = linux.ask("linux", "dmesg | grep 'hw perfevents: enabled'")?;
+            assert_eq!(found.status == 0, granted, "{}", found.output);
+            // The kernel counts the cycle counter too.
+            let counters = checked.board.counters + 1;
+            let expected = format!("enabled with armv8_cortex_a53 PMU driver, {counters} counters available");
+            assert!(!granted || found.output.contains(&expected), "{}", found.output);
+            let events = linux.ask("linux", "test -e /sys/bus/event_source/devices/armv8_cortex_a53")?;
+            assert_eq!(events.status == 0, granted);
+            linux.type_in("linux", "poweroff -f\n")?;
+            linux.finish()?.whole();
+        }
+    }
+    Ok(())
+}

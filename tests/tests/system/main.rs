@@ -10,5 +10,6 @@ mod isolation;
 mod kernels;
 mod linux;
 mod migration;
+mod pmu;
 mod quota;
 mod vm_life;

@@ -109,6 +109,7 @@ pub(super) fn read(
         cmdline: line,
         shown: scene.shown.to_vec(),
         cpu: scene.cpu.to_owned(),
+        pmu_irq: scene.pmu_irq,
     })
 }
 

@@ -49,6 +49,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("matmul", "multiplies matrices; args: size 1 to 3, runs, seed"),
     ("matrix-copy", "copies a matrix"),
     ("migrate-check", "writes and checks its pages while they migrate"),
+    ("pmu-check", "counts with its own PMU, and looks for counters that it should not have"),
     ("quota-check", "watches its own quota"),
     ("restart", "resets itself and checks that it starts anew"),
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),

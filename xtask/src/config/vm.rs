@@ -128,6 +128,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let irqs = read_irqs(&table, scene.board);
     let events = scene.board.map(|board| &board.events);
     let hems = read_hems(&table, events);
+    let pmu = read_pmu(&table, &hems);
     let (mut regions, complete) = read_regions(&table, scene);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
@@ -149,7 +150,14 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         check_counters(&table, board, quotas, most, vcpus);
     }
     let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
-    let image_scene = vm_image::Scene { base: scene.base, regions: &regions, shown: &shown, complete, cpu };
+    let image_scene = vm_image::Scene {
+        base: scene.base,
+        regions: &regions,
+        shown: &shown,
+        complete,
+        cpu,
+        pmu_irq: scene.board.and_then(|board| board.board.pmu_irq),
+    };
     let (image, load) = vm_image::read(&table, &image_scene).unzip();
     if let Some(ImageSource::Linux(_)) = &image {
         if let Some(field) = table.optional("args") {
@@ -198,6 +206,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
             quotas: quotas.unwrap_or_default().into_iter().map(|(quota, _)| quota).collect(),
             hems,
+            pmu,
             profile: profile.map(|profile| profile.profile),
             campaign,
         },
@@ -319,6 +328,21 @@ pub(super) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId
         }
     }
     hems
+}
+
+/// Whether the VM has a PMU of its own.
+fn read_pmu(table: &Table<'_>, hems: &[EventId]) -> bool {
+    let Some(field) = table.optional("pmu") else { return false };
+    let wanted = field.boolean().unwrap_or_default();
+    if wanted && !hems.is_empty() {
+        field.push(
+            field
+                .error("the VM has both a PMU of its own and HEMs, which count on the same counters")
+                .label("one of the two")
+                .help("leave `hems` out, and have the guest count; or leave `pmu` out, and have the hypervisor count"),
+        );
+    }
+    wanted
 }
 
 struct RegionSpec<'a> {

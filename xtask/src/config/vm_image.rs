@@ -26,6 +26,8 @@ pub(super) struct Scene<'a> {
     pub complete: bool,
     /// The CPU's name.
     pub cpu: &'a str,
+    /// The PMU's interrupt, where the board wires it.
+    pub pmu_irq: Option<u32>,
 }
 
 /// Reads a VM's `image`.

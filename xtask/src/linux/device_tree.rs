@@ -53,6 +53,9 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
     devices(&mut fdt, vm.cores.len())?;
+    if vm.pmu {
+        pmu(&mut fdt, linux, vm.cores.len())?;
+    }
     fdt.end_node(root)?;
     fdt.finish()
 }
@@ -122,6 +125,22 @@ fn cpus(fdt: &mut FdtWriter, linux: &Linux, count: usize) -> Result<(), Error> {
     fdt.end_node(parent)
 }
 
+/// A private interrupt of all vCPUs.
+fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
+    let cpu_mask = ((1u32 << vcpus) - 1) << 8;
+    [PPI, irq - 16, cpu_mask | LEVEL_HIGH]
+}
+
+/// The PMU. Without an interrupt the kernel counts, and does not sample.
+fn pmu(fdt: &mut FdtWriter, linux: &Linux, vcpus: usize) -> Result<(), Error> {
+    let node = fdt.begin_node("pmu")?;
+    fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", linux.cpu), "arm,armv8-pmuv3".into()])?;
+    if let Some(irq) = linux.pmu_irq {
+        fdt.property_array_u32("interrupts", &ppi(irq, vcpus))?;
+    }
+    fdt.end_node(node)
+}
+
 fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
     let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map::GICD))?;
     fdt.property_string("compatible", "arm,gic-400")?;
@@ -134,8 +153,7 @@ fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
 
     let timer = fdt.begin_node("timer")?;
     fdt.property_string("compatible", "arm,armv8-timer")?;
-    let cpu_mask = ((1u32 << vcpus) - 1) << 8;
-    let interrupts: Vec<u32> = TIMERS.iter().flat_map(|ppi| [PPI, ppi - 16, cpu_mask | LEVEL_HIGH]).collect();
+    let interrupts: Vec<u32> = TIMERS.iter().flat_map(|&irq| ppi(irq, vcpus)).collect();
     fdt.property_array_u32("interrupts", &interrupts)?;
     fdt.property_null("always-on")?;
     fdt.end_node(timer)?;

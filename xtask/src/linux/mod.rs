@@ -61,6 +61,8 @@ pub struct Linux {
     pub shown: Vec<Shown>,
     /// The CPU's name in the device tree, without its maker.
     pub cpu: String,
+    /// The PMU's interrupt (a PPI), where the board wires it.
+    pub pmu_irq: Option<u32>,
 }
 
 /// A VM's Linux, ready to be loaded: bytes and where each piece goes.

@@ -1,0 +1,415 @@
+//! The virtual PMU of a vCPU (PMUv3, Arm ARM DDI 0487, chapter D13 and D24.5).
+//!
+//! Every access of a guest's traps. The guest's counters are the physical ones that no quota has, from 0 on, and the cycle
+//! counter; its registers show those and no others.
+//!
+//! ```text
+//! trapped access     value = pmu.access(&host, register, write); line(pmu.line(&host))
+//! overflow interrupt line(pmu.line(&host))
+//! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&host)
+//! ```
+//!
+//! `line` sets the level of the guest's PMU interrupt. While the line is high the physical interrupts of the counters that
+//! raised it are off, so that they do not come again and again.
+
+/// What this module needs of the physical PMU on the calling core; a fake in the tests. Masks have a bit per event counter
+/// and bit 31 for the cycle counter, as the registers do.
+pub trait Host {
+    /// Reads an event counter.
+    fn counter(&self, counter: u32) -> u32;
+    /// Writes an event counter.
+    fn set_counter(&self, counter: u32, value: u32);
+    /// Sets what an event counter counts, and at which exception levels (PMEVTYPER).
+    fn set_type(&self, counter: u32, value: u32);
+    /// Reads the cycle counter.
+    fn cycles(&self) -> u64;
+    /// Writes the cycle counter.
+    fn set_cycles(&self, value: u64);
+    /// Sets at which exception levels cycles are counted (PMCCFILTR).
+    fn set_cycle_filter(&self, value: u32);
+    /// Starts and stops counters.
+    fn enable(&self, on: u32, off: u32);
+    /// Lets overflows of counters interrupt, and no longer.
+    fn interrupts(&self, on: u32, off: u32);
+    /// Counters that have overflowed.
+    fn overflows(&self) -> u32;
+    /// Sets and clears overflow flags.
+    fn change_overflows(&self, set: u32, clear: u32);
+    /// What programs may read themselves (PMUSERENR).
+    fn allow_user(&self, value: u32);
+    /// PMCR_EL0's fields that name the CPU's maker, and PMCEID0_EL0 or PMCEID1_EL0.
+    fn identity(&self) -> u32;
+    /// PMCEID0_EL0 (0) or PMCEID1_EL0 (1).
+    fn common_events(&self, which: u32) -> u64;
+}
+
+/// The cycle counter's bit.
+const CYCLES: u32 = 1 << 31;
+/// PMCR: enable; reset of the event counters, of the cycle counter.
+const E: u32 = 1;
+const P: u32 = 1 << 1;
+const C: u32 = 1 << 2;
+/// PMCR: what is kept as written (DP, X, E), and what reads as one without AArch32 (LC).
+const KEPT: u32 = 1 << 5 | 1 << 4 | E;
+const LC: u32 = 1 << 6;
+/// PMEVTYPER: event, and the filters for EL1 and EL0. Those for EL2 and EL3 stay zero: a guest counts itself.
+const TYPE: u32 = 0xf000_ffff;
+/// PMCCFILTR: the filters alone.
+const FILTER: u32 = 0xf000_0000;
+/// The most event counters that there are.
+const MOST: usize = 31;
+
+/// A register of the PMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Register {
+    Control,
+    /// Whether it sets (else clears).
+    Enable(bool),
+    Overflow(bool),
+    Interrupt(bool),
+    Increment,
+    Select,
+    CommonEvents(u32),
+    Cycles,
+    CycleFilter,
+    SelectedType,
+    SelectedCounter,
+    User,
+    Counter(u32),
+    Type(u32),
+}
+
+impl Register {
+    /// By op1, CRn, CRm and op2 (op0 is 3).
+    pub const fn decode(op1: u64, crn: u64, crm: u64, op2: u64) -> Option<Self> {
+        Some(match (op1, crn, crm, op2) {
+            (3, 9, 12, 0) => Self::Control,
+            (3, 9, 12, 1) => Self::Enable(true),
+            (3, 9, 12, 2) => Self::Enable(false),
+            (3, 9, 12, 3) => Self::Overflow(false),
+            (3, 9, 12, 4) => Self::Increment,
+            (3, 9, 12, 5) => Self::Select,
+            (3, 9, 12, 6 | 7) => Self::CommonEvents(op2 as u32 - 6),
+            (3, 9, 13, 0) => Self::Cycles,
+            (3, 9, 13, 1) => Self::SelectedType,
+            (3, 9, 13, 2) => Self::SelectedCounter,
+            (3, 9, 14, 0) => Self::User,
+            (3, 9, 14, 3) => Self::Overflow(true),
+            (0, 9, 14, 1) => Self::Interrupt(true),
+            (0, 9, 14, 2) => Self::Interrupt(false),
+            (3, 14, 15, 7) => Self::CycleFilter,
+            (3, 14, 8..=11, _) => Self::Counter((crm as u32 - 8) * 8 + op2 as u32),
+            (3, 14, 12..=15, _) => Self::Type((crm as u32 - 12) * 8 + op2 as u32),
+            _ => return None,
+        })
+    }
+}
+
+/// A vCPU's PMU.
+#[derive(Clone, Debug)]
+pub struct Vpmu {
+    counters: u32,
+    control: u32,
+    enabled: u32,
+    interrupts: u32,
+    select: u32,
+    user: u32,
+    filter: u32,
+    types: [u32; MOST],
+}
+
+impl Vpmu {
+    /// With this many event counters, at most 31.
+    pub const fn new(counters: u32) -> Self {
+        let counters = if counters > MOST as u32 { MOST as u32 } else { counters };
+        Self { counters, control: 0, enabled: 0, interrupts: 0, select: 0, user: 0, filter: 0, types: [0; MOST] }
+    }
+
+    /// Brings the guest's counters into the state after power-on: nothing counts, nothing interrupts.
+    pub fn reset(&mut self, host: &impl Host) {
+        *self = Self::new(self.counters);
+        host.enable(0, self.all());
+        host.interrupts(0, self.all());
+        host.change_overflows(0, self.all());
+        host.allow_user(0);
+    }
+
+    /// All the guest's counters.
+    const fn all(&self) -> u32 {
+        CYCLES | ((1 << self.counters) - 1)
+    }
+
+    /// The level of the guest's PMU interrupt. Brings the physical interrupts in line with it.
+    pub fn line(&self, host: &impl Host) -> bool {
+        let overflows = host.overflows() & self.all();
+        let wanted = if self.control & E != 0 { self.interrupts } else { 0 };
+        let on = wanted & !overflows;
+        host.interrupts(on, self.all() & !on);
+        wanted & overflows != 0
+    }
+
+    /// A trapped read (without `write`) or write.
+    pub fn access(&mut self, host: &impl Host, register: Register, write: Option<u64>) -> u64 {
+        let Some(value) = write else { return self.read(host, register) };
+        let (word, bits) = (value as u32, value as u32 & self.all());
+        match register {
+            Register::Control => {
+                if word & P != 0 {
+                    (0..self.counters).for_each(|counter| host.set_counter(counter, 0));
+                }
+                if word & C != 0 {
+                    host.set_cycles(0);
+                }
+                self.control = word & KEPT;
+                self.run(host);
+            }
+            Register::Enable(set) => {
+                self.enabled = if set { self.enabled | bits } else { self.enabled & !bits };
+                self.run(host);
+            }
+            Register::Interrupt(set) => {
+                self.interrupts = if set { self.interrupts | bits } else { self.interrupts & !bits };
+            }
+            Register::Overflow(true) => host.change_overflows(bits, 0),
+            Register::Overflow(false) => host.change_overflows(0, bits),
+            Register::Increment => self.increment(host, bits),
+            Register::Select => self.select = word & 0x1f,
+            Register::Cycles => host.set_cycles(value),
+            Register::CycleFilter => {
+                self.filter = word & FILTER;
+                host.set_cycle_filter(self.filter);
+            }
+            Register::SelectedType if self.select == 31 => return self.access(host, Register::CycleFilter, write),
+            Register::SelectedType => return self.access(host, Register::Type(self.select), write),
+            Register::SelectedCounter => return self.access(host, Register::Counter(self.select), write),
+            Register::User => {
+                self.user = word & 0xf;
+                host.allow_user(self.user);
+            }
+            Register::Counter(counter) if counter < self.counters => host.set_counter(counter, word),
+            Register::Type(counter) if counter < self.counters => {
+                self.types[counter as usize % MOST] = word & TYPE;
+                host.set_type(counter, word & TYPE);
+            }
+            Register::CommonEvents(_) | Register::Counter(_) | Register::Type(_) => {}
+        }
+        0
+    }
+
+    fn read(&self, host: &impl Host, register: Register) -> u64 {
+        u64::from(match register {
+            Register::Control => host.identity() & 0xffff_0000 | self.counters << 11 | LC | self.control,
+            Register::Enable(_) => self.enabled,
+            Register::Interrupt(_) => self.interrupts,
+            Register::Overflow(_) => host.overflows() & self.all(),
+            Register::Select => self.select,
+            Register::CommonEvents(which) => return host.common_events(which),
+            Register::Cycles => return host.cycles(),
+            Register::CycleFilter => self.filter,
+            Register::SelectedType if self.select == 31 => self.filter,
+            Register::SelectedType => return self.read(host, Register::Type(self.select)),
+            Register::SelectedCounter => return self.read(host, Register::Counter(self.select)),
+            Register::User => self.user,
+            Register::Counter(counter) if counter < self.counters => host.counter(counter),
+            Register::Type(counter) if counter < self.counters => self.types[counter as usize % MOST],
+            Register::Increment | Register::Counter(_) | Register::Type(_) => 0,
+        })
+    }
+
+    /// Counts what is enabled, if the whole is.
+    fn run(&self, host: &impl Host) {
+        let on = if self.control & E != 0 { self.enabled } else { 0 };
+        host.enable(on, self.all() & !on);
+    }
+
+    /// PMSWINC: counters of event 0 (SW_INCR) that count.
+    fn increment(&self, host: &impl Host, bits: u32) {
+        let on = if self.control & E != 0 { self.enabled & bits } else { 0 };
+        for counter in (0..self.counters).filter(|counter| on >> counter & 1 == 1) {
+            if self.types[counter as usize % MOST] & 0xffff == 0 {
+                let value = host.counter(counter).wrapping_add(1);
+                host.set_counter(counter, value);
+                if value == 0 {
+                    host.change_overflows(1 << counter, 0);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::cell::{Cell, RefCell};
+
+    /// Six counters, of which the upper two are the hypervisor's: whatever touches those is an error.
+    #[derive(Default)]
+    struct Fake {
+        counters: RefCell<[u32; 6]>,
+        types: RefCell<[u32; 6]>,
+        cycles: Cell<u64>,
+        enabled: Cell<u32>,
+        interrupts: Cell<u32>,
+        overflows: Cell<u32>,
+        user: Cell<u32>,
+    }
+
+    const GUESTS: u32 = 4;
+    const OTHERS: u32 = 0x7fff_fff0;
+
+    impl Host for Fake {
+        fn counter(&self, counter: u32) -> u32 {
+            assert!(counter < GUESTS);
+            self.counters.borrow()[counter as usize]
+        }
+        fn set_counter(&self, counter: u32, value: u32) {
+            assert!(counter < GUESTS);
+            self.counters.borrow_mut()[counter as usize] = value;
+        }
+        fn set_type(&self, counter: u32, value: u32) {
+            assert!(counter < GUESTS && value & 0x0fff_0000 == 0);
+            self.types.borrow_mut()[counter as usize] = value;
+        }
+        fn cycles(&self) -> u64 {
+            self.cycles.get()
+        }
+        fn set_cycles(&self, value: u64) {
+            self.cycles.set(value);
+        }
+        fn set_cycle_filter(&self, value: u32) {
+            assert_eq!(value & 0x0fff_ffff, 0);
+        }
+        fn enable(&self, on: u32, off: u32) {
+            assert_eq!((on | off) & OTHERS, 0);
+            self.enabled.set(self.enabled.get() & !off | on);
+        }
+        fn interrupts(&self, on: u32, off: u32) {
+            assert_eq!((on | off) & OTHERS, 0);
+            self.interrupts.set(self.interrupts.get() & !off | on);
+        }
+        fn overflows(&self) -> u32 {
+            self.overflows.get()
+        }
+        fn change_overflows(&self, set: u32, clear: u32) {
+            assert_eq!((set | clear) & OTHERS, 0);
+            self.overflows.set(self.overflows.get() & !clear | set);
+        }
+        fn allow_user(&self, value: u32) {
+            self.user.set(value);
+        }
+        fn identity(&self) -> u32 {
+            0x4103_3000
+        }
+        fn common_events(&self, which: u32) -> u64 {
+            u64::from(which) + 7
+        }
+    }
+
+    fn new() -> (Fake, Vpmu) {
+        let host = Fake { enabled: Cell::new(0x8000_003f), overflows: Cell::new(0x21), ..Fake::default() };
+        let mut pmu = Vpmu::new(GUESTS);
+        pmu.reset(&host);
+        (host, pmu)
+    }
+
+    #[test]
+    fn reset_leaves_the_hypervisors_counters_alone() {
+        let (host, pmu) = new();
+        assert_eq!((host.enabled.get(), host.overflows.get()), (0x30, 0x20));
+        assert!(!pmu.line(&host));
+    }
+
+    #[test]
+    fn every_register_is_found_and_no_other() {
+        assert_eq!(Register::decode(3, 14, 8, 0), Some(Register::Counter(0)));
+        assert_eq!(Register::decode(3, 14, 11, 6), Some(Register::Counter(30)));
+        assert_eq!(Register::decode(3, 14, 13, 1), Some(Register::Type(9)));
+        assert_eq!(Register::decode(3, 14, 15, 7), Some(Register::CycleFilter));
+        assert_eq!(Register::decode(0, 9, 14, 2), Some(Register::Interrupt(false)));
+        assert_eq!(Register::decode(3, 9, 14, 4), None);
+        assert_eq!(Register::decode(3, 14, 2, 0), None, "the timer's");
+    }
+
+    #[test]
+    fn a_guest_counts_only_while_all_is_on() {
+        let (host, mut pmu) = new();
+        let mut write = |register, value: u64| pmu.access(&host, register, Some(value));
+        write(Register::Type(1), 0xffff_ffff);
+        assert_eq!(host.types.borrow()[1], TYPE);
+        write(Register::Enable(true), u64::from(u32::MAX));
+        assert_eq!(host.enabled.get(), 0x30);
+        write(Register::Control, 1);
+        assert_eq!(host.enabled.get(), 0x8000_003f);
+        write(Register::Enable(false), 0x2);
+        assert_eq!(host.enabled.get(), 0x8000_003d);
+        write(Register::Control, 0);
+        assert_eq!(host.enabled.get(), 0x30);
+    }
+
+    #[test]
+    fn control_says_how_many_counters_there_are_and_resets_them() {
+        let (host, mut pmu) = new();
+        pmu.access(&host, Register::Counter(2), Some(5));
+        pmu.access(&host, Register::Counter(4), Some(5));
+        pmu.access(&host, Register::Cycles, Some(1 << 40));
+        assert_eq!(pmu.access(&host, Register::Control, None), 0x4103_2040);
+        assert_eq!(
+            (pmu.access(&host, Register::Counter(2), None), pmu.access(&host, Register::Counter(4), None)),
+            (5, 0)
+        );
+        pmu.access(&host, Register::Control, Some(0x7));
+        assert_eq!((host.counters.borrow()[2], host.cycles.get()), (0, 0));
+        assert_eq!(pmu.access(&host, Register::Control, None), 0x4103_2041);
+    }
+
+    #[test]
+    fn selected_registers_are_those_selected() {
+        let (host, mut pmu) = new();
+        pmu.access(&host, Register::Select, Some(3));
+        pmu.access(&host, Register::SelectedType, Some(0x11));
+        pmu.access(&host, Register::SelectedCounter, Some(9));
+        assert_eq!((pmu.access(&host, Register::Type(3), None), host.counters.borrow()[3]), (0x11, 9));
+        for (selected, expected) in [(5, 0), (31, 0x8000_0000)] {
+            pmu.access(&host, Register::Select, Some(selected));
+            pmu.access(&host, Register::SelectedType, Some(0x8000_0011));
+            pmu.access(&host, Register::SelectedCounter, Some(9));
+            assert_eq!(pmu.access(&host, Register::SelectedType, None), expected);
+            assert_eq!(pmu.access(&host, Register::SelectedCounter, None), 0);
+        }
+    }
+
+    #[test]
+    fn an_overflow_holds_the_line_until_it_is_cleared() {
+        let (host, mut pmu) = new();
+        pmu.access(&host, Register::Control, Some(1));
+        pmu.access(&host, Register::Interrupt(true), Some(0x33));
+        assert!(!pmu.line(&host));
+        assert_eq!(host.interrupts.get(), 0x3);
+        host.overflows.set(0x22);
+        assert!(pmu.line(&host));
+        assert_eq!(host.interrupts.get(), 0x1, "it has come, and does not come again");
+        assert_eq!(pmu.access(&host, Register::Overflow(false), None), 0x2);
+        pmu.access(&host, Register::Overflow(false), Some(u64::from(u32::MAX)));
+        assert_eq!(host.overflows.get(), 0x20);
+        assert!(!pmu.line(&host));
+        assert_eq!(host.interrupts.get(), 0x3);
+        // Of the hypervisor's own overflow the guest learns nothing.
+        host.overflows.set(0x30);
+        assert!(!pmu.line(&host));
+        assert_eq!(pmu.access(&host, Register::Overflow(true), None), 0);
+    }
+
+    #[test]
+    fn software_counts_its_own_event() {
+        let (host, mut pmu) = new();
+        pmu.access(&host, Register::Type(1), Some(0x11));
+        pmu.access(&host, Register::Counter(0), Some(u64::from(u32::MAX)));
+        pmu.access(&host, Register::Enable(true), Some(0x3));
+        pmu.access(&host, Register::Increment, Some(0xff));
+        assert_eq!(host.counters.borrow()[0], u32::MAX);
+        pmu.access(&host, Register::Control, Some(1));
+        pmu.access(&host, Register::Increment, Some(0xff));
+        assert_eq!((&host.counters.borrow()[..2], host.overflows.get() & 0xf), ([0, 0].as_slice(), 1));
+    }
+}
