@@ -83,7 +83,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
          cache holds besides. {}",
         (KNEE - 1.0) * 100.0,
         if knee > PAPER_KNEE {
-            "In the model the function is walked through in order, and a pseudo-random L1 of 8 pages keeps little of a \
+            "In the model the function is walked through in order, and an L1 of 8 pages whose ways take turns keeps nothing of a \
              loop of 65: each page that is not private goes on missing, so that runtime falls until nearly all are \
              private."
         } else {

@@ -135,6 +135,6 @@ pub fn falls(values: &[f64], tolerance: f64) -> bool {
 
 /// The facts about the model that every account needs.
 pub const LIMITS: &str = "Modelled, not measured: cores execute one instruction a cycle, in order; a load waits for its \
-line, stores wait when three lines are on the way; there is no prefetcher and no TLB; the caches replace pseudo-randomly, \
-which for the L2 is an assumption. The guests are bare-metal programs of Cloison's own, not Linux and SD-VBS. The \
-hypervisor keeps one of the 16 colors for itself.";
+line, stores wait when three lines are on the way; there is no prefetcher and no TLB; the ways of an L1 set are replaced in \
+turn, those of the L2 pseudo-randomly, which is an assumption. The guests are bare-metal programs of Cloison's own, not \
+Linux and SD-VBS. The hypervisor keeps one of the 16 colors for itself.";

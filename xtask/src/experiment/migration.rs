@@ -99,8 +99,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.series.push(bars);
     found.say(format!(
         "With all of Interf in the victim's colors it takes {none:.2} times its solo time, with all pages of their buffers \
-         moved away {all:.2} times.{} In the paper the runtime begins to fall when 123 pages of each are gone, so that what \
-         is left of the three fits the shared 12 colors.",
+         moved away {all:.2} times.{} In the paper the runtime begins to fall when 123 of the 315 pages of all three \
+         are gone (41 of each), so that what is left of them fits the shared 12 colors.",
         half.map_or_else(String::new, |(point, _)| format!(
             " Half of the way is done with {} pages of each moved.",
             point.0

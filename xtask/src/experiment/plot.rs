@@ -118,9 +118,14 @@ impl Chart {
                 }
             }
         }
+        // Where the shipped plots have the least to hide.
+        let corner = match &self.marks {
+            Marks::Lines(_) => SeriesLabelPosition::UpperRight,
+            Marks::Bars(..) => SeriesLabelPosition::UpperLeft,
+        };
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
+            .position(corner)
             .background_style(WHITE.mix(0.85))
             .border_style(RGBColor(0xcc, 0xcc, 0xcc))
             .draw()?;
