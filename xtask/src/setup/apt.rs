@@ -7,6 +7,7 @@ use super::{Done, run_limited};
 use crate::workspace;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::fmt::Write;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -158,21 +159,28 @@ pub struct PrivateApt {
     directory: PathBuf,
     /// Of the packages, where it is not the machine's own.
     architecture: Option<&'static str>,
+    /// Held as long as the root is used: apt itself gives up where another apt reads the same lists.
+    _lock: File,
 }
 
 impl PrivateApt {
-    /// A root with these sources alone. `name` keeps roots apart.
+    /// A root with these sources alone. `name` keeps roots apart. Waits while another thread or program uses the same one,
+    /// so never make two of one name at a time.
     pub fn new(name: &str, sources: &[Source]) -> Result<Self> {
         let directory = workspace::cache_dir().join("apt").join(name);
-        let write = || -> std::io::Result<()> {
+        let write = || -> std::io::Result<File> {
+            std::fs::create_dir_all(&directory)?;
+            let lock = File::create(directory.join("in-use"))?;
+            lock.lock()?;
             for part in ["parts", "lists/partial", "cache/archives/partial"] {
                 std::fs::create_dir_all(directory.join(part))?;
             }
             let text: Vec<_> = sources.iter().map(Source::to_deb822).collect();
-            std::fs::write(directory.join("parts/cloison.sources"), text.join("\n"))
+            std::fs::write(directory.join("parts/cloison.sources"), text.join("\n"))?;
+            Ok(lock)
         };
-        write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
-        Ok(Self { directory, architecture: None })
+        let lock = write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
+        Ok(Self { directory, architecture: None, _lock: lock })
     }
 
     /// A root for packages of another architecture than the machine's.

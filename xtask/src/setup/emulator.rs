@@ -171,6 +171,10 @@ pub fn u_boot() -> Result<PathBuf> {
     announce("U-Boot for QEMU is missing; unpacking the package u-boot-qemu into the cache");
     let fetch = |to: &Path| -> Result<()> {
         let private = apt::PrivateApt::new("own", &apt::sources())?;
+        if find_u_boot().is_some() {
+            // Somebody else has fetched it while this one waited.
+            return Ok(());
+        }
         private.update("reading the package lists")?;
         let done = private.unpack("u-boot-qemu", to)?;
         if done.success { Ok(()) } else { Err(miette!("{}", done.reason())) }
