@@ -3,10 +3,11 @@
 use crate::cpu::Cpu;
 use crate::exceptions::GuestRegisters;
 use crate::stage2::Cacheability;
-use crate::vm::Vm;
+use crate::vm::{self, Vm};
 use crate::{hem, migrate, psci, quota, time};
 use cloison_abi::{ABI_VERSION, Call, CallError, services};
 use cloison_core::addr::Ipa;
+use cloison_core::services_page::{Reader, Request};
 use cloison_core::units::Events;
 
 /// SMC Calling Convention: "unknown function".
@@ -38,18 +39,37 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, func
         registers.x[0] = 0x1_0001;
         return;
     }
-    let Some(call) = Call::from_id(function) else {
-        registers.x[0] = UNKNOWN;
-        return;
-    };
-    match serve(cpu, vm, call, [registers.x[1], registers.x[2], registers.x[3]]) {
-        Ok([x1, x2, x3]) => {
-            registers.x[0] = 0;
-            registers.x[1] = x1;
-            registers.x[2] = x2;
-            registers.x[3] = x3;
-        }
-        Err(error) => registers.x[0] = error as i64 as u64,
+    let results = vendor(cpu, vm, function, [registers.x[1], registers.x[2], registers.x[3]]);
+    registers.x[..4].copy_from_slice(&results);
+}
+
+/// One of Cloison's own calls, by HVC or through the services page: `x0` to `x3` after it.
+fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> [u64; 4] {
+    let [x1, x2, x3] = arguments;
+    let failed = |code: u64| [code, x1, x2, x3];
+    match Call::from_id(function) {
+        None => failed(UNKNOWN),
+        Some(Call::Identify) => [ABI_VERSION, u64::from(vm.spec.services), u64::from(vm.id), cpu.vcpu as u64],
+        Some(call) => match serve(cpu, vm, call, arguments) {
+            Ok([x1, x2, x3]) => [0, x1, x2, x3],
+            Err(error) => failed(error as i64 as u64),
+        },
+    }
+}
+
+/// Reads a register of the services page.
+pub fn page_read(cpu: &Cpu, vm: &Vm, offset: u16) -> u64 {
+    let reader = Reader { services: vm.spec.services, vm: vm.id, vcpu: cpu.vcpu as u8 };
+    vm.mailbox.lock().read(offset, reader)
+}
+
+/// Writes a register of the services page, and makes the call if it is that one. The lock is not held meanwhile: another
+/// vCPU that reads does not wait for a migration.
+pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
+    let request = vm.mailbox.lock().write(offset, value);
+    if let Some(Request { function, arguments }) = request {
+        let results = vendor(cpu, vm, function, arguments);
+        vm.mailbox.lock().answer(results);
     }
 }
 
@@ -57,7 +77,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
     let granted = |service: u32| if vm.spec.services & service != 0 { Ok(()) } else { Err(CallError::Denied) };
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     match call {
-        Call::Identify => Ok([u64::from(vm.spec.services), u64::from(vm.id), cpu.vcpu as u64]),
+        Call::Identify => Err(CallError::NotSupported),
         Call::Time => Ok([time::now().0, 0, 0]),
         Call::SegmentBegin => {
             granted(services::HEM)?;
@@ -92,6 +112,12 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             };
             migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
+        Call::Region => vm::region(vm, x1),
+        Call::PrivatePool => {
+            granted(services::MIGRATE)?;
+            migrate::private_pool(vm)
+        }
+        Call::PageState => migrate::page_state(vm, Ipa(x1)),
         Call::QuotaRead => {
             granted(services::QUOTA)?;
             quota::read(cpu, x1)

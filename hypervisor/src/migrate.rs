@@ -5,13 +5,14 @@
 //! (`traps`). One core at a time does this to a VM.
 
 use crate::cpu::Cpu;
-use crate::stage2::Cacheability;
+use crate::stage2::{Cacheability, Page};
 use crate::vm::{self, Memory, Vm};
 use crate::{sysreg, telemetry, time};
 use alloc::vec::Vec;
-use cloison_abi::{CallError, services};
+use cloison_abi::{CallError, page_flags, services};
 use cloison_core::addr::{Ipa, PhysAddr};
 use cloison_core::blob::{self, Backing};
+use cloison_core::color::color_of;
 use cloison_core::migrate::{self as plan, Away, AwayList};
 use cloison_core::units::Nanos;
 use cloison_core::wire::{MigrationOutcome, MigrationRecord, Record};
@@ -119,7 +120,7 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
         }
         if let Err(error) = go(cpu, vm, away, ipa) {
             let at = match vm.stage2.page(ipa) {
-                crate::stage2::Page::Mapped(frame) => frame,
+                Page::Mapped(frame) => frame,
                 _ => PhysAddr(0),
             };
             let moved = away.len() - before;
@@ -162,6 +163,31 @@ pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
     }
     telemetry::pump(cpu, || true);
     Ok(moved)
+}
+
+/// The PVT pool of the VM's profile: its colors, how many pages it may give, and how many it has given.
+pub fn private_pool(vm: &Vm) -> Result<[u64; 3], CallError> {
+    let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
+    let memory = vm::memory().lock();
+    let pool = &memory.pools[usize::from(profile.pool)];
+    let colors = pool.spec().colors;
+    let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
+    let most = pool.spec().limit.unwrap_or(frames);
+    Ok([colors.0, u64::from(most), u64::from(pool.taken())])
+}
+
+/// The color of a page of RAM, and where it lives: bits of `cloison_abi::page_flags`.
+pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<[u64; 3], CallError> {
+    if !vm.has_ram(ipa) {
+        return Err(CallError::Invalid);
+    }
+    // Whoever moves pages holds this, so that none is on its way.
+    let Some(migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
+    let private = if migration.away.contains(ipa.page_base()) { page_flags::PRIVATE } else { 0 };
+    let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
+    let color = color_of(frame, vm::memory().lock().frames.colors());
+    Ok([u64::from(color.0), private | if cached { 0 } else { page_flags::UNCACHED }, 0])
 }
 
 /// Has pages of RAM, from the one at `ipa` on, be cached as `wanted`.

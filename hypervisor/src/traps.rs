@@ -197,6 +197,17 @@ fn other_data_abort(
         skip_instruction();
         return;
     }
+    if described && ipa.page_base().0 == map::SERVICES && vm.spec.services_page {
+        let (offset, register) = (ipa.0 as u16 & 0xfff, (esr >> 16 & 31) as usize);
+        let whole = esr >> 22 & 3 == 3;
+        if esr >> 6 & 1 == 0 {
+            set_register(registers, register, if whole { hypercall::page_read(cpu, vm, offset) } else { 0 });
+        } else if whole {
+            hypercall::page_write(cpu, vm, offset, register_value(registers, register));
+        }
+        skip_instruction();
+        return;
+    }
     if retry(vm, ipa) {
         return;
     }

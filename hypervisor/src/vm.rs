@@ -10,11 +10,13 @@ use crate::{console, exceptions, gic, hem, migrate, quota, sysreg, telemetry, vi
 use alloc::string::String;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
-use cloison_abi::map;
+use cloison_abi::{CallError, map};
 use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_core::blob::{self, Backing, OnFault, System};
+use cloison_core::color::ColorSet;
 use cloison_core::console::{Action, InputSwitch, LineBuffer};
 use cloison_core::pool::{FrameAllocator, PoolState};
+use cloison_core::services_page::Mailbox;
 use cloison_core::vgic::{Distributor, Shared};
 use cloison_core::vuart::Pl011;
 use cloison_core::wire::{Record, VmState};
@@ -61,6 +63,8 @@ pub struct Vm {
     pub spis: TicketMutex<Shared>,
     /// Its emulated PL011 and the line that is being collected.
     pub uart: TicketMutex<(Pl011, LineBuffer)>,
+    /// Its services page, if it has one.
+    pub mailbox: TicketMutex<Mailbox>,
     /// Its migrated pages.
     pub migration: TicketMutex<migrate::Migration>,
     /// Its vCPUs.
@@ -168,6 +172,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::new((Pl011::new(), LineBuffer::new())),
+            mailbox: TicketMutex::new(Mailbox::default()),
             migration: TicketMutex::new(migrate::Migration::new(spec)),
             vcpus: spec
                 .cores
@@ -270,6 +275,18 @@ impl Vm {
     pub fn has_ram(&self, ipa: Ipa) -> bool {
         self.spec.regions.iter().any(|region| region.contains(ipa) && !matches!(region.backing, Backing::Device(_)))
     }
+}
+
+/// The `index`-th region of a VM: its first IPA, its length in pages, and the colors that its pages may have.
+pub fn region(vm: &Vm, index: u64) -> Result<[u64; 3], CallError> {
+    let region = usize::try_from(index).ok().and_then(|index| vm.spec.regions.get(index)).ok_or(CallError::Absent)?;
+    let memory = memory().lock();
+    let colors = match region.backing {
+        Backing::Pool(pool) => memory.pools[usize::from(pool)].spec().colors,
+        Backing::Contiguous => ColorSet::first(memory.frames.colors()),
+        Backing::Device(_) => ColorSet::EMPTY,
+    };
+    Ok([region.ipa.0, u64::from(region.pages), colors.0])
 }
 
 /// Loads a VM's image and asks its first vCPU to start.

@@ -376,6 +376,7 @@ mod tests {
             quotas: vec![],
             hems: vec![],
             pmu: false,
+            services_page: false,
             profile: None,
             campaign: None,
         };

@@ -17,6 +17,8 @@ pub mod map {
     pub const GICC: u64 = 0x0801_0000;
     /// Emulated PL011 UART (4 KiB).
     pub const UART: u64 = 0x0900_0000;
+    /// The services page (4 KiB; see [`page`](crate::page)), in VMs that have it.
+    pub const SERVICES: u64 = 0x0A00_0000;
     /// Where RAM starts by convention; a VM's configuration may place more regions elsewhere.
     pub const RAM: u64 = 0x4000_0000;
 }
@@ -27,6 +29,33 @@ pub mod irq {
     pub const VTIMER: u32 = 27;
     /// The emulated PL011's interrupt (SPI 1).
     pub const UART: u32 = 33;
+}
+
+/// The services page: Cloison's own calls for programs that cannot execute HVC, such as a process at EL0 that maps the page
+/// from `/dev/mem`. Same calls, same results, made by the core that writes to [`CALL`](page::CALL).
+///
+/// All registers have 64 bits and are accessed whole; other accesses read 0 and write nothing. To make a call, write its
+/// arguments to [`ARGUMENTS`](page::ARGUMENTS) and its function identifier to `CALL`, then read the status (`x0`) from `CALL`
+/// and the results (`x1` to `x3`) from `ARGUMENTS`. A VM has one such set of registers: its programs take turns.
+pub mod page {
+    /// Read only: [`MAGIC_VALUE`].
+    pub const MAGIC: u16 = 0x00;
+    /// Read only: [`ABI_VERSION`](crate::ABI_VERSION).
+    pub const VERSION: u16 = 0x08;
+    /// Read only: the services granted, bits of [`services`](crate::services).
+    pub const SERVICES: u16 = 0x10;
+    /// Read only: the VM's number.
+    pub const VM: u16 = 0x18;
+    /// Read only: the vCPU that reads.
+    pub const VCPU: u16 = 0x20;
+    /// Arguments before a call, results after it: three registers.
+    pub const ARGUMENTS: [u16; 3] = [0x40, 0x48, 0x50];
+    /// Written: makes the call. Read: the status of the last one.
+    pub const CALL: u16 = 0x58;
+    /// "cloison" in ASCII, and the layout's number.
+    pub const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"cloison1");
+    /// `compatible` of its node in the device tree.
+    pub const COMPATIBLE: &str = "cloison,services-1";
 }
 
 /// PSCI function identifiers (Arm DEN 0022), by HVC or SMC.
@@ -90,6 +119,14 @@ pub enum Call {
     /// (1), until the VM ends or restarts; a page keeps this when it migrates. Contents stay. Service
     /// [`services::PROFILE`].
     SetCacheability = 0xC600_000A,
+    /// `(index) -> (0, ipa, pages, colors)`: the VM's regions of RAM and devices, in their order; as colors a bit for
+    /// each color that its pages may have, none for a device. Always allowed.
+    Region = 0xC600_000B,
+    /// `() -> (0, colors, pages at most, pages taken)`: the PVT pool of the VM's profile. Service
+    /// [`services::MIGRATE`].
+    PrivatePool = 0xC600_000C,
+    /// `(ipa) -> (0, color, flags)`: the color of a page of RAM, and bits of [`page_flags`]. Always allowed.
+    PageState = 0xC600_000D,
 }
 
 impl Call {
@@ -107,6 +144,9 @@ impl Call {
             0xC600_0008 => Self::HemRead,
             0xC600_0009 => Self::Time,
             0xC600_000A => Self::SetCacheability,
+            0xC600_000B => Self::Region,
+            0xC600_000C => Self::PrivatePool,
+            0xC600_000D => Self::PageState,
             _ => return None,
         })
     }
@@ -146,6 +186,14 @@ impl CallError {
             _ => return None,
         })
     }
+}
+
+/// What [`Call::PageState`] says of a page, as bits.
+pub mod page_flags {
+    /// It lives in the PVT pool.
+    pub const PRIVATE: u64 = 1 << 0;
+    /// The caches may not hold it.
+    pub const UNCACHED: u64 = 1 << 1;
 }
 
 /// Services that a VM's configuration grants, as bits.

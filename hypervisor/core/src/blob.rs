@@ -25,7 +25,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. An image of any other version is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -374,6 +374,8 @@ pub struct Vm {
     pub hems: Vec<EventId>,
     /// It has a PMU: the counters that no quota takes. Not together with `hems`.
     pub pmu: bool,
+    /// It has the services page (`cloison_abi::page`).
+    pub services_page: bool,
     /// Its page profile.
     pub profile: Option<Profile>,
     /// Runs that it is started anew for.

@@ -9,6 +9,7 @@
 //! | [`quota`] | the state machine behind a budget per period |
 //! | [`migrate`] | which pages of a profile move, and where to |
 //! | [`blob`] | the system image: header, configuration, payload |
+//! | [`services_page`] | the registers through which programs at EL0 make calls |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's PL011 |
@@ -28,6 +29,7 @@ pub mod console;
 pub mod migrate;
 pub mod pool;
 pub mod quota;
+pub mod services_page;
 pub mod units;
 pub mod vgic;
 pub mod vpmu;
