@@ -184,6 +184,11 @@ impl FrameAllocator {
         Ok(())
     }
 
+    /// How many colours there are.
+    pub fn colors(&self) -> u32 {
+        self.colors
+    }
+
     /// How many frames of this colour exist, taken or not.
     pub fn total(&self, color: Color) -> u32 {
         self.maps.get(usize::from(color.0)).map_or(0, |map| map.total)

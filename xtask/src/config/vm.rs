@@ -30,10 +30,11 @@ const ARGS: usize = 4;
 const LONGEST_NAME: usize = 16;
 
 /// The guest's devices that Cloison emulates, in the IPA space of every VM.
-const EMULATED: [(u64, u64, &str); 3] = [
+const EMULATED: [(u64, u64, &str); 4] = [
     (map::GICD, 0x1000, "the emulated interrupt distributor"),
     (map::GICC, 0x2000, "the virtual CPU interface"),
     (map::UART, 0x1000, "the emulated UART"),
+    (map::SERVICES, 0x1000, "the services page"),
 ];
 
 /// What a region may be to a Linux guest.
@@ -128,7 +129,8 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let irqs = read_irqs(&table, scene.board);
     let events = scene.board.map(|board| &board.events);
     let hems = read_hems(&table, events);
-    let pmu = read_pmu(&table, &hems);
+    let pmu = read_pmu(&table, &hems, services);
+    let services_page = table.optional("services_page").and_then(|field| field.boolean()).unwrap_or_default();
     let (mut regions, complete) = read_regions(&table, scene);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
@@ -207,6 +209,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             quotas: quotas.unwrap_or_default().into_iter().map(|(quota, _)| quota).collect(),
             hems,
             pmu,
+            services_page,
             profile: profile.map(|profile| profile.profile),
             campaign,
         },
@@ -331,7 +334,7 @@ pub(super) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId
 }
 
 /// Whether the VM has a PMU of its own.
-fn read_pmu(table: &Table<'_>, hems: &[EventId]) -> bool {
+fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
     let Some(field) = table.optional("pmu") else { return false };
     let wanted = field.boolean().unwrap_or_default();
     if wanted && !hems.is_empty() {
@@ -340,6 +343,13 @@ fn read_pmu(table: &Table<'_>, hems: &[EventId]) -> bool {
                 .error("the VM has both a PMU of its own and HEMs, which count on the same counters")
                 .label("one of the two")
                 .help("leave `hems` out, and have the guest count; or leave `pmu` out, and have the hypervisor count"),
+        );
+    } else if wanted && granted & services::HEM != 0 {
+        field.push(
+            field
+                .error("the VM has both a PMU of its own and observation segments, which use the same cycle counter")
+                .label("one of the two")
+                .help("leave `hem` out of its services, and have the guest count; or leave `pmu` out"),
         );
     }
     wanted

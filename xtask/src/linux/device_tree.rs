@@ -2,7 +2,7 @@
 
 use super::layout::Layout;
 use super::{Linux, Shown};
-use cloison_abi::{irq, map};
+use cloison_abi::{irq, map, page};
 use cloison_core::addr::PAGE_SIZE;
 use cloison_core::blob::{Backing, Region, Vm};
 use miette::{Result, miette};
@@ -53,6 +53,12 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
     devices(&mut fdt, vm.cores.len())?;
+    if vm.services_page {
+        let node = fdt.begin_node(&format!("services@{:x}", map::SERVICES))?;
+        fdt.property_string("compatible", page::COMPATIBLE)?;
+        fdt.property_array_u64("reg", &[map::SERVICES, PAGE_SIZE])?;
+        fdt.end_node(node)?;
+    }
     if vm.pmu {
         pmu(&mut fdt, linux, vm.cores.len())?;
     }

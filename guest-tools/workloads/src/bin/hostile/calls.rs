@@ -1,10 +1,10 @@
 //! Hypercalls, firmware calls and PSCI, malformed or about what is not this VM's.
 
 use crate::{Own, Phase};
-use cloison_guest::abi::{Call, map, psci, services};
+use cloison_guest::abi::{Call, map, page, psci, services};
 use cloison_guest::call;
 use cloison_guest::exceptions::Fault;
-use cloison_guest::probe;
+use cloison_guest::probe::{self, Op};
 use cloison_kernels::random::Random;
 use core::arch::global_asm;
 
@@ -86,9 +86,9 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
     const VENDOR_REVISION: u32 = 0x8600_ff03;
     let function = x[0] as u32;
     let needed = match Call::from_id(function) {
-        Some(Call::Identify | Call::Time) => return true,
+        Some(Call::Identify | Call::Time | Call::Region | Call::PageState) => return true,
         Some(Call::SegmentBegin | Call::SegmentEnd | Call::HemRead) => services::HEM,
-        Some(Call::Migrate | Call::Restore | Call::MigratePage) => services::MIGRATE,
+        Some(Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool) => services::MIGRATE,
         Some(Call::QuotaRead | Call::QuotaSet) => services::QUOTA,
         Some(Call::SetCacheability) => services::PROFILE,
         None => {
@@ -108,14 +108,18 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
 /// Makes one call and judges what came back.
 fn attempt(phase: &mut Phase, own: Own, services: u32, conduit: Conduit, mut x: [u64; 18]) {
     let before = x;
-    if invoke(conduit, &mut x).is_err() {
-        phase.refused += 1;
-        return;
+    match invoke(conduit, &mut x) {
+        Ok(()) => judge(phase, own, services, &before, &x),
+        Err(_) => phase.refused += 1,
     }
+}
+
+/// Judges what a call made of the registers.
+fn judge(phase: &mut Phase, own: Own, services: u32, before: &[u64; 18], x: &[u64; 18]) {
     if x[4..] != before[4..] {
         phase.leak(format_args!("function {:#x} changed x4-x17", before[0]));
     } else if !is_error(x[0]) {
-        if is_granted(own, services, &before) {
+        if is_granted(own, services, before) {
             phase.ignored += 1;
         } else {
             phase.leak(format_args!("function {:#x} x1={:#x} gave {:#x}", before[0], before[1], x[0]));
@@ -176,6 +180,49 @@ pub fn hypercalls(own: Own, random: &mut Random, count: u64) -> u64 {
     }
     immediates(&mut phase, random, 0xd400_0002);
     phase.finish()
+}
+
+/// Random calls through the services page, and accesses of every kind to its registers and what lies between them.
+pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
+    let mut phase = Phase::new("page");
+    let services = services();
+    let mut made = 0;
+    while made < count {
+        let offset = random.below(0x1000);
+        let op = Op::ALL[random.below(Op::ALL.len() as u64) as usize];
+        // Only whole, aligned stores to the register that makes calls do anything; those come below.
+        if op.is_access() && offset & !7 != u64::from(page::CALL) {
+            // SAFETY: a page of registers, which Rust knows nothing of.
+            phase.may_fail(unsafe { probe::access(op, map::SERVICES + offset, random.bits()) });
+        }
+        let span = if random.below(2) == 0 { 16 } else { 1 << 26 };
+        let function = 0xc600_0000 | random.below(span) as u32;
+        let Some(before) = random_call(own, services, random, function) else { continue };
+        let mut x = before;
+        match through_the_page(&mut x) {
+            Ok(()) => judge(&mut phase, own, services, &before, &x),
+            Err(_) => phase.leak(format_args!("the services page does not answer")),
+        }
+        made += 1;
+    }
+    phase.finish()
+}
+
+/// Makes the call that `x0` to `x3` describe.
+fn through_the_page(x: &mut [u64; 18]) -> Result<(), Fault> {
+    let at = |offset: u16| map::SERVICES + u64::from(offset);
+    // SAFETY: a page of registers; no call that can be made there starts code.
+    unsafe {
+        for (&offset, &value) in page::ARGUMENTS.iter().zip(&x[1..4]) {
+            probe::write(at(offset), value)?;
+        }
+        probe::write(at(page::CALL), x[0])?;
+        x[0] = probe::read(at(page::CALL))?;
+        for (&offset, slot) in page::ARGUMENTS.iter().zip(&mut x[1..4]) {
+            *slot = probe::read(at(offset))?;
+        }
+    }
+    Ok(())
 }
 
 /// SMC: to this hypervisor, and over its head to the real firmware.

@@ -34,7 +34,8 @@ struct Own {
 impl Own {
     /// Whether the VM may access this address.
     fn has(&self, address: u64) -> bool {
-        const DEVICES: [(u64, u64); 3] = [(map::GICD, 0x1000), (map::GICC, 0x2000), (map::UART, 0x1000)];
+        const DEVICES: [(u64, u64); 4] =
+            [(map::GICD, 0x1000), (map::GICC, 0x2000), (map::UART, 0x1000), (map::SERVICES, 0x1000)];
         (map::RAM..self.ram_end).contains(&address)
             || DEVICES.iter().any(|&(base, len)| (base..base + len).contains(&address))
     }
@@ -110,6 +111,7 @@ fn main() {
         + gic::waits()
         + registers::counters(&mut random)
         + registers::wild(&mut random)
+        + calls::services_page(own, &mut random, count / 4)
         + gic::distributor(own, &mut random)
         + gic::interface(&mut random)
         + memory::sweep(own, &mut random)
