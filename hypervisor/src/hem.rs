@@ -12,6 +12,8 @@ use core::sync::atomic::Ordering;
 #[derive(Default)]
 pub struct Segment {
     open: Option<Open>,
+    /// The one before.
+    last: Option<HemRecord>,
 }
 
 struct Open {
@@ -62,7 +64,8 @@ pub fn begin(cpu: &Cpu, vm: &Vm, workload: u32, sub_experiment: u32, run: u32) -
 
 /// Ends the segment and logs its record.
 pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
-    let open = cpu.segment.borrow_mut().open.take().ok_or(CallError::Sequence)?;
+    let mut segment = cpu.segment.borrow_mut();
+    let open = segment.open.take().ok_or(CallError::Sequence)?;
     let cycles = Cycles(pmu::stop_cycles());
     pmu::stop(open.mask());
     let overflowed = pmu::take_overflows(open.mask()) as u8;
@@ -82,24 +85,29 @@ pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
         record.events[counter as usize] = event;
         record.counts[counter as usize] = pmu::count(counter);
     }
+    segment.last = Some(record);
     telemetry::record(cpu, Record::Hem(record));
     Ok(cycles)
 }
 
-/// One HEM's count in the running segment, and whether its counter has overflowed.
-pub fn read(cpu: &Cpu, index: u64) -> Result<(u32, bool), CallError> {
+/// One HEM's count in the running segment, or else in the last one; whether its counter has overflowed; which event it is.
+pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), CallError> {
     let segment = cpu.segment.borrow();
-    let open = segment.open.as_ref().ok_or(CallError::Sequence)?;
-    if index >= u64::from(open.hems) {
-        return Err(CallError::Absent);
-    }
+    let Some(open) = &segment.open else {
+        let last = segment.last.as_ref().ok_or(CallError::Sequence)?;
+        let at = usize::try_from(index).ok().filter(|&at| at < usize::from(last.len)).ok_or(CallError::Absent)?;
+        return Ok((last.counts[at], last.overflowed >> at & 1 == 1, last.events[at]));
+    };
+    let event = wanted(vm).0.iter().take(open.hems as usize).nth(index as usize).ok_or(CallError::Absent)?;
     let overflowed = crate::sysreg::read!("pmovsclr_el0") >> index & 1 == 1;
-    Ok((pmu::count(index as u32), overflowed))
+    Ok((pmu::count(index as u32), overflowed, *event))
 }
 
 /// Gives up an open segment, without a record: the vCPU starts or stops.
 pub fn reset(cpu: &Cpu) {
-    if let Some(open) = cpu.segment.borrow_mut().open.take() {
+    let mut segment = cpu.segment.borrow_mut();
+    segment.last = None;
+    if let Some(open) = segment.open.take() {
         pmu::stop(open.mask());
         pmu::stop_cycles();
     }

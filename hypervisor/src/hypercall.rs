@@ -89,7 +89,8 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         }
         Call::HemRead => {
             granted(services::HEM)?;
-            hem::read(cpu, x1).map(|(count, overflowed)| [u64::from(count), u64::from(overflowed), 0])
+            let (count, overflowed, event) = hem::read(cpu, vm, x1)?;
+            Ok([u64::from(count), u64::from(overflowed), u64::from(event.0)])
         }
         Call::Migrate => {
             granted(services::MIGRATE)?;

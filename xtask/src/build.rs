@@ -22,6 +22,9 @@ pub const FAULT_INJECTION: &str = "fault-injection";
 /// are not rebuilt for it.
 const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
 
+/// The package and the binary of the command that Linux guests have.
+const CLIENT: (&str, &str) = ("cloison-client", "cloison");
+
 /// `cargo xtask build`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BuildArgs {
@@ -73,6 +76,31 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
         .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
 }
 
+/// Builds the `cloison` command for Linux guests, once in the life of this program, and returns its ELF file: static, so
+/// that it runs in any RAM disk.
+pub fn client() -> Result<PathBuf> {
+    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(built) = &*built {
+        return Ok(built.clone());
+    }
+    let shell = Shell::new().into_diagnostic()?;
+    shell.change_dir(workspace::root());
+    let linker = setup::cross_linker()?;
+    let mut flags = "-C target-feature=+crt-static -C strip=symbols".to_owned();
+    if let CoreLibrary::Private(sysroot) = setup::standard_library()? {
+        flags.push_str(&format!(" --sysroot {}", sysroot.display()));
+    }
+    let (package, binary) = CLIENT;
+    let target = workspace::LINUX_TARGET;
+    let command = cmd!(shell, "cargo build --release --target {target} --package {package} --bin {binary}")
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags)
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker);
+    let found = executables(command)?.into_iter().find_map(|(name, path)| (name == binary).then_some(path));
+    let found = found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))?;
+    Ok(built.insert(found).clone())
+}
+
 /// Builds one shipped guest and returns its ELF file.
 pub fn guest(name: &str) -> Result<PathBuf> {
     pick(&guests()?, name)
@@ -106,12 +134,12 @@ fn build_guests() -> Result<Vec<(String, PathBuf)>> {
 /// Runs a cargo build and returns the executables that it made (or found up to date).
 fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     let mut command: Command = command.args(["--message-format=json-render-diagnostics", "--quiet"]).into();
-    let spinner = setup::spinner("building for the board");
+    let spinner = setup::spinner("building for AArch64");
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().into_diagnostic();
     spinner.finish_and_clear();
     let output = output?;
     if !output.status.success() {
-        return Err(miette!(help = "cargo's own message stands above", "building for the board failed"));
+        return Err(miette!(help = "cargo's own message stands above", "building for AArch64 failed"));
     }
     let mut found = Vec::new();
     for message in String::from_utf8_lossy(&output.stdout).lines() {

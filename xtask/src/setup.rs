@@ -9,7 +9,8 @@ mod cross_linker;
 pub mod debian;
 mod emulator;
 
-pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from};
+pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from, standard_library};
+pub use cross_linker::cross_linker;
 pub use emulator::{QEMU_HELP, qemu, u_boot};
 
 use crate::qemu::PROGRAM;
@@ -58,10 +59,12 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
     let firmware =
         firmware.map_or("missing (only the `booti` test needs it)".to_owned(), |path| path.display().to_string());
     println!("{:<24} {firmware}", "U-Boot for the test");
-    let linker = if args.check { cross_linker::find() } else { Some(cross_linker::cross_linker()?) };
-    let linker =
-        linker.map_or("missing (only Linux guest tools will need it)".to_owned(), |path| path.display().to_string());
+    let linker = if args.check { cross_linker::find() } else { Some(cross_linker()?) };
+    let for_linux = "missing (only Linux guests need it)".to_owned();
+    let linker = linker.map_or(for_linux.clone(), |path| path.display().to_string());
     println!("{:<24} {linker}", cross_linker::PROGRAM);
+    let library = if args.check { core_library::find_std()? } else { Some(standard_library()?) };
+    println!("{:<24} {}", "aarch64 Linux library", library.map_or(for_linux, describe));
     Ok(())
 }
 

@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 /// The target triple of the EL2 image and the guests.
 pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 
+/// The target triple of programs for Linux guests.
+pub const LINUX_TARGET: &str = "aarch64-unknown-linux-gnu";
+
 /// The root of the checkout.
 pub fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));

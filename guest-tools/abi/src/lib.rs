@@ -110,8 +110,8 @@ pub enum Call {
     /// `(quota index, budget in events) -> 0`: from the next period on; never above the configured budget.
     /// Service [`services::QUOTA`].
     QuotaSet = 0xC600_0007,
-    /// `(event index) -> (0, count, overflowed)`: the running segment's count of one HEM. Service
-    /// [`services::HEM`].
+    /// `(event index) -> (0, count, overflowed, event)`: the running segment's count of one HEM, or else the last
+    /// one's, and the event's number. Service [`services::HEM`].
     HemRead = 0xC600_0008,
     /// `() -> (0, nanoseconds since reset)`. Always allowed.
     Time = 0xC600_0009,

@@ -1,109 +1,22 @@
 //! Debian's kernels, unmodified: they boot, live side by side, panic alone, and do not notice that their pages move.
 
+use crate::running::{PATIENCE, Running};
 use cloison_core::addr::PAGE_SIZE;
 use cloison_core::blob::{Pool, PoolKind, Profile, ProfiledPage};
 use cloison_core::color::ColorSet;
 use cloison_core::units::Nanos;
 use cloison_core::wire::{MigrationOutcome, VmState};
 use cloison_kernels::random::Random;
-use cloison_tests::{Clock, Run, image, load, machine, shipped};
+use cloison_tests::{Clock, load, shipped};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use std::time::Duration;
-use tempfile::TempDir;
-use xtask::config::{Checked, ImageSource};
+use xtask::config::ImageSource;
 use xtask::linux::Shown;
-use xtask::linux::shell::{Done, Shells};
-use xtask::qemu::{Board, Session};
+use xtask::linux::shell::Done;
+use xtask::qemu::Board;
 use xtask::run::{self, RunArgs};
-use xtask::telemetry::{End, Telemetry};
-
-/// How long anything may take before the system is taken to hang. Nothing else is concluded from it.
-const PATIENCE: Duration = Duration::from_secs(100);
-
-/// A system with Linux VMs that runs.
-struct Running {
-    session: Session,
-    shells: Shells,
-    checked: Checked,
-    _scratch: TempDir,
-}
-
-impl Running {
-    fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
-        let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
-        let file = scratch.path().join("Image");
-        let image = image(checked)?;
-        image.write(&file)?;
-        let session = machine(board, &file, clock)?.limit(3 * PATIENCE).start()?;
-        let shells = Shells::new(checked.system.vms.iter().map(|vm| vm.name.as_str()));
-        let checked = Checked { system: image.system, ..checked.clone() };
-        Ok(Self { session, shells, checked, _scratch: scratch })
-    }
-
-    #[track_caller]
-    fn vm(&self, name: &str) -> usize {
-        self.checked.system.vms.iter().position(|vm| vm.name == name).expect("a VM of the configuration")
-    }
-
-    fn open(&mut self, vm: &str) -> Result<()> {
-        let vm = self.vm(vm);
-        self.shells.open(&mut self.session, vm, PATIENCE)
-    }
-
-    fn ask(&mut self, vm: &str, command: &str) -> Result<Done> {
-        let vm = self.vm(vm);
-        self.shells.run(&mut self.session, vm, command, PATIENCE)
-    }
-
-    /// What a command prints that must succeed.
-    #[track_caller]
-    fn output(&mut self, vm: &str, command: &str) -> String {
-        let done = self.ask(vm, command).unwrap_or_else(|error| panic!("{vm}: {command}: {error:?}"));
-        assert_eq!(done.status, 0, "{vm}: {command}: {}", done.output);
-        done.output
-    }
-
-    /// The number that a command prints.
-    #[track_caller]
-    fn number(&mut self, vm: &str, command: &str) -> u64 {
-        let output = self.output(vm, command);
-        output.trim().parse().unwrap_or_else(|_| panic!("{vm}: {command} printed {output:?}"))
-    }
-
-    /// Waits until a VM has said something more.
-    fn expect(&mut self, vm: &str, text: &str) -> Result<String> {
-        let vm = self.vm(vm);
-        self.shells.expect(&mut self.session, vm, &format!("say {text:?}"), text, PATIENCE)
-    }
-
-    /// Waits until the bare-metal VM has said that its next beats are right.
-    fn hear_the_heart(&mut self) -> Result<()> {
-        let vm = self.vm("heart");
-        self.shells.pass_over(&self.session, vm);
-        self.expect("heart", " ok\n").map(drop)
-    }
-
-    fn type_in(&mut self, vm: &str, line: &str) -> Result<()> {
-        let vm = self.vm(vm);
-        self.shells.send(&mut self.session, vm, line)
-    }
-
-    /// Listens until the board turns itself off.
-    fn finish(self) -> Result<Run> {
-        let outcome = self.session.finish()?;
-        let telemetry = Telemetry::parse(&outcome.telemetry);
-        Ok(Run { system: self.checked.system, telemetry, outcome })
-    }
-
-    /// Stops the board, which would go on.
-    fn stop(self) -> Result<Run> {
-        let outcome = self.session.stop()?;
-        let telemetry = Telemetry::parse(&outcome.telemetry);
-        Ok(Run { system: self.checked.system, telemetry, outcome })
-    }
-}
+use xtask::telemetry::End;
 
 /// Timer interrupts of all vCPUs, and the counts of each.
 fn timer_interrupts(table: &str) -> Vec<u64> {

@@ -12,4 +12,6 @@ mod linux;
 mod migration;
 mod pmu;
 mod quota;
+mod running;
+mod services;
 mod vm_life;

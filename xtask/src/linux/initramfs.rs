@@ -1,6 +1,8 @@
-//! The initial RAM disk of Linux VMs: Debian's static busybox and a first process that gives a shell on the console.
+//! The initial RAM disk of Linux VMs: Debian's static busybox, the `cloison` command, and a first process that gives
+//! a shell on the console.
 
 use super::packages;
+use crate::build;
 use cpio::newc::{Builder, ModeFileType, trailer};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -25,9 +27,11 @@ enum Node<'a> {
 /// Makes the RAM disk: cpio (newc), packed by gzip. The same inputs make the same bytes.
 pub fn build() -> Result<Vec<u8>> {
     let busybox = std::fs::read(packages::busybox()?.path).into_diagnostic()?;
+    let client = std::fs::read(build::client()?).into_diagnostic()?;
     let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
     nodes.push(("dev/console".into(), Node::Device(CONSOLE)));
     nodes.push(("bin/busybox".into(), Node::Program(&busybox)));
+    nodes.push(("bin/cloison".into(), Node::Program(&client)));
     nodes.push(("bin/sh".into(), Node::Link("busybox")));
     nodes.push(("init".into(), Node::Program(INIT.as_bytes())));
     let archive = archive(&nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;

@@ -1,14 +1,44 @@
-//! The aarch64 core library: found, added by rustup, or built from source.
+//! Rust's libraries for AArch64, bare-metal and Linux: found, added by rustup, or built from source.
 
 use super::{Missing, announce, apt, run_limited};
-use crate::workspace::{self, TARGET};
+use crate::workspace::{self, LINUX_TARGET, TARGET};
 use clap::ValueEnum;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Where the aarch64 core library is.
+/// A library of Rust's that the compiler has to find for a target.
+struct Library {
+    /// What it is called in messages.
+    name: &'static str,
+    target: &'static str,
+    /// The parts by which it is known to be there.
+    parts: &'static [&'static str],
+    /// What has cargo build it.
+    build: &'static [&'static str],
+    /// What building it costs.
+    cost: &'static str,
+}
+
+/// What bare-metal programs need.
+const CORE: Library = Library {
+    name: "core library",
+    target: TARGET,
+    parts: &["core", "alloc", "compiler_builtins"],
+    build: &["-Zbuild-std=core,alloc,compiler_builtins", "-Zbuild-std-features=compiler-builtins-mem"],
+    cost: "half a minute",
+};
+/// What Linux programs need.
+const STD: Library = Library {
+    name: "standard library",
+    target: LINUX_TARGET,
+    parts: &["std", "core", "alloc", "compiler_builtins", "panic_abort"],
+    build: &["-Zbuild-std=std,panic_abort"],
+    cost: "a minute",
+};
+
+/// Where a library is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreLibrary {
     /// In the toolchain itself.
@@ -17,7 +47,7 @@ pub enum CoreLibrary {
     Private(PathBuf),
 }
 
-/// Where the aarch64 core library comes from.
+/// Where a library comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
     /// `rustup target add`.
@@ -30,9 +60,6 @@ pub enum Source {
 
 /// Set to anything, the library that set-up built is preferred to the toolchain's.
 const PREFER_PRIVATE: &str = "CLOISON_PRIVATE_CORE_LIBRARY";
-
-/// The three libraries that a bare-metal program needs.
-const CRATES: [&str; 3] = ["core", "alloc", "compiler_builtins"];
 
 /// The Rust compiler that builds for the boards.
 struct Rustc {
@@ -59,107 +86,176 @@ impl Rustc {
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
         Ok(Self { release: field("release")?, commit: field("commit-hash").unwrap_or_default(), sysroot })
     }
-    fn has_library(&self) -> bool {
-        holds_library(&self.sysroot)
-    }
-    /// Where the library that is built for this compiler goes. Its format is the compiler's own, so each has one.
+    /// Where libraries that are built for this compiler go. Their format is the compiler's own, so each has one.
     fn private_sysroot(&self) -> PathBuf {
         let short = self.commit.get(..9).unwrap_or("unknown");
         workspace::cache_dir().join(format!("sysroot-{}-{short}", self.release))
     }
 }
 
-fn library_dir(sysroot: &Path) -> PathBuf {
-    sysroot.join("lib/rustlib").join(TARGET).join("lib")
-}
+impl Library {
+    fn target_dir(&self, sysroot: &Path) -> PathBuf {
+        sysroot.join("lib/rustlib").join(self.target)
+    }
 
-fn holds_library(sysroot: &Path) -> bool {
-    let Ok(entries) = std::fs::read_dir(library_dir(sysroot)) else { return false };
-    let names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    CRATES.iter().all(|part| names.iter().any(|file| is_library(file, part)))
+    fn is_in(&self, sysroot: &Path) -> bool {
+        let Ok(entries) = std::fs::read_dir(self.target_dir(sysroot).join("lib")) else { return false };
+        let names: Vec<_> = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        self.parts.iter().all(|part| names.iter().any(|file| is_part(file, part)))
+    }
+
+    fn find(&self, rustc: &Rustc) -> Option<CoreLibrary> {
+        let private = rustc.private_sysroot();
+        let private = self.is_in(&private).then_some(CoreLibrary::Private(private));
+        let toolchain = self.is_in(&rustc.sysroot).then_some(CoreLibrary::Toolchain);
+        if std::env::var_os(PREFER_PRIVATE).is_some() { private.or(toolchain) } else { toolchain.or(private) }
+    }
+
+    /// Finds it, or gets it from the first source that gives it.
+    fn find_or_get(&self) -> Result<CoreLibrary> {
+        let rustc = Rustc::here()?;
+        if let Some(found) = self.find(&rustc) {
+            return Ok(found);
+        }
+        announce(&format!("the {} of {} is missing for Rust {}", self.name, self.target, rustc.release));
+        let mut reasons = Vec::new();
+        for source in [Source::Rustup, Source::Local, Source::Debian] {
+            match self.get(&rustc, source) {
+                Ok(library) => return Ok(library),
+                Err(error) => reasons.push(error.to_string()),
+            }
+            announce(&reasons[reasons.len() - 1]);
+        }
+        Err(self.missing(&rustc, reasons.join("; ")).into())
+    }
+
+    fn missing(&self, rustc: &Rustc, why: String) -> Missing {
+        let commands = format!(
+            "  rustup target add {}\nor one of these, after which `cargo xtask setup` builds the library:\n  \
+             rustup component add rust-src\n  sudo apt-get install rust-src    (version {})",
+            self.target, rustc.release
+        );
+        Missing { what: format!("the {} of {}", self.name, self.target), why, commands }
+    }
+
+    fn get(&self, rustc: &Rustc, source: Source) -> Result<CoreLibrary> {
+        match source {
+            Source::Rustup => self.by_rustup(rustc),
+            Source::Local => {
+                let local = [
+                    rustc.sysroot.join("lib/rustlib/src/rust/library"),
+                    PathBuf::from(format!("/usr/src/rustc-{}/library", rustc.release)),
+                ];
+                let found = local.into_iter().find(|library| library.join("core/Cargo.toml").exists());
+                let none = || miette!("the toolchain's own sources (rust-src) are not installed");
+                self.build(rustc, &found.ok_or_else(none)?)
+            }
+            Source::Debian => {
+                // The unpacked sources take many times the library's space; they are not kept.
+                let unpacked = tempfile::tempdir().into_diagnostic()?;
+                self.build(rustc, &debian_sources(rustc, unpacked.path())?)
+            }
+        }
+    }
+
+    fn by_rustup(&self, rustc: &Rustc) -> Result<CoreLibrary> {
+        announce(&format!("running `rustup target add {}`", self.target));
+        let mut command = Command::new("rustup");
+        command.current_dir(workspace::root()).args(["target", "add", self.target]);
+        let done = run_limited(command, "rustup adds the target", Duration::from_secs(180))
+            .map_err(|_| miette!("rustup is not installed"))?;
+        if done.success && self.is_in(&rustc.sysroot) {
+            return Ok(CoreLibrary::Toolchain);
+        }
+        Err(miette!("rustup could not add the target ({})", done.reason()))
+    }
+
+    /// Builds the library once and keeps it in a sysroot of our own.
+    fn build(&self, rustc: &Rustc, source: &Path) -> Result<CoreLibrary> {
+        announce(&format!("building the {} from {} (once, about {})", self.name, source.display(), self.cost));
+        let scratch = tempfile::tempdir().into_diagnostic()?;
+        let package = scratch.path();
+        let write = || -> std::io::Result<()> {
+            std::fs::create_dir(package.join("src"))?;
+            let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+            std::fs::write(package.join("Cargo.toml"), manifest)?;
+            std::fs::write(package.join("src/lib.rs"), "#![no_std]\n")
+        };
+        write().into_diagnostic()?;
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command.current_dir(package).args(["build", "--release"]).args(self.build);
+        command.args(["--target", self.target, "--target-dir", "target"]);
+        // A stable compiler builds its own library with these; both are for this one command only.
+        command.env("RUSTC_BOOTSTRAP", "1").env("__CARGO_TESTS_ONLY_SRC_ROOT", source);
+        command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
+        let done = run_limited(command, &format!("building the {}", self.name), Duration::from_secs(900))?;
+        if !done.success {
+            return Err(miette!("the {} did not build ({})", self.name, done.reason()));
+        }
+        let built = package.join("target").join(self.target).join("release/deps");
+        let sysroot = rustc.private_sysroot();
+        self.install(&built, &sysroot)
+            .into_diagnostic()
+            .wrap_err_with(|| miette!("cannot write {}", sysroot.display()))?;
+        if self.is_in(&sysroot) {
+            return Ok(CoreLibrary::Private(sysroot));
+        }
+        Err(miette!("cargo built no {}", self.name))
+    }
+
+    /// Copies the library from `built` into `sysroot`, where it appears whole or not at all.
+    fn install(&self, built: &Path, sysroot: &Path) -> std::io::Result<()> {
+        let target = self.target_dir(sysroot);
+        let parent = target.parent().unwrap_or(sysroot);
+        std::fs::create_dir_all(parent)?;
+        let fresh = tempfile::Builder::new().prefix("fresh-").tempdir_in(parent)?;
+        let libraries = fresh.path().join("lib");
+        std::fs::create_dir_all(&libraries)?;
+        for entry in std::fs::read_dir(built)? {
+            let path = entry?.path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            // All that it was built from, but for the empty package that had it built.
+            if name.ends_with(".rlib") && !is_part(name, "seed") {
+                std::fs::copy(&path, libraries.join(name))?;
+            }
+        }
+        if target.exists() {
+            std::fs::remove_dir_all(&target)?;
+        }
+        std::fs::rename(fresh.keep(), target)
+    }
 }
 
 /// Whether `file` is `lib<part>-<hash>.rlib`.
-fn is_library(file: &str, part: &str) -> bool {
+fn is_part(file: &str, part: &str) -> bool {
     let hash = file.strip_prefix("lib").and_then(|rest| rest.strip_prefix(part));
     hash.is_some_and(|hash| hash.starts_with('-') && hash.ends_with(".rlib"))
 }
 
-/// The library if this machine has it.
+/// The core library, if this machine has it.
 pub fn find() -> Result<Option<CoreLibrary>> {
-    let rustc = Rustc::here()?;
-    Ok(find_for(&rustc))
+    Ok(CORE.find(&Rustc::here()?))
 }
 
-fn find_for(rustc: &Rustc) -> Option<CoreLibrary> {
-    let private = rustc.private_sysroot();
-    let private = holds_library(&private).then_some(CoreLibrary::Private(private));
-    let toolchain = rustc.has_library().then_some(CoreLibrary::Toolchain);
-    if std::env::var_os(PREFER_PRIVATE).is_some() { private.or(toolchain) } else { toolchain.or(private) }
+/// The standard library for Linux guests, if this machine has it.
+pub fn find_std() -> Result<Option<CoreLibrary>> {
+    Ok(STD.find(&Rustc::here()?))
 }
 
 /// Makes sure that bare-metal AArch64 code can be built, and says where its core library is.
 pub fn core_library() -> Result<CoreLibrary> {
-    let rustc = Rustc::here()?;
-    if let Some(found) = find_for(&rustc) {
-        return Ok(found);
-    }
-    announce(&format!("the core library of {TARGET} is missing for Rust {}", rustc.release));
-    let mut reasons = Vec::new();
-    for source in [Source::Rustup, Source::Local, Source::Debian] {
-        match get(&rustc, source) {
-            Ok(library) => return Ok(library),
-            Err(error) => reasons.push(error.to_string()),
-        }
-        announce(&reasons[reasons.len() - 1]);
-    }
-    Err(missing(&rustc, reasons.join("; ")).into())
+    CORE.find_or_get()
 }
 
-/// Gets the library from `source`, whatever is there already.
+/// Makes sure that programs for Linux guests can be built, and says where their standard library is.
+pub fn standard_library() -> Result<CoreLibrary> {
+    STD.find_or_get()
+}
+
+/// Gets the core library from `source`, whatever is there already.
 pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
     let rustc = Rustc::here()?;
-    get(&rustc, source).map_err(|error| missing(&rustc, error.to_string()).into())
-}
-
-fn missing(rustc: &Rustc, why: String) -> Missing {
-    let commands = format!(
-        "  rustup target add {TARGET}\nor one of these, after which `cargo xtask setup` builds the library:\n  \
-         rustup component add rust-src\n  sudo apt-get install rust-src    (version {})",
-        rustc.release
-    );
-    Missing { what: format!("the core library of {TARGET}"), why, commands }
-}
-
-fn get(rustc: &Rustc, source: Source) -> Result<CoreLibrary> {
-    match source {
-        Source::Rustup => by_rustup(rustc),
-        Source::Local => {
-            let local = [
-                rustc.sysroot.join("lib/rustlib/src/rust/library"),
-                PathBuf::from(format!("/usr/src/rustc-{}/library", rustc.release)),
-            ];
-            let found = local.into_iter().find(|library| library.join("core/Cargo.toml").exists());
-            build(rustc, &found.ok_or_else(|| miette!("the toolchain's own sources (rust-src) are not installed"))?)
-        }
-        Source::Debian => {
-            // The unpacked sources take many times the library's space; they are not kept.
-            let unpacked = tempfile::tempdir().into_diagnostic()?;
-            build(rustc, &debian_sources(rustc, unpacked.path())?)
-        }
-    }
-}
-
-fn by_rustup(rustc: &Rustc) -> Result<CoreLibrary> {
-    announce(&format!("running `rustup target add {TARGET}`"));
-    let mut command = Command::new("rustup");
-    command.current_dir(workspace::root()).args(["target", "add", TARGET]);
-    let done = run_limited(command, "rustup adds the target", Duration::from_secs(180))
-        .map_err(|_| miette!("rustup is not installed"))?;
-    if done.success && rustc.has_library() {
-        return Ok(CoreLibrary::Toolchain);
-    }
-    Err(miette!("rustup could not add the target ({})", done.reason()))
+    CORE.get(&rustc, source).map_err(|error| CORE.missing(&rustc, error.to_string()).into())
 }
 
 /// Unpacks the distribution's package of the library's source, of exactly the compiler's version.
@@ -218,65 +314,6 @@ fn library_below(unpacked: &Path) -> Option<PathBuf> {
     entries.flatten().map(|entry| entry.path().join("library")).find(|path| path.join("core/Cargo.toml").exists())
 }
 
-/// Builds the library once and keeps it in a sysroot of our own.
-fn build(rustc: &Rustc, library: &Path) -> Result<CoreLibrary> {
-    announce(&format!("building the core library from {} (once, about half a minute)", library.display()));
-    let scratch = tempfile::tempdir().into_diagnostic()?;
-    let package = scratch.path();
-    let write = || -> std::io::Result<()> {
-        std::fs::create_dir(package.join("src"))?;
-        let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
-        std::fs::write(package.join("Cargo.toml"), manifest)?;
-        std::fs::write(package.join("src/lib.rs"), "#![no_std]\n")
-    };
-    write().into_diagnostic()?;
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(package).args([
-        "build",
-        "--release",
-        "-Zbuild-std=core,alloc,compiler_builtins",
-        "-Zbuild-std-features=compiler-builtins-mem",
-        "--target",
-        TARGET,
-        "--target-dir",
-        "target",
-    ]);
-    // A stable compiler builds its own library with these; both are for this one command only.
-    command.env("RUSTC_BOOTSTRAP", "1").env("__CARGO_TESTS_ONLY_SRC_ROOT", library);
-    command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
-    let done = run_limited(command, "building the core library", Duration::from_secs(900))?;
-    if !done.success {
-        return Err(miette!("the core library did not build ({})", done.reason()));
-    }
-    let built = package.join("target").join(TARGET).join("release/deps");
-    let sysroot = rustc.private_sysroot();
-    install(&built, &sysroot).into_diagnostic().wrap_err_with(|| miette!("cannot write {}", sysroot.display()))?;
-    if holds_library(&sysroot) {
-        return Ok(CoreLibrary::Private(sysroot));
-    }
-    Err(miette!("cargo built no core library"))
-}
-
-/// Copies the libraries from `built` into `sysroot`, which appears whole or not at all.
-fn install(built: &Path, sysroot: &Path) -> std::io::Result<()> {
-    let parent = sysroot.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(parent)?;
-    let fresh = tempfile::Builder::new().prefix("sysroot-").tempdir_in(parent)?;
-    let libraries = library_dir(fresh.path());
-    std::fs::create_dir_all(&libraries)?;
-    for entry in std::fs::read_dir(built)? {
-        let path = entry?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-        if CRATES.iter().any(|part| is_library(name, part)) {
-            std::fs::copy(&path, libraries.join(name))?;
-        }
-    }
-    if sysroot.exists() {
-        std::fs::remove_dir_all(sysroot)?;
-    }
-    std::fs::rename(fresh.keep(), sysroot)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,12 +329,24 @@ mod tests {
     #[test]
     fn a_library_needs_all_its_parts() {
         let sysroot = tempfile::tempdir().unwrap();
-        let directory = library_dir(sysroot.path());
+        let directory = CORE.target_dir(sysroot.path()).join("lib");
         std::fs::create_dir_all(&directory).unwrap();
-        for name in CRATES {
-            assert!(!holds_library(sysroot.path()));
+        for name in CORE.parts {
+            assert!(!CORE.is_in(sysroot.path()));
             std::fs::write(directory.join(format!("lib{name}-0123.rlib")), "").unwrap();
         }
-        assert!(holds_library(sysroot.path()));
+        assert!(CORE.is_in(sysroot.path()) && !STD.is_in(sysroot.path()));
+    }
+
+    #[test]
+    fn what_is_installed_is_the_library_and_leaves_others_alone() {
+        let (built, sysroot) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in STD.parts.iter().chain(&["hashbrown", "seed"]) {
+            std::fs::write(built.path().join(format!("lib{name}-0123.rlib")), "").unwrap();
+        }
+        CORE.install(built.path(), sysroot.path()).unwrap();
+        STD.install(built.path(), sysroot.path()).unwrap();
+        assert!(CORE.is_in(sysroot.path()) && STD.is_in(sysroot.path()));
+        assert_eq!(std::fs::read_dir(STD.target_dir(sysroot.path()).join("lib")).unwrap().count(), 6);
     }
 }

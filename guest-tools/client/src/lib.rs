@@ -1,0 +1,459 @@
+//! A client of Cloison's services page, for processes of a Linux guest.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), cloison_client::Error> {
+//! let mut services = cloison_client::Services::open()?;
+//! let moved = services.migrate_top(16)?;      // the 16 most important pages of the VM's profile
+//! # let _ = moved;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Calls about a core (observation segments, counts, quotas) mean the core of the vCPU that makes them: see [`pin`].
+#![deny(unsafe_code)]
+
+#[allow(unsafe_code)]
+mod registers;
+
+pub use registers::{MappedPage, Registers};
+
+use cloison_abi::{ABI_VERSION, Call, CallError, page, page_flags};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::io;
+use thiserror::Error;
+
+/// Why something could not be had of the hypervisor.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The device tree has no services page.
+    #[error("this machine has no services page of Cloison")]
+    Absent,
+    /// It has one that this program does not know.
+    #[error("the services page is a `{0}`, and this program knows `{known}`", known = page::COMPATIBLE)]
+    OtherPage(String),
+    /// Its node says no address.
+    #[error("the device tree does not say where the services page is")]
+    DeviceTree,
+    /// `/dev/mem` cannot be used.
+    #[error("cannot {what} /dev/mem: {source}")]
+    Memory {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Something else answers there.
+    #[error("what is at the services page's address is not Cloison's: it reads {0:#x}")]
+    NotCloison(u64),
+    /// The interface has another version.
+    #[error("the hypervisor speaks version {0} of its interface, and this program version {ABI_VERSION}")]
+    Version(u64),
+    /// The hypervisor refused.
+    #[error("{}", refusal(*.call, *.error))]
+    Refused {
+        /// What was asked.
+        call: Call,
+        /// Its answer.
+        error: CallError,
+    },
+    /// An answer that makes no sense.
+    #[error("the hypervisor answered {0:#x}, which this program does not know")]
+    Unknown(u64),
+    /// The thread cannot run on this vCPU.
+    #[error("cannot run on vCPU {vcpu}: {source}")]
+    Vcpu {
+        /// Which one.
+        vcpu: usize,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// What can be done about it.
+    pub fn help(&self) -> Option<String> {
+        let help = |text: &str| Some(text.to_owned());
+        match self {
+            Self::Absent => help(
+                "in a VM of Cloison, `services_page = true` in its [[vm]] gives it one; on any other machine there is none",
+            ),
+            Self::OtherPage(_) | Self::Version(_) => help("use the `cloison` command that came with the hypervisor"),
+            Self::Memory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                help("run it as root; the kernel needs CONFIG_DEVMEM, and no lockdown")
+            }
+            Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
+                format!("add \"{name}\" to `services` in the VM's configuration, and boot the system anew")
+            }),
+            Self::Refused { error: CallError::PoolFull, .. } => {
+                help("nothing was moved; ask for fewer pages, or bring some back with `cloison migrate restore`")
+            }
+            Self::Refused { error: CallError::Busy, .. } => help("try again"),
+            _ => None,
+        }
+    }
+}
+
+/// The service that a call needs, as configurations name it.
+fn service(call: Call) -> Option<&'static str> {
+    match call {
+        Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
+        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => Some("migrate"),
+        Call::QuotaRead | Call::QuotaSet => Some("quota"),
+        Call::SetCacheability => Some("profile"),
+        Call::Identify | Call::Time | Call::Region | Call::PageState => None,
+    }
+}
+
+fn refusal(call: Call, error: CallError) -> String {
+    let migrates = service(call) == Some("migrate");
+    match (error, service(call)) {
+        (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
+        (CallError::Denied, None) => "this VM may not do that".to_owned(),
+        (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
+        (CallError::PoolFull, _) => "the private pool has too few free pages".to_owned(),
+        (CallError::Busy, _) => "another migration or change of cacheability of this VM is under way".to_owned(),
+        (CallError::Absent, _) if migrates => "the VM has no page profile, and so no private pool".to_owned(),
+        (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
+        (CallError::Absent, Some("hem")) => "this VM counts no such HEM".to_owned(),
+        (CallError::Absent, _) => "there is no such thing".to_owned(),
+        (CallError::Sequence, _) if call == Call::SegmentBegin => {
+            "an observation segment is open on this vCPU already".to_owned()
+        }
+        (CallError::Sequence, _) => "no observation segment is open on this vCPU".to_owned(),
+        (CallError::Invalid, Some("quota")) => {
+            "a budget can be lowered, not raised above the configured one".to_owned()
+        }
+        (CallError::Invalid, _) if call == Call::Migrate => "the VM's profile has not so many pages".to_owned(),
+        (CallError::Invalid, Some("migrate")) => {
+            "that is no page of the VM's pools, or is in the private one already".to_owned()
+        }
+        (CallError::Invalid, _) => "an address or a number is out of range, or no page of the VM's RAM".to_owned(),
+    }
+}
+
+/// Who the hypervisor says this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Version of the interface.
+    pub version: u64,
+    /// Services granted: bits of [`cloison_abi::services`].
+    pub services: u32,
+    /// The VM's number.
+    pub vm: u64,
+    /// The vCPU that asked.
+    pub vcpu: u64,
+}
+
+/// Colors, a bit each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Colors(pub u64);
+
+/// As configurations write them: `0-3,8`.
+impl std::fmt::Display for Colors {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut rest = self.0;
+        let mut separator = "";
+        while rest != 0 {
+            let first = rest.trailing_zeros();
+            let length = (rest >> first).trailing_ones();
+            write!(f, "{separator}{first}")?;
+            if length > 1 {
+                write!(f, "-{}", first + length - 1)?;
+            }
+            rest = if first + length < 64 { rest >> (first + length) << (first + length) } else { 0 };
+            separator = ",";
+        }
+        if self.0 == 0 { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+/// A region of the VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First address, as the guest's kernel sees it.
+    pub ipa: u64,
+    /// Length in pages of 4 KiB.
+    pub pages: u64,
+    /// The colors that its pages may have; none for a device.
+    pub colors: Colors,
+}
+
+/// The private pool of the VM's profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PrivatePool {
+    /// Its colors.
+    pub colors: Colors,
+    /// Pages that it may give.
+    pub pages: u64,
+    /// Pages that it has given.
+    pub taken: u64,
+}
+
+/// Where a page lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageState {
+    /// Its color.
+    pub color: u8,
+    /// In the private pool.
+    pub private: bool,
+    /// The caches may hold it.
+    pub cached: bool,
+}
+
+/// What a quota of a vCPU's core stands at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Events counted in the running period.
+    pub events: u64,
+    /// Periods so far.
+    pub periods: u64,
+    /// Nanoseconds throttled in all.
+    pub throttled_nanos: u64,
+}
+
+/// A segment's count of one HEM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hem {
+    /// The event's number.
+    pub event: u16,
+    /// Its count.
+    pub count: u64,
+    /// The counter has overflowed; the count has lost a multiple of 2^32.
+    pub overflowed: bool,
+}
+
+/// The calls, through a services page.
+#[derive(Debug)]
+pub struct Services<R = MappedPage> {
+    registers: R,
+}
+
+impl Services {
+    /// Opens the services page of the VM that this process runs in. Needs root.
+    pub fn open() -> Result<Self, Error> {
+        Self::new(MappedPage::open()?)
+    }
+}
+
+impl<R: Registers> Services<R> {
+    /// Calls through these registers, if they are Cloison's and of a version that this library knows.
+    pub fn new(registers: R) -> Result<Self, Error> {
+        match (registers.read(page::MAGIC), registers.read(page::VERSION)) {
+            (page::MAGIC_VALUE, ABI_VERSION) => Ok(Self { registers }),
+            (page::MAGIC_VALUE, other) => Err(Error::Version(other)),
+            (other, _) => Err(Error::NotCloison(other)),
+        }
+    }
+
+    fn call(&mut self, call: Call, arguments: [u64; 3]) -> Result<[u64; 3], Error> {
+        self.registers.take_turn()?;
+        for (&offset, value) in page::ARGUMENTS.iter().zip(arguments) {
+            self.registers.write(offset, value);
+        }
+        self.registers.write(page::CALL, u64::from(call as u32));
+        let status = self.registers.read(page::CALL);
+        let results = page::ARGUMENTS.map(|offset| self.registers.read(offset));
+        self.registers.end_turn();
+        match (status, CallError::from_x0(status as i64)) {
+            (0, _) => Ok(results),
+            (_, Some(error)) => Err(Error::Refused { call, error }),
+            (other, None) => Err(Error::Unknown(other)),
+        }
+    }
+
+    /// Who this is.
+    pub fn identify(&self) -> Identity {
+        let read = |offset| self.registers.read(offset);
+        Identity {
+            version: read(page::VERSION),
+            services: read(page::SERVICES) as u32,
+            vm: read(page::VM),
+            vcpu: read(page::VCPU),
+        }
+    }
+
+    /// Nanoseconds since the machine's reset.
+    pub fn time(&mut self) -> Result<u64, Error> {
+        self.call(Call::Time, [0; 3]).map(|[nanos, ..]| nanos)
+    }
+
+    /// The VM's regions, in its configuration's order.
+    pub fn regions(&mut self) -> Result<Vec<Region>, Error> {
+        let mut regions = Vec::new();
+        loop {
+            match self.call(Call::Region, [regions.len() as u64, 0, 0]) {
+                Ok([ipa, pages, colors]) => regions.push(Region { ipa, pages, colors: Colors(colors) }),
+                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(regions),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The private pool.
+    pub fn private_pool(&mut self) -> Result<PrivatePool, Error> {
+        let [colors, pages, taken] = self.call(Call::PrivatePool, [0; 3])?;
+        Ok(PrivatePool { colors: Colors(colors), pages, taken })
+    }
+
+    /// Where the page at an address of RAM, as the kernel sees it, lives.
+    pub fn page_state(&mut self, ipa: u64) -> Result<PageState, Error> {
+        let [color, flags, _] = self.call(Call::PageState, [ipa, 0, 0])?;
+        let (private, cached) = (flags & page_flags::PRIVATE != 0, flags & page_flags::UNCACHED == 0);
+        Ok(PageState { color: color as u8, private, cached })
+    }
+
+    /// Moves the `k` most important pages of the VM's profile to its private pool, all or none; how many moved.
+    pub fn migrate_top(&mut self, k: u64) -> Result<u64, Error> {
+        self.call(Call::Migrate, [k, 0, 0]).map(|[moved, ..]| moved)
+    }
+
+    /// Moves one page, named by its first address, to the private pool.
+    pub fn migrate_page(&mut self, ipa: u64) -> Result<(), Error> {
+        self.call(Call::MigratePage, [ipa, 0, 0]).map(drop)
+    }
+
+    /// Moves every migrated page back; how many moved.
+    pub fn restore(&mut self) -> Result<u64, Error> {
+        self.call(Call::Restore, [0; 3]).map(|[moved, ..]| moved)
+    }
+
+    /// Keeps pages of RAM, from the one at `ipa` on, out of the caches, or lets them be cached again.
+    pub fn set_cacheability(&mut self, ipa: u64, pages: u64, cached: bool) -> Result<(), Error> {
+        self.call(Call::SetCacheability, [ipa, pages, cached.into()]).map(drop)
+    }
+
+    /// Reads a quota of the calling vCPU's core, by its position in the VM's configuration.
+    pub fn quota(&mut self, index: u64) -> Result<Quota, Error> {
+        let [events, periods, throttled_nanos] = self.call(Call::QuotaRead, [index, 0, 0])?;
+        Ok(Quota { events, periods, throttled_nanos })
+    }
+
+    /// Sets a quota's budget in events, from the next period on; never above the configured one.
+    pub fn set_quota(&mut self, index: u64, events: u64) -> Result<(), Error> {
+        self.call(Call::QuotaSet, [index, events, 0]).map(drop)
+    }
+
+    /// Starts an observation segment on the calling vCPU, with its HEMs at zero.
+    pub fn segment_begin(&mut self, workload: u32, sub_experiment: u32, run: u32) -> Result<(), Error> {
+        self.call(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
+    }
+
+    /// Ends the segment, which is logged; its cycles.
+    pub fn segment_end(&mut self) -> Result<u64, Error> {
+        self.call(Call::SegmentEnd, [0; 3]).map(|[cycles, ..]| cycles)
+    }
+
+    /// The running segment's counts so far, or else the last one's.
+    pub fn hems(&mut self) -> Result<Vec<Hem>, Error> {
+        let mut hems = Vec::new();
+        loop {
+            match self.call(Call::HemRead, [hems.len() as u64, 0, 0]) {
+                Ok([count, overflowed, event]) => {
+                    hems.push(Hem { event: event as u16, count, overflowed: overflowed != 0 })
+                }
+                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(hems),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Keeps the calling thread, and the programs that it starts from now on, on one vCPU.
+pub fn pin(vcpu: usize) -> Result<(), Error> {
+    let failed = |errno: rustix::io::Errno| Error::Vcpu { vcpu, source: errno.into() };
+    if vcpu >= CpuSet::MAX_CPU {
+        return Err(failed(rustix::io::Errno::INVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(vcpu);
+    sched_setaffinity(None, &set).map_err(failed)
+}
+
+/// The vCPUs that the calling thread may run on.
+pub fn vcpus() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
+    (0..CpuSet::MAX_CPU).filter(|&vcpu| set.is_set(vcpu)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_abi::services;
+    use cloison_core::services_page::{Mailbox, Reader, Request};
+
+    /// The hypervisor's registers, with these calls behind them.
+    struct Page<F> {
+        mailbox: Mailbox,
+        serve: F,
+    }
+
+    impl<F: FnMut(Request) -> [u64; 4]> Registers for Page<F> {
+        fn read(&self, offset: u16) -> u64 {
+            self.mailbox.read(offset, Reader { services: services::HEM, vm: 3, vcpu: 1 })
+        }
+        fn write(&mut self, offset: u16, value: u64) {
+            if let Some(request) = self.mailbox.write(offset, value) {
+                let results = (self.serve)(request);
+                self.mailbox.answer(results);
+            }
+        }
+    }
+
+    fn services<F: FnMut(Request) -> [u64; 4]>(serve: F) -> Services<Page<F>> {
+        Services::new(Page { mailbox: Mailbox::default(), serve }).unwrap()
+    }
+
+    #[test]
+    fn calls_carry_arguments_and_results() {
+        let mut page = services(|request| {
+            assert_eq!(request, Request { function: Call::QuotaRead as u32, arguments: [7, 0, 0] });
+            [0, 11, 12, 13]
+        });
+        assert_eq!(page.quota(7).unwrap(), Quota { events: 11, periods: 12, throttled_nanos: 13 });
+        assert_eq!(page.identify(), Identity { version: ABI_VERSION, services: services::HEM, vm: 3, vcpu: 1 });
+    }
+
+    #[test]
+    fn lists_end_where_there_is_no_more() {
+        let absent = CallError::Absent as i64 as u64;
+        let mut page = services(|request| match request.arguments[0] {
+            0 => [0, 0x4000_0000, 256, 0x7fff],
+            1 => [0, 0x900_0000, 1, 0],
+            _ => [absent, 0, 0, 0],
+        });
+        let regions = page.regions().unwrap();
+        let colors: Vec<String> = regions.iter().map(|region| region.colors.to_string()).collect();
+        assert_eq!(colors, ["0-14", "none"]);
+    }
+
+    #[test]
+    fn refusals_say_what_was_refused_and_what_to_do() {
+        let mut page = services(|_| [CallError::Denied as i64 as u64, 0, 0, 0]);
+        let error = page.migrate_top(3).unwrap_err();
+        assert_eq!(error.to_string(), "this VM is not granted the service `migrate`");
+        assert!(error.help().unwrap().contains("\"migrate\""));
+        let mut page = services(|_| [5, 0, 0, 0]);
+        assert!(matches!(page.restore(), Err(Error::Unknown(5))));
+    }
+
+    #[test]
+    fn colors_are_written_as_in_configurations() {
+        let text = |bits| Colors(bits).to_string();
+        assert_eq!(
+            [text(0), text(1), text(0b1011), text(u64::MAX), text(1 << 63)],
+            ["none", "0", "0-1,3", "0-63", "63"]
+        );
+    }
+
+    #[test]
+    fn what_is_not_cloison_is_refused() {
+        struct Zeros;
+        impl Registers for Zeros {
+            fn read(&self, _: u16) -> u64 {
+                0
+            }
+            fn write(&mut self, _: u16, _: u64) {}
+        }
+        assert!(matches!(Services::new(Zeros), Err(Error::NotCloison(0))));
+    }
+}

@@ -1,0 +1,277 @@
+//! `cloison`: what a Linux guest can ask of the hypervisor, from its shell.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use cloison_client::{Error, Region, Services, pin, vcpus};
+use std::fmt::Display;
+use std::process::{Command, ExitCode};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// Asks the hypervisor Cloison, through its services page, on behalf of the VM that this program runs in
+#[derive(Debug, Parser)]
+// A guest's console is a terminal that logs and programs read too.
+#[command(name = "cloison", version, arg_required_else_help = true, color = clap::ColorChoice::Never)]
+struct Cli {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Which VM this is, and what it may do
+    Info,
+    /// The colors of the VM's memory, and its private pool
+    Colors(Colors),
+    /// Move pages to the VM's private pool, and back
+    #[command(subcommand)]
+    Migrate(Migrate),
+    /// What the quotas of the vCPUs' cores stand at; or lower one
+    Quota(Quota),
+    /// Count the VM's HEMs while a command runs on one vCPU, in an observation segment, which is logged
+    Hem(Hem),
+    /// Keep pages out of the caches, or let them be cached again
+    Cacheability {
+        /// First address of the first page, as the kernel sees it (0x…)
+        #[arg(value_parser = number)]
+        ipa: u64,
+        /// How many pages
+        #[arg(value_parser = number)]
+        pages: u64,
+        /// What the caches may do with them
+        wanted: Wanted,
+    },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Wanted {
+    /// Keep them
+    Cached,
+    /// Nothing
+    Uncached,
+}
+
+#[derive(Debug, Args)]
+struct Colors {
+    /// Show single pages, from this address on (0x…)
+    #[arg(long, value_name = "IPA", value_parser = number)]
+    from: Option<u64>,
+    /// How many
+    #[arg(long, value_name = "N", value_parser = number, default_value = "16", requires = "from")]
+    pages: u64,
+}
+
+#[derive(Debug, Subcommand)]
+enum Migrate {
+    /// The K most important pages of the VM's profile, all or none
+    Top {
+        /// How many
+        #[arg(value_parser = number)]
+        k: u64,
+    },
+    /// These pages, by their first addresses as the kernel sees them
+    Page {
+        /// Addresses (0x…)
+        #[arg(required = true, value_parser = number)]
+        ipa: Vec<u64>,
+    },
+    /// Every page that has moved goes back
+    Restore,
+}
+
+#[derive(Debug, Args)]
+struct Quota {
+    /// Only of this vCPU's core
+    #[arg(long, value_name = "N")]
+    vcpu: Option<usize>,
+    /// Lower this quota, by its position in the VM's configuration, to so many events per period
+    #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vcpu")]
+    set: Option<Vec<u64>>,
+}
+
+#[derive(Debug, Args)]
+struct Hem {
+    /// The vCPU that the command runs on
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    vcpu: usize,
+    /// The workload's number in the log
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    workload: u32,
+    /// The sub-experiment's number in the log
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    sub_experiment: u32,
+    /// The run's number in the log
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    run: u32,
+    /// The command, and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+/// A number, decimal or hexadecimal.
+fn number(text: &str) -> Result<u64, String> {
+    let plain = text.replace('_', "");
+    let parsed = match plain.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => plain.parse(),
+    };
+    parsed.map_err(|error| format!("{error}: write 4096 or 0x1000"))
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = Services::open().map_err(Failure::from).and_then(|mut services| run(&mut services, cli.command));
+    done.unwrap_or_else(|failure| {
+        eprintln!("cloison: error: {}", failure.message);
+        if let Some(help) = failure.help {
+            eprintln!("  help: {help}");
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// Why the command could not be carried out.
+struct Failure {
+    message: String,
+    help: Option<String>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { message: error.to_string(), help: error.help() }
+    }
+}
+
+fn run(services: &mut Services, command: Verb) -> Result<ExitCode, Failure> {
+    match command {
+        Verb::Info => info(services)?,
+        Verb::Colors(wanted) => colors(services, &wanted)?,
+        Verb::Migrate(wanted) => migrate(services, &wanted)?,
+        Verb::Quota(wanted) => quota(services, &wanted)?,
+        Verb::Hem(wanted) => return hem(services, &wanted),
+        Verb::Cacheability { ipa, pages, wanted } => {
+            services.set_cacheability(ipa, pages, matches!(wanted, Wanted::Cached))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn line(name: &str, value: impl Display) {
+    println!("{name:<12} {value}");
+}
+
+fn info(services: &mut Services) -> Result<(), Failure> {
+    use cloison_abi::services::{HEM, MIGRATE, PROFILE, QUOTA};
+    let identity = services.identify();
+    let names = [(HEM, "hem"), (MIGRATE, "migrate"), (QUOTA, "quota"), (PROFILE, "profile")];
+    let granted: Vec<&str> =
+        names.iter().filter(|(bit, _)| identity.services & bit != 0).map(|(_, name)| *name).collect();
+    line("interface", format_args!("version {}", identity.version));
+    line("VM", identity.vm);
+    line("vCPUs", vcpus().len());
+    line("services", if granted.is_empty() { "none".to_owned() } else { granted.join(", ") });
+    let pages: u64 = services.regions()?.iter().filter(|region| region.colors.0 != 0).map(|region| region.pages).sum();
+    line("memory", format_args!("{} KiB", pages * PAGE / 1024));
+    let nanos = services.time()?;
+    line(
+        "up for",
+        format_args!("{}.{:03} s since the machine's reset", nanos / 1_000_000_000, nanos / 1_000_000 % 1000),
+    );
+    Ok(())
+}
+
+fn colors(services: &mut Services, wanted: &Colors) -> Result<(), Failure> {
+    if let Some(from) = wanted.from {
+        println!("{:<14} {:>5}  where", "page", "color");
+        for page in 0..wanted.pages {
+            let ipa = (from / PAGE).saturating_add(page).saturating_mul(PAGE);
+            let state = services.page_state(ipa)?;
+            let home = if state.private { "private pool" } else { "its region" };
+            let cached = if state.cached { "" } else { ", not cached" };
+            println!("{ipa:#014x} {:>5}  {home}{cached}", state.color);
+        }
+        return Ok(());
+    }
+    println!("{:<14} {:>10}  colors", "region", "pages");
+    for Region { ipa, pages, colors } in services.regions()? {
+        let colors = if colors.0 == 0 { "none: a device".to_owned() } else { colors.to_string() };
+        println!("{ipa:#014x} {pages:>10}  {colors}");
+    }
+    match services.private_pool() {
+        Ok(pool) => {
+            println!("{:<14} {:>10}  {}, {} of them taken", "private pool", pool.pages, pool.colors, pool.taken)
+        }
+        Err(Error::Refused { error, .. }) => {
+            use cloison_abi::CallError;
+            let why = if error == CallError::Denied { "not granted (`migrate`)" } else { "the VM has none" };
+            println!("{:<14} {:>10}  {why}", "private pool", "-");
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+fn migrate(services: &mut Services, wanted: &Migrate) -> Result<(), Failure> {
+    match wanted {
+        Migrate::Top { k } => println!("{} pages moved to the private pool", services.migrate_top(*k)?),
+        Migrate::Page { ipa } => {
+            for (done, &ipa) in ipa.iter().enumerate() {
+                services.migrate_page(ipa).map_err(|error| {
+                    let Failure { message, help } = error.into();
+                    Failure { message: format!("{ipa:#x}: {message} ({done} pages before it have moved)"), help }
+                })?;
+            }
+            println!("{} pages moved to the private pool", ipa.len());
+        }
+        Migrate::Restore => println!("{} pages moved back", services.restore()?),
+    }
+    Ok(())
+}
+
+fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
+    use cloison_abi::CallError;
+    /// No VM has more quotas than this many on all of its cores.
+    const MOST: u64 = 64;
+    if let (Some([index, events]), Some(vcpu)) = (wanted.set.as_deref(), wanted.vcpu) {
+        pin(vcpu)?;
+        services.set_quota(*index, *events)?;
+        println!("vCPU {vcpu}, quota {index}: {events} events per period from the next one on");
+        return Ok(());
+    }
+    println!("{:>4} {:>5} {:>14} {:>10} {:>16}", "vCPU", "quota", "events so far", "periods", "throttled (us)");
+    for vcpu in wanted.vcpu.map_or_else(vcpus, |vcpu| vec![vcpu]) {
+        pin(vcpu)?;
+        for index in 0..MOST {
+            match services.quota(index) {
+                Ok(quota) => println!(
+                    "{vcpu:>4} {index:>5} {:>14} {:>10} {:>16}",
+                    quota.events,
+                    quota.periods,
+                    quota.throttled_nanos / 1000
+                ),
+                Err(Error::Refused { error: CallError::Absent, .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn hem(services: &mut Services, wanted: &Hem) -> Result<ExitCode, Failure> {
+    let [program, arguments @ ..] = wanted.command.as_slice() else { return Ok(ExitCode::FAILURE) };
+    pin(wanted.vcpu)?;
+    services.segment_begin(wanted.workload, wanted.sub_experiment, wanted.run)?;
+    let status = Command::new(program).args(arguments).status();
+    // Ended in any case, or the next segment could not begin.
+    let cycles = services.segment_end()?;
+    let status = status.map_err(|error| Failure {
+        message: format!("cannot start `{program}`: {error}"),
+        help: Some("the segment was ended, and its record is in the log".to_owned()),
+    })?;
+    for hem in services.hems()? {
+        let lost = if hem.overflowed { "  (its counter has overflowed)" } else { "" };
+        println!("event {:#06x} {:>16}{lost}", hem.event, hem.count);
+    }
+    println!("{:<12} {cycles:>16}", "cycles");
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}

@@ -1,0 +1,96 @@
+//! A system with Linux VMs that runs, and their shells.
+
+use cloison_tests::{Clock, Run, image, machine};
+use miette::{Result, miette};
+use std::time::Duration;
+use tempfile::TempDir;
+use xtask::config::Checked;
+use xtask::linux::shell::{Done, Shells};
+use xtask::qemu::{Board, Session};
+use xtask::telemetry::Telemetry;
+
+/// How long anything may take before the system is taken to hang. Nothing else is concluded from it.
+pub const PATIENCE: Duration = Duration::from_secs(100);
+
+/// A system with Linux VMs that runs.
+pub struct Running {
+    pub session: Session,
+    pub shells: Shells,
+    pub checked: Checked,
+    _scratch: TempDir,
+}
+
+impl Running {
+    pub fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
+        let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+        let file = scratch.path().join("Image");
+        let image = image(checked)?;
+        image.write(&file)?;
+        let session = machine(board, &file, clock)?.limit(3 * PATIENCE).start()?;
+        let shells = Shells::new(checked.system.vms.iter().map(|vm| vm.name.as_str()));
+        let checked = Checked { system: image.system, ..checked.clone() };
+        Ok(Self { session, shells, checked, _scratch: scratch })
+    }
+
+    #[track_caller]
+    pub fn vm(&self, name: &str) -> usize {
+        self.checked.system.vms.iter().position(|vm| vm.name == name).expect("a VM of the configuration")
+    }
+
+    pub fn open(&mut self, vm: &str) -> Result<()> {
+        let vm = self.vm(vm);
+        self.shells.open(&mut self.session, vm, PATIENCE)
+    }
+
+    pub fn ask(&mut self, vm: &str, command: &str) -> Result<Done> {
+        let vm = self.vm(vm);
+        self.shells.run(&mut self.session, vm, command, PATIENCE)
+    }
+
+    /// What a command prints that must succeed.
+    #[track_caller]
+    pub fn output(&mut self, vm: &str, command: &str) -> String {
+        let done = self.ask(vm, command).unwrap_or_else(|error| panic!("{vm}: {command}: {error:?}"));
+        assert_eq!(done.status, 0, "{vm}: {command}: {}", done.output);
+        done.output
+    }
+
+    /// The number that a command prints.
+    #[track_caller]
+    pub fn number(&mut self, vm: &str, command: &str) -> u64 {
+        let output = self.output(vm, command);
+        output.trim().parse().unwrap_or_else(|_| panic!("{vm}: {command} printed {output:?}"))
+    }
+
+    /// Waits until a VM has said something more.
+    pub fn expect(&mut self, vm: &str, text: &str) -> Result<String> {
+        let vm = self.vm(vm);
+        self.shells.expect(&mut self.session, vm, &format!("say {text:?}"), text, PATIENCE)
+    }
+
+    /// Waits until the bare-metal VM has said that its next beats are right.
+    pub fn hear_the_heart(&mut self) -> Result<()> {
+        let vm = self.vm("heart");
+        self.shells.pass_over(&self.session, vm);
+        self.expect("heart", " ok\n").map(drop)
+    }
+
+    pub fn type_in(&mut self, vm: &str, line: &str) -> Result<()> {
+        let vm = self.vm(vm);
+        self.shells.send(&mut self.session, vm, line)
+    }
+
+    /// Listens until the board turns itself off.
+    pub fn finish(self) -> Result<Run> {
+        let outcome = self.session.finish()?;
+        let telemetry = Telemetry::parse(&outcome.telemetry);
+        Ok(Run { system: self.checked.system, telemetry, outcome })
+    }
+
+    /// Stops the board, which would go on.
+    pub fn stop(self) -> Result<Run> {
+        let outcome = self.session.stop()?;
+        let telemetry = Telemetry::parse(&outcome.telemetry);
+        Ok(Run { system: self.checked.system, telemetry, outcome })
+    }
+}

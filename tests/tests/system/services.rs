@@ -1,0 +1,159 @@
+//! The services page: a root process of a Linux guest asks the hypervisor, and gets what its VM is granted.
+
+use crate::running::Running;
+use cloison_core::color::Color;
+use cloison_core::wire::MigrationOutcome;
+use cloison_tests::{Clock, config, load, number, shipped};
+use miette::Result;
+use xtask::qemu::Board;
+
+/// The last word of the line that starts with `name`.
+#[track_caller]
+fn value(output: &str, name: &str) -> u64 {
+    let line = output.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in\n{output}"));
+    line.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+/// Colors of eight pages from an address on, and where they are.
+fn pages(linux: &mut Running, from: &str) -> Vec<(u8, String)> {
+    let output = linux.output("granted", &format!("cloison colors --from {from} --pages 8"));
+    let page = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let color = words.next().and_then(|word| word.parse().ok()).expect("a color");
+        (color, words.collect::<Vec<_>>().join(" "))
+    };
+    output.lines().skip(1).map(page).collect()
+}
+
+/// Everything that the command can ask for, in a VM that is granted everything.
+fn asks_for_everything(board: Board) -> Result<()> {
+    let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Counted)?;
+    linux.open("granted")?;
+    linux.open("plain")?;
+
+    let info = linux.output("granted", "cloison info");
+    for line in ["interface    version 1", "VM           0", "services     hem, migrate, quota, profile"] {
+        assert!(info.contains(line), "{info}");
+    }
+    let colors = linux.output("granted", "cloison colors");
+    assert!(colors.contains("0x000060000000         16  0-11"), "{colors}");
+    assert!(colors.contains("private pool           64  12-14, 0 of them taken"), "{colors}");
+
+    // The profile's four most important pages are the last four of eight; what is in them stays.
+    for page in 0..8 {
+        linux.output("granted", &format!("devmem 0x6000{page}ff8 64 0xc0105011{page}"));
+    }
+    assert!(linux.output("granted", "cloison migrate top 4").starts_with("4 pages moved"));
+    assert!(linux.output("granted", "cloison migrate page 0x60000000 0x60001000").starts_with("2 pages moved"));
+    for (page, (color, place)) in pages(&mut linux, "0x60000000").into_iter().enumerate() {
+        let private = !(2..4).contains(&page);
+        assert_eq!((color >= 12, place.as_str()), (private, if private { "private pool" } else { "its region" }));
+    }
+    linux.output("granted", "cloison cacheability 0x60001000 2 uncached");
+    let places: Vec<String> = pages(&mut linux, "0x60000000").into_iter().map(|(_, place)| place).collect();
+    assert_eq!(places[..4], ["private pool", "private pool, not cached", "its region, not cached", "its region"]);
+    for page in 0..8 {
+        let found = linux.output("granted", &format!("devmem 0x6000{page}ff8 64"));
+        assert_eq!(found.trim(), format!("0x0000000C0105011{page}"));
+    }
+    linux.output("granted", "cloison cacheability 0x60001000 2 cached");
+    assert!(linux.output("granted", "cloison migrate restore").starts_with("6 pages moved back"));
+    assert!(pages(&mut linux, "0x60000000").iter().all(|(_, place)| place == "its region"));
+
+    // The quota is vCPU 1's, and can be lowered, not raised.
+    let quotas = linux.output("granted", "cloison quota");
+    let rows: Vec<Vec<&str>> = quotas.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
+    assert!(matches!(rows.as_slice(), [row] if row[..2] == ["1", "0"]), "{quotas}");
+    linux.output("granted", "cloison quota --vcpu 1 --set 0 3000000");
+    let raised =
+        linux.ask("granted", "cloison quota --vcpu 1 --set 0 4000001 2>&1; cloison quota --vcpu 0 --set 0 1 2>&1")?;
+    assert!(raised.output.contains("a budget can be lowered, not raised"), "{}", raised.output);
+    assert!(raised.output.contains("this vCPU's core has no such quota"), "{}", raised.output);
+
+    // What the command prints is what the log says.
+    let hem = linux.output("granted", "cloison hem --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'");
+    let (counted, cycles) = (value(&hem, "event 0x0008"), value(&hem, "cycles"));
+    assert_eq!(linux.ask("granted", "cloison hem -- sh -c 'exit 9'")?.status, 9);
+    assert_ne!(linux.ask("granted", "cloison hem -- /no/such/thing 2>&1")?.status, 0);
+
+    // One that was granted nothing, and does what everybody may.
+    assert!(linux.output("plain", "cloison info").contains("services     none"));
+    for (command, service) in [
+        ("migrate top 1", "migrate"),
+        ("quota", "quota"),
+        ("hem true", "hem"),
+        ("cacheability 0x40000000 1 uncached", "profile"),
+    ] {
+        let done = linux.ask("plain", &format!("cloison {command} 2>&1"))?;
+        assert_eq!(done.status, 1, "{command}: {}", done.output);
+        assert!(done.output.contains(&format!("this VM is not granted the service `{service}`")), "{}", done.output);
+    }
+    for (command, message) in [
+        ("colors --from 0x1000", "no page of the VM's RAM"),
+        ("hem --vcpu 3 -- true", "cannot run on vCPU 3"),
+        ("migrate page nonsense", "invalid value 'nonsense'"),
+    ] {
+        let done = linux.ask("plain", &format!("cloison {command} 2>&1"))?;
+        assert!(done.status != 0 && done.output.contains(message), "{command}: {}", done.output);
+    }
+    // Registers that are not there, and accesses that are too narrow, read zero.
+    for access in ["0x0a000ff8 64", "0x0a000000 32", "0x0a000004 8"] {
+        let zero = linux.output("plain", &format!("devmem {access}"));
+        assert_eq!(zero.trim().trim_start_matches("0x").trim_matches('0'), "", "{access}");
+    }
+
+    let run = linux.stop()?;
+    let hems: Vec<_> = run.telemetry.hem_runs().map(|run| *run.record).collect();
+    let record = hems.iter().find(|record| record.workload == 7).unwrap_or_else(|| panic!("{run}"));
+    assert_eq!((record.vm, record.vcpu, record.sub_experiment, record.run), (0, 1, 3, 5));
+    assert_eq!(record.cycles.0, cycles);
+    assert_eq!(u64::from(record.counts[0]), counted);
+    assert!(counted > 100_000, "a shell started and ended: {counted} instructions");
+    assert_eq!(hems.len(), 3, "a segment ends whatever becomes of its command");
+    let moved: Vec<_> = run.telemetry.migrations().map(|(_, record)| *record).collect();
+    let of = |outcome| moved.iter().filter(|record| record.outcome == outcome).count();
+    assert_eq!((of(MigrationOutcome::Moved), of(MigrationOutcome::Restored)), (6, 6));
+    let colors = run.system.board.llc.colors().expect("colors");
+    let private =
+        |record: &&cloison_core::wire::MigrationRecord| cloison_core::color::color_of(record.to, colors) >= Color(12);
+    assert_eq!(moved.iter().filter(private).count(), 6);
+    Ok(())
+}
+
+#[test]
+fn a_linux_asks_for_what_it_is_granted_on_virt() -> Result<()> {
+    asks_for_everything(Board::Virt)
+}
+
+#[test]
+fn a_linux_asks_for_what_it_is_granted_on_zcu102() -> Result<()> {
+    asks_for_everything(Board::Zcu102)
+}
+
+/// Programs on both vCPUs use the one page at a time, and each gets its own answers.
+#[test]
+fn programs_take_turns_at_the_page() -> Result<()> {
+    let board = Board::Virt;
+    let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Real)?;
+    linux.open("granted")?;
+    let script = "for n in 0 1 2 3; do (for m in $(seq 25); do
+            cloison colors --from 0x6000${n}000 --pages 1 | tail -n 1 | grep -q \"0x00006000${n}000 .* its region\" || echo WRONG
+        done; echo done $n) & done; wait";
+    let output = linux.output("granted", script);
+    assert!(!output.contains("WRONG") && output.matches("done").count() == 4, "{output}");
+    linux.stop().map(drop)
+}
+
+#[test]
+fn a_vm_without_the_page_is_told_so() -> Result<()> {
+    let board = Board::Virt;
+    let mut linux = Running::start(&load(&shipped("linux-cloud"), board)?, board, Clock::Counted)?;
+    linux.open("linux")?;
+    let done = linux.ask("linux", "cloison info 2>&1; echo status=$?")?;
+    assert!(done.output.contains("this machine has no services page of Cloison"), "{}", done.output);
+    assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
+    // Where the page would be is nothing: a bus error for the program, and no harm to the VM.
+    assert_ne!(linux.ask("linux", "devmem 0x0a000000 64")?.status, 0);
+    assert_eq!(linux.output("linux", "echo alive"), "alive\n");
+    linux.stop().map(drop)
+}
