@@ -167,7 +167,7 @@ impl Runner {
             Step::ClippyHost => {
                 let clippy = cmd!(
                     shell,
-                    "cargo clippy --quiet -p cloison-core -p cloison-abi -p cloison-kernels -p cloison-board-model -p cloison-much -p xtask -p cloison-tests --all-targets
+                    "cargo clippy --quiet -p cloison-core -p cloison-abi -p cloison-client -p cloison-kernels -p cloison-board-model -p cloison-much -p xtask -p cloison-tests --all-targets
                      -- -D warnings"
                 );
                 check(clippy.into())
@@ -195,7 +195,7 @@ impl Runner {
             }
             Step::Unit => {
                 let mut tally = self.libtest(
-                    cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p cloison-kernels -p cloison-much -p xtask")
+                    cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p cloison-client -p cloison-kernels -p cloison-much -p xtask")
                         .into(),
                     &[],
                 )?;
