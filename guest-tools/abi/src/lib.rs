@@ -18,7 +18,7 @@ pub mod map {
     /// Emulated PL011 UART (4 KiB).
     pub const UART: u64 = 0x0900_0000;
     /// The services page (4 KiB; see [`page`](crate::page)), in VMs that have it.
-    pub const SERVICES: u64 = 0x0A00_0000;
+    pub const SERVICES: u64 = 0x0900_1000;
     /// Where RAM starts by convention; a VM's configuration may place more regions elsewhere.
     pub const RAM: u64 = 0x4000_0000;
 }

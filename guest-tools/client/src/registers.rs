@@ -141,7 +141,7 @@ mod tests {
 
     fn tree(compatible: &[u8], reg: &[u8]) -> Result<u64, Error> {
         let root = std::env::temp_dir().join(format!("cloison-tree-{}-{}", std::process::id(), compatible.len()));
-        let node = root.join("services@a000000");
+        let node = root.join("services@9001000");
         std::fs::create_dir_all(&node).unwrap();
         std::fs::write(node.join("compatible"), compatible).unwrap();
         std::fs::write(node.join("reg"), reg).unwrap();
@@ -152,8 +152,8 @@ mod tests {
 
     #[test]
     fn the_page_is_found_by_its_name() {
-        let reg = [0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x10, 0];
-        assert_eq!(tree(b"cloison,services-1\0", &reg).unwrap(), 0x0a00_0000);
+        let reg = [0, 0, 0, 0, 0x09, 0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x10, 0];
+        assert_eq!(tree(b"cloison,services-1\0", &reg).unwrap(), 0x0900_1000);
         assert!(matches!(tree(b"arm,pl011\0arm,primecell\0", &reg), Err(Error::Absent)));
         assert!(matches!(tree(b"cloison,services-23\0", &reg), Err(Error::OtherPage(name)) if name.ends_with("23")));
         assert!(matches!(tree(b"x\0cloison,services-1\0", &reg[..7]), Err(Error::DeviceTree)));

@@ -97,7 +97,7 @@ fn asks_for_everything(board: Board) -> Result<()> {
         assert!(done.status != 0 && done.output.contains(message), "{command}: {}", done.output);
     }
     // Registers that are not there, and accesses that are too narrow, read zero.
-    for access in ["0x0a000ff8 64", "0x0a000000 32", "0x0a000004 8"] {
+    for access in ["0x09001ff8 64", "0x09001000 32", "0x09001004 8"] {
         let zero = linux.output("plain", &format!("devmem {access}"));
         assert_eq!(zero.trim().trim_start_matches("0x").trim_matches('0'), "", "{access}");
     }
@@ -153,7 +153,7 @@ fn a_vm_without_the_page_is_told_so() -> Result<()> {
     assert!(done.output.contains("this machine has no services page of Cloison"), "{}", done.output);
     assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
     // Where the page would be is nothing: a bus error for the program, and no harm to the VM.
-    assert_ne!(linux.ask("linux", "devmem 0x0a000000 64")?.status, 0);
+    assert_ne!(linux.ask("linux", "devmem 0x09001000 64")?.status, 0);
     assert_eq!(linux.output("linux", "echo alive"), "alive\n");
     linux.stop().map(drop)
 }

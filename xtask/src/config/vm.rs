@@ -443,7 +443,7 @@ fn read_region<'a>(mut table: Table<'a>, scene: &Scene<'_>, before: &[RegionSpec
                 table
                     .error("ipa", ipa_span.clone(), format!("the region covers {what}"))
                     .label(format!("{}..{end:#x} meets {start:#x}..{:#x}", region.ipa, start + len))
-                    .help("keep 0x8000000..0x8012000, 0x9000000..0x9001000 and 0xa000000..0xa001000 free; RAM starts at 0x40000000 by convention"),
+                    .help("keep 0x8000000..0x8012000 and 0x9000000..0x9002000 free; RAM starts at 0x40000000 by convention"),
             );
             break;
         }

@@ -67,7 +67,7 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
         map::GICD + PAGE,
         map::GICC + 0x2_0000,
         map::GICC + 0x3_0000,
-        map::UART + PAGE,
+        map::SERVICES + PAGE,
         map::RAM - PAGE,
         own.ram_end,
         own.ram_end + PAGE,
