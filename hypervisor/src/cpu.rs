@@ -7,6 +7,7 @@ use crate::{hem, layout, pmu, quota, telemetry, virq};
 use alloc::boxed::Box;
 use cloison_core::blob::System;
 use cloison_core::vpmu::Vpmu;
+use cloison_core::wire::ExitReason;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,10 +45,27 @@ pub struct Cpu {
     pub segment: RefCell<hem::Segment>,
     /// Records that wait for the telemetry line.
     pub ring: RefCell<telemetry::Ring>,
-    /// Traps and hypercalls taken since the vCPU started.
-    pub exits_sync: Cell<u64>,
-    /// Interrupts taken since the vCPU started.
-    pub exits_irq: Cell<u64>,
+    /// How often the guest was left since the vCPU started, by reason.
+    exits: [Cell<u64>; ExitReason::ALL.len()],
+}
+
+impl Cpu {
+    /// Notes why the guest was left.
+    #[inline(always)]
+    pub fn count_exit(&self, reason: ExitReason) {
+        let count = &self.exits[reason as usize];
+        count.set(count.get() + 1);
+    }
+
+    /// How often it was left, by reason.
+    pub fn exits(&self) -> [u64; ExitReason::ALL.len()] {
+        core::array::from_fn(|reason| self.exits[reason].get())
+    }
+
+    /// Starts the counts anew.
+    pub fn clear_exits(&self) {
+        self.exits.iter().for_each(|count| count.set(0));
+    }
 }
 
 /// Bytes of the stack for fatal exceptions.
@@ -73,8 +91,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         quotas: RefCell::new(quotas),
         segment: RefCell::new(hem::Segment::default()),
         ring: RefCell::new(telemetry::Ring::new()),
-        exits_sync: Cell::new(0),
-        exits_irq: Cell::new(0),
+        exits: Default::default(),
     }));
     aarch64_cpu::registers::Writeable::set(&aarch64_cpu::registers::TPIDR_EL2, &raw const *cpu as u64);
 }

@@ -2,6 +2,7 @@
 
 use crate::cpu;
 use crate::{gic, sysreg, traps, virq};
+use cloison_core::wire::ExitReason;
 use core::arch::global_asm;
 
 /// A guest's general registers, as the vectors save them.
@@ -184,21 +185,21 @@ pub fn park() -> ! {
 
 extern "C" fn guest_sync(registers: &mut GuestRegisters) {
     let cpu = cpu::this();
-    cpu.exits_sync.set(cpu.exits_sync.get() + 1);
     traps::dispatch(cpu, registers);
 }
 
 extern "C" fn guest_irq() {
     let cpu = cpu::this();
-    cpu.exits_irq.set(cpu.exits_irq.get() + 1);
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
+        cpu.count_exit(ExitReason::Timer);
         virq::timer(cpu);
         if cpu.line.get() != cpu::Line::Whole {
             traps::tick_in_line(cpu);
         }
         return;
     }
+    cpu.count_exit(ExitReason::Interrupt);
     other_interrupt(cpu, acknowledged);
 }
 

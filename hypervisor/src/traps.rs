@@ -10,6 +10,7 @@ use cloison_abi::map;
 use cloison_core::addr::Ipa;
 use cloison_core::vgic::Width;
 use cloison_core::vpmu::Register;
+use cloison_core::wire::ExitReason;
 
 /// Exception classes (Arm ARM DDI 0487, D24.2.40, ESR_EL2.EC).
 mod class {
@@ -104,7 +105,10 @@ pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
     let Some(vm) = cpu.vm else { return };
     let esr = sysreg::read!("esr_el2");
     match esr >> 26 {
-        class::HVC64 => hypercall::dispatch(cpu, vm, registers),
+        class::HVC64 => {
+            cpu.count_exit(ExitReason::Hypercall);
+            hypercall::dispatch(cpu, vm, registers);
+        }
         class::DATA_ABORT => data_abort(cpu, vm, registers, esr),
         _ => rare(cpu, vm, registers, esr),
     }
@@ -114,19 +118,30 @@ pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
 fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64) {
     match esr >> 26 {
         class::SMC64 => {
+            cpu.count_exit(ExitReason::Hypercall);
             // Unlike HVC, a trapped SMC returns to itself.
             skip_instruction();
             hypercall::dispatch(cpu, vm, registers);
         }
-        class::SYSTEM_REGISTER => system_register(cpu, vm, registers, esr),
+        class::SYSTEM_REGISTER => {
+            cpu.count_exit(ExitReason::SystemRegister);
+            system_register(cpu, vm, registers, esr);
+        }
         class::INSTRUCTION_ABORT => {
+            cpu.count_exit(ExitReason::Memory);
             if !retry(vm, fault_ipa()) {
                 forbidden(cpu, vm, esr, "instruction fetch");
             }
         }
         // It is executed again, and then waits.
-        class::WFX => print_unfinished_line(cpu, vm),
-        _ => undefined(),
+        class::WFX => {
+            cpu.count_exit(ExitReason::Wait);
+            print_unfinished_line(cpu, vm);
+        }
+        _ => {
+            cpu.count_exit(ExitReason::Other);
+            undefined();
+        }
     }
 }
 
@@ -146,6 +161,7 @@ fn data_abort(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters
     // ISV: the syndrome describes the access.
     let described = esr >> 24 & 1 == 1;
     if described && ipa.page_base().0 == map::GICD {
+        cpu.count_exit(ExitReason::Distributor);
         let offset = ipa.0 as u16 & 0xfff;
         let register = (esr >> 16 & 31) as usize;
         let width = Width::from_sas(esr >> 22);
@@ -185,6 +201,7 @@ fn other_data_abort(
     described: bool,
 ) {
     if described && ipa.page_base().0 == map::UART {
+        cpu.count_exit(ExitReason::Device);
         let offset = ipa.0 as u16 & 0xfff;
         let register = (esr >> 16 & 31) as usize;
         if esr >> 6 & 1 == 0 {
@@ -198,6 +215,7 @@ fn other_data_abort(
         return;
     }
     if described && ipa.page_base().0 == map::SERVICES && vm.spec.services_page {
+        cpu.count_exit(ExitReason::Device);
         let (offset, register) = (ipa.0 as u16 & 0xfff, (esr >> 16 & 31) as usize);
         let whole = esr >> 22 & 3 == 3;
         if esr >> 6 & 1 == 0 {
@@ -208,6 +226,7 @@ fn other_data_abort(
         skip_instruction();
         return;
     }
+    cpu.count_exit(ExitReason::Memory);
     if retry(vm, ipa) {
         return;
     }

@@ -322,8 +322,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
     let first = cpu.vcpu == 0;
     let arguments = if first { vm.first_arguments() } else { [slot.context.load(Ordering::Relaxed), 0, 0, 0] };
     slot.power.store(Power::On as u8, Ordering::Release);
-    cpu.exits_sync.set(0);
-    cpu.exits_irq.set(0);
+    cpu.clear_exits();
     crate::traps::reset_guest_registers(vm, cpu.vcpu, entry);
     virq::start(cpu, vm);
     hem::reset(cpu);
@@ -346,7 +345,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();
         crate::traps::print_unfinished_line(cpu, vm);
-        telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
+        telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
         telemetry::flush(cpu);
         cpu.leave.set(false);
         vm.vcpus[cpu.vcpu].power.store(Power::Off as u8, Ordering::Release);
@@ -480,7 +479,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         quota::stop(cpu);
     }
     if let Some(vm) = cpu.vm {
-        telemetry::record(cpu, Record::Exits { vm: vm.id, sync: cpu.exits_sync.get(), irq: cpu.exits_irq.get() });
+        telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
     }
     for vm in all().iter().filter(|vm| !vm.dead.load(Ordering::Acquire)) {
         vm.print_rest(true);

@@ -114,7 +114,9 @@ fn stock(args: &DemoArgs) -> Result<()> {
     write_report(&directory, args, &checked, &machine, &outcome, &summary, &figures)?;
     figures.write(args.json.as_deref())?;
 
-    for section in [summary.pools(), summary.vms(), summary.quotas(), summary.migrations(), summary.hems()] {
+    for section in
+        [summary.pools(), summary.vms(), summary.exits(), summary.quotas(), summary.migrations(), summary.hems()]
+    {
         println!("{}", section.to_text());
     }
     for caveat in CAVEATS {

@@ -6,7 +6,7 @@ use crate::telemetry::{End, Telemetry};
 use cloison_core::blob::{PoolKind, System};
 use cloison_core::color::{Color, color_of};
 use cloison_core::units::{EventId, Nanos};
-use cloison_core::wire::{MigrationOutcome, VmState};
+use cloison_core::wire::{ExitReason, MigrationOutcome, VmState};
 use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ContentArrangement};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -353,11 +353,9 @@ impl Summary<'_> {
         );
         for (id, vm) in self.telemetry.vms.iter().enumerate() {
             let id = id as u8;
-            // Each of the VM's cores reports for itself.
-            let exits = self.telemetry.exits().filter(|&(of, ..)| of == id);
-            let exits = exits.fold(None, |sum: Option<(u64, u64)>, (_, sync, irq)| {
-                let (traps, interrupts) = sum.unwrap_or_default();
-                Some((traps + sync, interrupts + irq))
+            let exits = self.telemetry.exits(id).map(|counts| {
+                let (traps, interrupts) = counts.split_at(ExitReason::Timer as usize);
+                (traps.iter().sum::<u64>(), interrupts.iter().sum::<u64>())
             });
             let restarts = self.telemetry.vm_states().filter(|&(_, of, state)| of == id && state == VmState::Restarted);
             section.row([
@@ -372,6 +370,18 @@ impl Summary<'_> {
             ]);
         }
         section
+    }
+
+    /// Why each VM's cores left it for the hypervisor.
+    pub fn exits(&self) -> Section {
+        let columns: Vec<&str> = std::iter::once("VM").chain(ExitReason::ALL.map(ExitReason::name)).collect();
+        let mut section = Section::new("Entries into the hypervisor", &columns);
+        for (id, vm) in (0..).zip(&self.telemetry.vms) {
+            if let Some(counts) = self.telemetry.exits(id) {
+                section.row(std::iter::once(vm.name.clone()).chain(counts.map(grouped)));
+            }
+        }
+        section.note("Of all cores of the VM, by what the guest did; from its last start on.")
     }
 
     /// The run's figures, by the names in `docs/figures.md`.
@@ -511,6 +521,7 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
                 (color_map(summary))
                 (summary.pools().to_html())
                 (summary.vms().to_html())
+                (summary.exits().to_html())
                 (summary.quotas().to_html())
                 (bars(&throttled_bars(summary)))
                 (summary.migrations().to_html())

@@ -5,8 +5,8 @@
 
 use cloison_core::units::{EventId, Events, Nanos};
 use cloison_core::wire::{
-    self, BootInfo, DecodeError, Event, Frame, HemRecord, MAX_FRAME, MAX_HEMS, MigrationRecord, PoolInfo, QuotaPeriod,
-    QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
+    self, BootInfo, DecodeError, Event, ExitReason, Frame, HemRecord, MAX_FRAME, MAX_HEMS, MigrationRecord, PoolInfo,
+    QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use std::fmt;
 
@@ -258,12 +258,14 @@ impl Telemetry {
         Some(Nanos(last.0.saturating_sub(start.0)))
     }
 
-    /// Traps and interrupts that entered the hypervisor, per VM.
-    pub fn exits(&self) -> impl Iterator<Item = (u8, u64, u64)> {
-        self.events.iter().filter_map(|event| match event.record {
-            Record::Exits { vm, sync, irq } => Some((vm, sync, irq)),
+    /// How often a VM was left for the hypervisor on all of its cores together, by [`ExitReason`]; `None` where it did not
+    /// say.
+    pub fn exits(&self, vm: u8) -> Option<[u64; ExitReason::ALL.len()]> {
+        let of_a_core = |event: &Event| match event.record {
+            Record::Exits { vm: of, counts } if of == vm => Some(counts),
             _ => None,
-        })
+        };
+        self.events.iter().filter_map(of_a_core).reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
     }
 
     /// Records that the hypervisor had to drop.

@@ -15,7 +15,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the frames below; the first frame of a stream carries it.
-pub const VERSION: u16 = 1;
+pub const VERSION: u16 = 2;
 /// The most events that one HEM record carries.
 pub const MAX_HEMS: usize = 6;
 /// No encoded frame is longer than this, its closing zero included.
@@ -183,11 +183,62 @@ pub enum Record {
     Exits {
         /// VM id.
         vm: u8,
-        /// Traps and hypercalls.
-        sync: u64,
-        /// Interrupts.
-        irq: u64,
+        /// How often, by [`ExitReason`].
+        counts: [u64; ExitReason::ALL.len()],
     },
+}
+
+/// Why a core entered the hypervisor from a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitReason {
+    /// HVC or SMC.
+    Hypercall,
+    /// An access to the emulated distributor.
+    Distributor,
+    /// An access to the emulated UART or to the services page.
+    Device,
+    /// A system register that is emulated or refused.
+    SystemRegister,
+    /// A page that was being moved, or that the VM does not have.
+    Memory,
+    /// WFI behind an unfinished line on the console.
+    Wait,
+    /// Anything else that the guest executed.
+    Other,
+    /// The virtual timer's interrupt.
+    Timer,
+    /// Another interrupt.
+    Interrupt,
+}
+
+impl ExitReason {
+    /// All of them, in their order.
+    pub const ALL: [Self; 9] = [
+        Self::Hypercall,
+        Self::Distributor,
+        Self::Device,
+        Self::SystemRegister,
+        Self::Memory,
+        Self::Wait,
+        Self::Other,
+        Self::Timer,
+        Self::Interrupt,
+    ];
+
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hypercall => "hypercalls",
+            Self::Distributor => "distributor",
+            Self::Device => "uart and page",
+            Self::SystemRegister => "registers",
+            Self::Memory => "memory",
+            Self::Wait => "waits",
+            Self::Other => "other traps",
+            Self::Timer => "timer",
+            Self::Interrupt => "interrupts",
+        }
+    }
 }
 
 /// Counts of one observation segment.
