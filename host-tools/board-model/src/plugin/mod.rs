@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod count;
 mod ffi;
 mod internals;
 mod monitors;
@@ -246,6 +247,11 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
         format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it")
     };
     let api = Api::find().map_err(missing)?;
+    if let [argument] = arguments
+        && let Some(file) = argument.strip_prefix("count=")
+    {
+        return count::install(id, api, PathBuf::from(file));
+    }
     let internals = Internals::find().map_err(missing)?;
     // SAFETY: QEMU names its target with a text that ends with a zero.
     let target = unsafe { CStr::from_ptr(info.target) };
@@ -275,7 +281,7 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
             _ => {
                 return Err(format!(
                     "unknown argument `{argument}`: there are board=FILE, roi=hint|always, caches=warm|cold, seed=NUMBER, \
-                     stats=FILE"
+                     stats=FILE; or count=FILE alone"
                 ));
             }
         }
