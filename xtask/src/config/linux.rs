@@ -23,6 +23,7 @@ pub(super) fn read(
     scene: &Scene<'_>,
 ) -> Option<Linux> {
     let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
+    let packages = image.optional("packages");
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
             let message = format!("the image is a Linux kernel and {what}");
@@ -69,6 +70,10 @@ pub(super) fn read(
         }
         None => None,
     };
+    let packages = match &packages {
+        Some(field) => read_packages(field, initrd.is_some())?,
+        None => Vec::new(),
+    };
     let load = match &load {
         Some(field) => Some(super::vm::page_ipa(field)?.0),
         None => None,
@@ -105,12 +110,43 @@ pub(super) fn read(
     Some(Linux {
         kernel: source,
         initrd,
+        packages,
         initrd_load: load,
         cmdline: line,
         shown: scene.shown.to_vec(),
         cpu: scene.cpu.to_owned(),
         pmu_irq: scene.pmu_irq,
     })
+}
+
+/// The packages' names, sorted. Whether there are such packages is apt's to say, when they are fetched.
+fn read_packages(field: &Field<'_>, initrd: bool) -> Option<Vec<String>> {
+    if initrd {
+        let problem =
+            field.error("the programs of packages go into Cloison's own RAM disk, and `initrd` names another");
+        field.push(problem.label("no place for them").help("leave out one of the two"));
+    }
+    let mut names = Vec::new();
+    for element in field.elements()? {
+        let name = element.string("the name of a Debian package")?;
+        let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let first = name.bytes().next().is_some_and(is_lower);
+        if name.len() < 2 || !first || !name.bytes().all(|byte| is_lower(byte) || b"+-.".contains(&byte)) {
+            let problem = element.error(format!("`{name}` cannot be the name of a Debian package"));
+            element.push(
+                problem.label("not a package's name").help(
+                    "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, `+`, `-`, `.`",
+                ),
+            );
+        } else if names.iter().any(|known| known == name) {
+            let problem = element.error(format!("package `{name}` is named twice"));
+            element.push(problem.label("again").help("once is enough"));
+        } else {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort_unstable();
+    Some(names)
 }
 
 fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {

@@ -5,7 +5,7 @@ mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmp /tmp
-export PATH=/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
+export PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
 # The kernel's later messages would tear what programs print; dmesg has them.
 dmesg -n 4
 # Kernels before 5.19 know no hostname= of their own.

@@ -1,6 +1,7 @@
-//! The initial RAM disk of Linux VMs: Debian's static busybox and a first process that gives a shell on the console.
+//! The initial RAM disk of Linux VMs: Debian's static busybox, a first process that gives a shell on the console, and the
+//! programs of the packages that a configuration names.
 
-use super::packages;
+use super::{packages, programs};
 use cpio::newc::{Builder, ModeFileType, trailer};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -15,23 +16,37 @@ const DIRECTORIES: [&str; 9] = ["bin", "dev", "etc", "proc", "root", "run", "sbi
 const CONSOLE: (u32, u32) = (5, 1);
 
 /// What the RAM disk holds.
-enum Node<'a> {
+pub(super) enum Node<'a> {
     Directory,
     Program(&'a [u8]),
     Link(&'a str),
     Device((u32, u32)),
 }
 
-/// Makes the RAM disk: cpio (newc), packed by gzip. The same inputs make the same bytes.
-pub fn build() -> Result<Vec<u8>> {
+/// Makes the RAM disk, with the programs of these packages. The same inputs make the same bytes.
+pub fn build(packages: &[String]) -> Result<Vec<u8>> {
+    let mut disk = base()?;
+    if !packages.is_empty() {
+        // A kernel unpacks one archive after the other.
+        disk.extend(std::fs::read(programs::archive(packages)?.path).into_diagnostic()?);
+    }
+    Ok(disk)
+}
+
+fn base() -> Result<Vec<u8>> {
     let busybox = std::fs::read(packages::busybox()?.path).into_diagnostic()?;
     let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
     nodes.push(("dev/console".into(), Node::Device(CONSOLE)));
     nodes.push(("bin/busybox".into(), Node::Program(&busybox)));
     nodes.push(("bin/sh".into(), Node::Link("busybox")));
     nodes.push(("init".into(), Node::Program(INIT.as_bytes())));
-    let archive = archive(&nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
-    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    pack(&nodes, Compression::fast())
+}
+
+/// Makes an archive: cpio (newc), packed by gzip.
+pub(super) fn pack(nodes: &[(String, Node)], compression: Compression) -> Result<Vec<u8>> {
+    let archive = archive(nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
+    let mut packed = GzEncoder::new(Vec::new(), compression);
     packed.write_all(&archive).into_diagnostic()?;
     packed.finish().into_diagnostic()
 }
