@@ -23,15 +23,15 @@ use xtask::telemetry::{End, Telemetry};
 const PATIENCE: Duration = Duration::from_secs(100);
 
 /// A system with Linux VMs that runs.
-struct Running {
+pub(crate) struct Running {
     session: Session,
     shells: Shells,
-    checked: Checked,
+    pub(crate) checked: Checked,
     _scratch: TempDir,
 }
 
 impl Running {
-    fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
+    pub(crate) fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
         let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
         let file = scratch.path().join("Image");
         let image = image(checked)?;
@@ -43,23 +43,23 @@ impl Running {
     }
 
     #[track_caller]
-    fn vm(&self, name: &str) -> usize {
+    pub(crate) fn vm(&self, name: &str) -> usize {
         self.checked.system.vms.iter().position(|vm| vm.name == name).expect("a VM of the configuration")
     }
 
-    fn open(&mut self, vm: &str) -> Result<()> {
+    pub(crate) fn open(&mut self, vm: &str) -> Result<()> {
         let vm = self.vm(vm);
         self.shells.open(&mut self.session, vm, PATIENCE)
     }
 
-    fn ask(&mut self, vm: &str, command: &str) -> Result<Done> {
+    pub(crate) fn ask(&mut self, vm: &str, command: &str) -> Result<Done> {
         let vm = self.vm(vm);
         self.shells.run(&mut self.session, vm, command, PATIENCE)
     }
 
     /// What a command prints that must succeed.
     #[track_caller]
-    fn output(&mut self, vm: &str, command: &str) -> String {
+    pub(crate) fn output(&mut self, vm: &str, command: &str) -> String {
         let done = self.ask(vm, command).unwrap_or_else(|error| panic!("{vm}: {command}: {error:?}"));
         assert_eq!(done.status, 0, "{vm}: {command}: {}", done.output);
         done.output
@@ -67,38 +67,38 @@ impl Running {
 
     /// The number that a command prints.
     #[track_caller]
-    fn number(&mut self, vm: &str, command: &str) -> u64 {
+    pub(crate) fn number(&mut self, vm: &str, command: &str) -> u64 {
         let output = self.output(vm, command);
         output.trim().parse().unwrap_or_else(|_| panic!("{vm}: {command} printed {output:?}"))
     }
 
     /// Waits until a VM has said something more.
-    fn expect(&mut self, vm: &str, text: &str) -> Result<String> {
+    pub(crate) fn expect(&mut self, vm: &str, text: &str) -> Result<String> {
         let vm = self.vm(vm);
         self.shells.expect(&mut self.session, vm, &format!("say {text:?}"), text, PATIENCE)
     }
 
     /// Waits until the bare-metal VM has said that its next beats are right.
-    fn hear_the_heart(&mut self) -> Result<()> {
+    pub(crate) fn hear_the_heart(&mut self) -> Result<()> {
         let vm = self.vm("heart");
         self.shells.pass_over(&self.session, vm);
         self.expect("heart", " ok\n").map(drop)
     }
 
-    fn type_in(&mut self, vm: &str, line: &str) -> Result<()> {
+    pub(crate) fn type_in(&mut self, vm: &str, line: &str) -> Result<()> {
         let vm = self.vm(vm);
         self.shells.send(&mut self.session, vm, line)
     }
 
     /// Listens until the board turns itself off.
-    fn finish(self) -> Result<Run> {
+    pub(crate) fn finish(self) -> Result<Run> {
         let outcome = self.session.finish()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);
         Ok(Run { system: self.checked.system, telemetry, outcome })
     }
 
     /// Stops the board, which would go on.
-    fn stop(self) -> Result<Run> {
+    pub(crate) fn stop(self) -> Result<Run> {
         let outcome = self.session.stop()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);
         Ok(Run { system: self.checked.system, telemetry, outcome })

@@ -23,7 +23,7 @@ pub(super) fn read(
     scene: &Scene<'_>,
 ) -> Option<Linux> {
     let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
-    let packages = image.optional("packages");
+    let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
             let message = format!("the image is a Linux kernel and {what}");
@@ -70,9 +70,23 @@ pub(super) fn read(
         }
         None => None,
     };
+    if initrd.is_some() {
+        for field in packages.iter().chain(&programs).chain(&exec) {
+            let problem = field.error("this is for Cloison's own RAM disk, and `initrd` names another");
+            field.push(problem.label("no place for it").help("leave out one of the two"));
+        }
+    }
     let packages = match &packages {
-        Some(field) => read_packages(field, initrd.is_some())?,
+        Some(field) => read_packages(field)?,
         None => Vec::new(),
+    };
+    let programs = match &programs {
+        Some(field) => read_programs(field, scene)?,
+        None => Vec::new(),
+    };
+    let exec = match &exec {
+        Some(field) => Some(field.string("a command for the VM's shell")?.to_owned()),
+        None => None,
     };
     let load = match &load {
         Some(field) => Some(super::vm::page_ipa(field)?.0),
@@ -111,6 +125,8 @@ pub(super) fn read(
         kernel: source,
         initrd,
         packages,
+        programs,
+        exec,
         initrd_load: load,
         cmdline: line,
         shown: scene.shown.to_vec(),
@@ -120,12 +136,7 @@ pub(super) fn read(
 }
 
 /// The packages' names, sorted. Whether there are such packages is apt's to say, when they are fetched.
-fn read_packages(field: &Field<'_>, initrd: bool) -> Option<Vec<String>> {
-    if initrd {
-        let problem =
-            field.error("the programs of packages go into Cloison's own RAM disk, and `initrd` names another");
-        field.push(problem.label("no place for them").help("leave out one of the two"));
-    }
+fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for element in field.elements()? {
         let name = element.string("the name of a Debian package")?;
@@ -147,6 +158,16 @@ fn read_packages(field: &Field<'_>, initrd: bool) -> Option<Vec<String>> {
     }
     names.sort_unstable();
     Some(names)
+}
+
+fn read_programs(field: &Field<'_>, scene: &Scene<'_>) -> Option<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for element in field.elements()? {
+        let path = scene.base.join(element.string("the path of a program for AArch64, relative to this file")?);
+        read_file(&element, &path, "program")?;
+        paths.push(path);
+    }
+    Some(paths)
 }
 
 fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {

@@ -28,6 +28,7 @@ pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
     for image in images {
         let ImageSource::Linux(linux) = image else { continue };
         bytes += linux.initrd.as_deref().map_or(0, length);
+        bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
         // VMs with the same RAM disk share it, and so do those with the same kernel.
         if !linux.packages.is_empty() && !lists.contains(&linux.packages.as_slice()) {
             lists.push(&linux.packages);

@@ -1,7 +1,7 @@
 //! The initial RAM disk of Linux VMs: Debian's static busybox, a first process that gives a shell on the console, and the
-//! programs of the packages that a configuration names.
+//! programs that a configuration names: of Debian packages, and files.
 
-use super::{packages, programs};
+use super::{Linux, packages, programs};
 use cpio::newc::{Builder, ModeFileType, trailer};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -23,12 +23,30 @@ pub(super) enum Node<'a> {
     Device((u32, u32)),
 }
 
-/// Makes the RAM disk, with the programs of these packages. The same inputs make the same bytes.
-pub fn build(packages: &[String]) -> Result<Vec<u8>> {
+/// The command of a configuration, for the first process.
+const EXEC: &str = "exec";
+/// Where programs that are files go.
+const PROGRAMS: &str = "usr/bin";
+
+/// Makes the RAM disk. The same inputs make the same bytes.
+pub fn build(linux: &Linux) -> Result<Vec<u8>> {
     let mut disk = base()?;
-    if !packages.is_empty() {
-        // A kernel unpacks one archive after the other.
-        disk.extend(std::fs::read(programs::archive(packages)?.path).into_diagnostic()?);
+    // A kernel unpacks one archive after the other.
+    if !linux.packages.is_empty() {
+        disk.extend(std::fs::read(programs::archive(&linux.packages)?.path).into_diagnostic()?);
+    }
+    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    for path in &linux.programs {
+        let name = path.file_name().ok_or_else(|| miette!("{} names no file", path.display()))?;
+        let bytes =
+            std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?;
+        files.push((format!("{PROGRAMS}/{}", name.to_string_lossy()), bytes));
+    }
+    files.extend(linux.exec.as_ref().map(|command| (EXEC.to_owned(), format!("{command}\n").into_bytes())));
+    if !files.is_empty() {
+        let mut nodes: Vec<(String, Node)> = ["usr", PROGRAMS].map(|name| (name.to_owned(), Node::Directory)).into();
+        nodes.extend(files.iter().map(|(path, bytes)| (path.clone(), Node::Program(bytes))));
+        disk.extend(pack(&nodes, Compression::fast())?);
     }
     Ok(disk)
 }

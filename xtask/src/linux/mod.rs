@@ -57,6 +57,10 @@ pub struct Linux {
     pub initrd: Option<PathBuf>,
     /// Debian packages whose programs are in Cloison's own RAM disk.
     pub packages: Vec<String>,
+    /// Programs that lie on this machine, for Cloison's own RAM disk.
+    pub programs: Vec<PathBuf>,
+    /// What the first process runs in place of a shell, before it turns the VM off.
+    pub exec: Option<String>,
     /// Where the RAM disk goes; `None`: behind the kernel.
     pub initrd_load: Option<u64>,
     /// The kernel's command line, the console included.
@@ -94,8 +98,7 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
         Some(path) => {
             std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?
         }
-        None => initramfs::build(&linux.packages)
-            .wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
+        None => initramfs::build(linux).wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
     };
     let layout = Layout::new(linux, vm, parsed, initrd.len() as u64)
         .map_err(|error| miette!(help = "give the VM a larger region", "VM `{}`: {error}", vm.name))?;
