@@ -33,38 +33,38 @@ fn apart(a: u64, b: u64) -> f64 {
     (a as f64 - b as f64).abs() / b as f64
 }
 
-/// The instructions of the longest busy stretch between two long idle ones, each cut in its middle, by the hypervisor's
-/// log of every period.
+/// The instructions from the start of one long idle stretch to the end of the next, the busy stretch between them being
+/// the longest, by the hypervisor's log of every period.
 #[track_caller]
 fn busiest(periods: &[QuotaPeriod]) -> u64 {
     /// A period with fewer instructions is idle: the kernel's own ticks are below, work is a hundred times above.
     const IDLE: u64 = 100_000;
     /// Idle periods in a row: 0.2 s of the quarter of a second that the guest sleeps at a time.
     const LONG: usize = 20;
-    let mut cuts = vec![];
+    let mut stretches: Vec<(usize, usize)> = vec![];
     let mut start = None;
     for (at, period) in periods.iter().enumerate() {
         match (period.events.0 < IDLE, start) {
             (true, None) => start = Some(at),
             (false, Some(first)) => {
                 if at - first >= LONG {
-                    cuts.push(first + (at - first) / 2);
+                    stretches.push((first, at));
                 }
                 start = None;
             }
             _ => {}
         }
     }
-    let sum = |pair: &[usize]| periods[pair[0]..pair[1]].iter().map(|period| period.events.0).sum::<u64>();
-    assert!(cuts.len() >= 2, "the command does not stand alone: idle at {cuts:?} of {} periods", periods.len());
-    cuts.windows(2).map(sum).max().unwrap_or_default()
+    let sum = |pair: &[(usize, usize)]| periods[pair[0].0..pair[1].1].iter().map(|period| period.events.0).sum();
+    let most = stretches.windows(2).map(sum).max();
+    most.unwrap_or_else(|| panic!("the command does not stand alone: idle in {stretches:?} of {}", periods.len()))
 }
 
 fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
     let mut linux = Running::start(&load(&shipped("linux-perf"), board)?, board, Clock::Counted)?;
     linux.open("linux")?;
-    // All that the core does from a quarter of a second on, in the first sleep, until the second sleep. The hypervisor's
-    // log has periods of 10 ms, and is cut in the same sleeps.
+    // All that the core does from the middle of one sleep, where perf wakes up and begins, to the middle of another. The
+    // hypervisor's log has periods of 10 ms, and both awakenings are seen there.
     let window = "-a -D 250 --timeout 1500";
     let [instructions] = stat(&mut linux, window, ["instructions"], &format!("sleep 0.5; {WORK}; sleep 5"));
     linux.type_in("linux", "poweroff -f\n")?;
@@ -73,8 +73,8 @@ fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
     let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
     let hypervisor = busiest(&periods);
     println!("{board}: perf {instructions}, hypervisor {hypervisor}, {:.6} apart", apart(instructions, hypervisor));
-    // What is left is what the guest does while it sleeps, and that differs by less than a thousandth.
-    assert!(hypervisor > 100_000_000 && apart(instructions, hypervisor) < 0.001, "{instructions}, {hypervisor}");
+    // What is left is what perf does in the periods in which it begins and ends: some 400,000 instructions.
+    assert!(hypervisor > 100_000_000 && apart(instructions, hypervisor) < 0.002, "{instructions}, {hypervisor}");
     Ok(())
 }
 
