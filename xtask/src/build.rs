@@ -15,6 +15,8 @@ use xshell::{Cmd, Shell, cmd};
 pub const HYPERVISOR: (&str, &str) = ("cloison-hypervisor", "cloison");
 /// The package whose binaries are the shipped guests.
 pub const WORKLOADS: &str = "cloison-workloads";
+/// The package whose binaries run in a guest's Linux.
+pub const LINUX_TOOLS: &str = "cloison-linux-tools";
 /// The feature of the hypervisor that makes its allocator err now and then, for the tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
 
@@ -122,6 +124,13 @@ pub fn guests() -> Result<Vec<(String, PathBuf)>> {
         *built = Some(build_guests()?);
     }
     Ok(built.clone().unwrap_or_default())
+}
+
+/// Builds one of the programs for a guest's Linux and returns its ELF file: static, so that any Linux runs it.
+pub fn linux_tool(name: &str) -> Result<PathBuf> {
+    let shell = Shell::new().into_diagnostic()?;
+    let built = executables(cargo(&shell, "build")?.args(["--release", "--package", LINUX_TOOLS, "--bins"]))?;
+    pick(&built, name)
 }
 
 fn build_guests() -> Result<Vec<(String, PathBuf)>> {

@@ -93,12 +93,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 /// The VM that `--exec` means: the one that is named, or the only one with a Linux.
 fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
     let vms = || checked.system.vms.iter().zip(&checked.images).enumerate();
-    let is_linux = |image: &ImageSource| matches!(image, ImageSource::Linux(_));
+    // One that runs its configuration's command has no shell.
+    let is_linux = |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_none());
     let linux: Vec<(usize, &str)> =
         vms().filter(|(_, (_, image))| is_linux(image)).map(|(index, (vm, _))| (index, vm.name.as_str())).collect();
     let known = linux.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
     match (wanted, linux.as_slice()) {
-        (_, []) => Err(miette!(help = "--exec needs a shell to run in", "no VM of this configuration runs Linux")),
+        (_, []) => Err(miette!(
+            help = "--exec needs a shell to run in",
+            "no VM of this configuration runs a Linux with a shell"
+        )),
         (None, [(index, _)]) => Ok(*index),
         (None, _) => Err(miette!(help = format!("say which with --vm: {known}"), "more than one VM runs Linux")),
         (Some(name), _) => {

@@ -177,7 +177,7 @@ impl Runner {
                     let mut clippy =
                         build::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", build::HYPERVISOR.0]);
                     if features.is_empty() {
-                        clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS]);
+                        clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS, "-p", build::LINUX_TOOLS]);
                     } else {
                         clippy = clippy.args(["--features", &features.join(",")]);
                     }

@@ -10,6 +10,7 @@ mod isolation;
 mod kernels;
 mod linux;
 mod migration;
+mod perf;
 mod pmu;
 mod quota;
 mod running;

@@ -23,6 +23,7 @@ pub(super) fn read(
     scene: &Scene<'_>,
 ) -> Option<Linux> {
     let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
+    let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
             let message = format!("the image is a Linux kernel and {what}");
@@ -69,6 +70,24 @@ pub(super) fn read(
         }
         None => None,
     };
+    if initrd.is_some() {
+        for field in packages.iter().chain(&programs).chain(&exec) {
+            let problem = field.error("this is for Cloison's own RAM disk, and `initrd` names another");
+            field.push(problem.label("no place for it").help("leave out one of the two"));
+        }
+    }
+    let packages = match &packages {
+        Some(field) => read_packages(field)?,
+        None => Vec::new(),
+    };
+    let programs = match &programs {
+        Some(field) => read_programs(field, scene)?,
+        None => Vec::new(),
+    };
+    let exec = match &exec {
+        Some(field) => Some(field.string("a command for the VM's shell")?.to_owned()),
+        None => None,
+    };
     let load = match &load {
         Some(field) => Some(super::vm::page_ipa(field)?.0),
         None => None,
@@ -105,12 +124,50 @@ pub(super) fn read(
     Some(Linux {
         kernel: source,
         initrd,
+        packages,
+        programs,
+        exec,
         initrd_load: load,
         cmdline: line,
         shown: scene.shown.to_vec(),
         cpu: scene.cpu.to_owned(),
         pmu_irq: scene.pmu_irq,
     })
+}
+
+/// The packages' names, sorted. Whether there are such packages is apt's to say, when they are fetched.
+fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for element in field.elements()? {
+        let name = element.string("the name of a Debian package")?;
+        let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let first = name.bytes().next().is_some_and(is_lower);
+        if name.len() < 2 || !first || !name.bytes().all(|byte| is_lower(byte) || b"+-.".contains(&byte)) {
+            let problem = element.error(format!("`{name}` cannot be the name of a Debian package"));
+            element.push(
+                problem.label("not a package's name").help(
+                    "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, `+`, `-`, `.`",
+                ),
+            );
+        } else if names.iter().any(|known| known == name) {
+            let problem = element.error(format!("package `{name}` is named twice"));
+            element.push(problem.label("again").help("once is enough"));
+        } else {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort_unstable();
+    Some(names)
+}
+
+fn read_programs(field: &Field<'_>, scene: &Scene<'_>) -> Option<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for element in field.elements()? {
+        let path = scene.base.join(element.string("the path of a program for AArch64, relative to this file")?);
+        read_file(&element, &path, "program")?;
+        paths.push(path);
+    }
+    Some(paths)
 }
 
 fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {

@@ -16,16 +16,24 @@ pub const IMAGE_BYTES: u64 = 16 << 20;
 /// What a Debian kernel and Cloison's RAM disk may take in the system image. As much whether the kernel was fetched
 /// already or not.
 const DEBIAN_KERNEL_BYTES: u64 = 48 << 20;
+/// What the programs of a list of Debian packages may take in the system image, packed; fetched already or not.
+const PROGRAMS_BYTES: u64 = 32 << 20;
 
 /// Bytes of RAM that are kept for a system image with these images.
 pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
     let mut kernels: Vec<&KernelSource> = Vec::new();
+    let mut lists: Vec<&[String]> = Vec::new();
     let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     let mut bytes = IMAGE_BYTES;
     for image in images {
         let ImageSource::Linux(linux) = image else { continue };
         bytes += linux.initrd.as_deref().map_or(0, length);
-        // VMs with the same kernel share it.
+        bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
+        // VMs with the same RAM disk share it, and so do those with the same kernel.
+        if !linux.packages.is_empty() && !lists.contains(&linux.packages.as_slice()) {
+            lists.push(&linux.packages);
+            bytes += PROGRAMS_BYTES;
+        }
         if !kernels.contains(&&linux.kernel) {
             kernels.push(&linux.kernel);
             bytes += match &linux.kernel {

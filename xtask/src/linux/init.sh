@@ -1,17 +1,26 @@
 #!/bin/busybox sh
-# The first process of Cloison's Linux VMs: what a shell needs, then a shell on the console, again and again.
+# The first process of Cloison's Linux VMs: what a shell needs, then the configuration's command or a shell on the
+# console, again and again.
 /bin/busybox --install -s /bin
 mount -t devtmpfs dev /dev
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmp /tmp
-export PATH=/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
+mkdir /dev/shm
+mount -t tmpfs shm /dev/shm
+export PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
 # The kernel's later messages would tear what programs print; dmesg has them.
 dmesg -n 4
 # Kernels before 5.19 know no hostname= of their own.
 hostname "$(sed -n 's/.*hostname=\([^ ]*\).*/\1/p' /proc/cmdline)"
 cd /root
 echo "cloison: $(hostname) is up: Linux $(uname -r), $(nproc) vCPUs"
+# A command of the configuration, in place of the shell.
+if [ -e /exec ]; then
+    sh /exec </dev/null
+    echo "cloison: the command ended with status $?"
+    poweroff -f
+fi
 while :; do
     setsid -c sh -i </dev/ttyAMA0 >/dev/ttyAMA0 2>&1
 done

@@ -7,6 +7,7 @@
 //! | [`layout`] | where kernel, RAM disk and device tree lie in a VM's memory |
 //! | [`device_tree`] | describes a VM to its kernel |
 //! | [`initramfs`] | makes the RAM disk: busybox and a first process |
+//! | [`programs`] | programs of other Debian packages for the RAM disk, with their libraries |
 //! | [`shell`] | types commands into a VM's shell, and reads what comes of them |
 
 pub mod device_tree;
@@ -14,6 +15,7 @@ pub mod initramfs;
 pub mod kernel;
 pub mod layout;
 pub mod packages;
+pub mod programs;
 pub mod shell;
 
 use crate::figures::Figures;
@@ -53,6 +55,12 @@ pub struct Linux {
     pub kernel: KernelSource,
     /// The initial RAM disk; `None`: Cloison's own.
     pub initrd: Option<PathBuf>,
+    /// Debian packages whose programs are in Cloison's own RAM disk.
+    pub packages: Vec<String>,
+    /// Programs that lie on this machine, for Cloison's own RAM disk.
+    pub programs: Vec<PathBuf>,
+    /// What the first process runs in place of a shell, before it turns the VM off.
+    pub exec: Option<String>,
     /// Where the RAM disk goes; `None`: behind the kernel.
     pub initrd_load: Option<u64>,
     /// The kernel's command line, the console included.
@@ -90,7 +98,7 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
         Some(path) => {
             std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?
         }
-        None => initramfs::build()?,
+        None => initramfs::build(linux).wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
     };
     let layout = Layout::new(linux, vm, parsed, initrd.len() as u64)
         .map_err(|error| miette!(help = "give the VM a larger region", "VM `{}`: {error}", vm.name))?;

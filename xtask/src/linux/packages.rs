@@ -121,19 +121,31 @@ fn find(directory: &Path) -> Result<Option<Kept>> {
 }
 
 fn kept_or_fetched(name: &str, package: &str, pick: impl Fn(&Path) -> Result<PathBuf>) -> Result<Kept> {
+    kept_or_made(name, || {
+        let unpacked = setup::debian::arm64(package)?;
+        let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
+        Ok(Made { package: unpacked.package, version: unpacked.version, bytes })
+    })
+}
+
+/// What goes into the cache.
+pub(super) struct Made {
+    /// The package, or the packages.
+    pub package: String,
+    /// Its version, or theirs.
+    pub version: String,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// What the cache has under this name; made first if it has nothing.
+pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
     let directory = directory(name);
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }
-    let unpacked = setup::debian::arm64(package)?;
-    let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
-    let kept = Kept {
-        package: unpacked.package,
-        version: unpacked.version,
-        sha256: sha256(&bytes),
-        bytes: bytes.len() as u64,
-        path: directory.join(FILE),
-    };
+    let Made { package, version, bytes } = make()?;
+    let kept = Kept { package, version, sha256: sha256(&bytes), bytes: bytes.len() as u64, path: directory.join(FILE) };
     keep(&directory, &bytes, &kept).wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
     Ok(kept)
 }

@@ -260,9 +260,14 @@ pub fn versions(madison: &str) -> Vec<String> {
     madison.lines().filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned())).collect()
 }
 
-/// The packages that `apt-cache depends` lists as dependencies.
+/// The packages that `apt-cache depends` lists as dependencies; of alternatives all, of virtual packages (`<name>`) none.
 fn dependencies(depends: &str) -> Vec<String> {
-    depends.lines().filter_map(|line| Some(line.trim().strip_prefix("Depends: ")?.to_owned())).collect()
+    let name = |line: &str| {
+        let line = line.trim().trim_start_matches('|');
+        let name = line.strip_prefix("Depends: ").or_else(|| line.strip_prefix("PreDepends: "))?;
+        (!name.starts_with('<')).then(|| name.to_owned())
+    };
+    depends.lines().filter_map(name).collect()
 }
 
 #[cfg(test)]
@@ -306,6 +311,8 @@ mod tests {
     fn dependencies_of_a_package() {
         let text = "linux-image-rt-arm64\n  Depends: linux-image-6.1.0-56-rt-arm64\n  Suggests: x\n";
         assert_eq!(dependencies(text), ["linux-image-6.1.0-56-rt-arm64"]);
+        let text = "x\n  PreDepends: a\n |Depends: b\n  Depends: c\n  Depends: <perl:any>\n    perl\n  Recommends: d\n";
+        assert_eq!(dependencies(text), ["a", "b", "c"]);
     }
 
     #[test]

@@ -1,0 +1,193 @@
+//! Debian's perf in a guest: its counts are the hypervisor's, a quota does not change them, and programs read counters by
+//! themselves where Linux lets them.
+
+use crate::running::Running;
+use cloison_core::units::{Events, Nanos};
+use cloison_core::wire::QuotaPeriod;
+use cloison_tests::{Clock, load, shipped};
+use miette::Result;
+use xtask::build;
+use xtask::config::ImageSource;
+use xtask::qemu::Board;
+
+/// What is counted: some hundred million instructions that hardly enter the kernel.
+const WORK: &str = "gzip -c /bin/busybox >/dev/null";
+
+/// perf's counts of a command, in the order of the events; `-x` prints one event a line, the count first.
+#[track_caller]
+fn stat<const N: usize>(linux: &mut Running, options: &str, events: [&str; N], command: &str) -> [u64; N] {
+    let output = linux.output(
+        "linux",
+        &format!("perf stat -x , {options} -e {} -- sh -c '{command}' 2>&1 >/dev/null", events.join(",")),
+    );
+    let count = |event: &str| {
+        let line = output.lines().find(|line| line.split(',').nth(2).is_some_and(|name| name.starts_with(event)));
+        let count = line.and_then(|line| line.split(',').next()?.parse().ok());
+        count.unwrap_or_else(|| panic!("no count of {event}:\n{output}"))
+    };
+    events.map(count)
+}
+
+/// How far two counts lie apart, against the second.
+fn apart(a: u64, b: u64) -> f64 {
+    (a as f64 - b as f64).abs() / b as f64
+}
+
+/// The instructions from the start of one long idle stretch to the end of the next, the busy stretch between them being
+/// the longest, by the hypervisor's log of every period.
+#[track_caller]
+fn busiest(periods: &[QuotaPeriod]) -> u64 {
+    /// A period with fewer instructions is idle: the kernel's own ticks are below, work is a hundred times above.
+    const IDLE: u64 = 100_000;
+    /// Idle periods in a row: 0.2 s of the quarter of a second that the guest sleeps at a time.
+    const LONG: usize = 20;
+    let mut stretches: Vec<(usize, usize)> = vec![];
+    let mut start = None;
+    for (at, period) in periods.iter().enumerate() {
+        match (period.events.0 < IDLE, start) {
+            (true, None) => start = Some(at),
+            (false, Some(first)) => {
+                if at - first >= LONG {
+                    stretches.push((first, at));
+                }
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    let sum = |pair: &[(usize, usize)]| periods[pair[0].0..pair[1].1].iter().map(|period| period.events.0).sum();
+    let most = stretches.windows(2).map(sum).max();
+    most.unwrap_or_else(|| panic!("the command does not stand alone: idle in {stretches:?} of {}", periods.len()))
+}
+
+fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
+    let mut linux = Running::start(&load(&shipped("linux-perf"), board)?, board, Clock::Counted)?;
+    linux.open("linux")?;
+    // All that the core does from the middle of one sleep, where perf wakes up and begins, to the middle of another. The
+    // hypervisor's log has periods of 10 ms, and both awakenings are seen there.
+    let window = "-a -D 250 --timeout 1500";
+    let [instructions] = stat(&mut linux, window, ["instructions"], &format!("sleep 0.5; {WORK}; sleep 5"));
+    linux.type_in("linux", "poweroff -f\n")?;
+    let run = linux.finish()?.whole();
+    assert_eq!(run.telemetry.dropped(), 0, "{run}");
+    let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
+    let hypervisor = busiest(&periods);
+    println!("{board}: perf {instructions}, hypervisor {hypervisor}, {:.6} apart", apart(instructions, hypervisor));
+    // What is left is what perf does in the periods in which it begins and ends: some 400,000 instructions.
+    assert!(hypervisor > 100_000_000 && apart(instructions, hypervisor) < 0.002, "{instructions}, {hypervisor}");
+    Ok(())
+}
+
+#[test]
+fn perf_counts_what_the_hypervisor_counts_on_virt() -> Result<()> {
+    perf_counts_what_the_hypervisor_counts(Board::Virt)
+}
+
+#[test]
+fn perf_counts_what_the_hypervisor_counts_on_zcu102() -> Result<()> {
+    perf_counts_what_the_hypervisor_counts(Board::Zcu102)
+}
+
+/// The same command with and without a budget of a fifth of the time: the guest counts itself alone, and the
+/// hypervisor's counter holds the budget while perf writes to the others.
+#[test]
+fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
+    /// Instructions in a period of 10 ms, under -icount 10 million of time.
+    const BUDGET: u64 = 2_000_000;
+    let mut counts = vec![];
+    for budget in [None, Some(Events(BUDGET))] {
+        let mut checked = load(&shipped("linux-perf"), Board::Virt)?;
+        let quota = &mut checked.system.vms[0].quotas[0];
+        assert_eq!(quota.period, Nanos(10_000_000));
+        quota.budget = budget.unwrap_or(quota.budget);
+        let mut linux = Running::start(&checked, Board::Virt, Clock::Counted)?;
+        linux.open("linux")?;
+        let events = ["instructions", "cycles", "duration_time"];
+        let [instructions, cycles, duration] = stat(&mut linux, "", events, WORK);
+        linux.type_in("linux", "poweroff -f\n")?;
+        let run = linux.finish()?.whole();
+        let most = run.telemetry.quota_periods().map(|(_, period)| period.events.0).max().unwrap_or(0);
+        let held: u64 = run.telemetry.quota_periods().map(|(_, period)| period.throttled.0).sum();
+        println!(
+            "{budget:?}: {instructions} instructions, {cycles} cycles, {duration} ns, most {most}, held {held} ns"
+        );
+        counts.push((instructions, cycles, duration, most, held));
+    }
+    let [free, held] = [counts[0], counts[1]];
+    // The command takes five times as long and does the same; more ticks of the timer fall into it.
+    assert!(held.2 >= 4 * free.2, "{counts:?}");
+    assert!(apart(held.0, free.0) < 0.01, "{counts:?}");
+    // Cycles at EL2 are not the guest's: with them there would be five times as many.
+    assert!(apart(held.1, free.1) < 0.01, "{counts:?}");
+    // The budget holds in every period, whatever perf does to its own counters.
+    assert!(free.4 == 0 && held.4 > 0 && held.3 >= BUDGET && held.3 < BUDGET + BUDGET / 20, "{counts:?}");
+    Ok(())
+}
+
+#[test]
+fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
+    for board in Board::ALL {
+        let mut linux = Running::start(&load(&shipped("linux-perf"), board)?, board, Clock::Counted)?;
+        linux.open("linux")?;
+        let [cycles] = stat(&mut linux, "", ["cycles"], WORK);
+        let record = |event: &str| format!("perf record -o /tmp/p -e {event} -- sh -c '{WORK}' 2>&1");
+        let by_cycles = linux.ask("linux", &record("cycles"))?;
+        let interrupts = linux.output("linux", "grep arm-pmu /proc/interrupts || true");
+        let event = if board == Board::Virt {
+            assert_eq!(by_cycles.status, 0, "{}", by_cycles.output);
+            "cycles"
+        } else {
+            // QEMU's ZCU102 wires no interrupt of the PMU: the kernel says so, and samples by its timer.
+            assert_ne!(by_cycles.status, 0);
+            assert!(by_cycles.output.contains("doesn't support sampling/overflow-interrupts"), "{}", by_cycles.output);
+            assert_eq!(interrupts, "");
+            linux.output("linux", &record("cpu-clock"));
+            "cpu-clock"
+        };
+        let report = linux.output("linux", "perf report -i /tmp/p --stdio 2>/dev/null");
+        let of = |what: &str| report.lines().find(|line| line.contains(what)).unwrap_or_default().to_owned();
+        let (samples, count) = (of("# Samples:"), of("# Event count"));
+        println!("{board}: {samples}, {count}; {interrupts}");
+        assert!(samples.contains(&format!("of event '{event}'")) && report.contains("busybox"), "{report}");
+        // All of it is sampled: a cycle of the core is a nanosecond of the clock here.
+        let total = count.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        assert!(apart(total, cycles) < 0.05, "{total}, {cycles}");
+        if board == Board::Virt {
+            let taken: u64 = interrupts.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
+            assert!(taken >= 100, "{interrupts}");
+        }
+        linux.type_in("linux", "poweroff -f\n")?;
+        linux.finish()?.whole();
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
+    for board in Board::ALL {
+        let mut checked = load(&shipped("linux-perf"), board)?;
+        let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+        source.packages.clear();
+        source.programs.push(build::linux_tool("count-self")?);
+        let mut linux = Running::start(&checked, board, Clock::Counted)?;
+        linux.open("linux")?;
+        // Not unless the administrator says so: not by perf's rules, and not by force.
+        let refused = linux.ask("linux", "count-self")?;
+        assert!(refused.status == 1 && refused.output.contains("instructions: not for programs"), "{refused:?}");
+        let killed = linux.ask("linux", "count-self now; echo status=$?")?;
+        assert!(killed.output.contains("status=132"), "{killed:?}");
+        linux.output("linux", "echo 1 > /proc/sys/kernel/perf_user_access");
+        let output = linux.output("linux", "count-self");
+        println!("{board}: {output}");
+        for event in ["instructions", "cycles"] {
+            let line = output.lines().find(|line| line.contains(event)).expect("a line of each event");
+            let [expected, own, kernel] = ["expected", "mrs", "kernel"].map(|key| cloison_tests::number(line, key));
+            // Two reads are counted too, and for the kernel's count its own way to them.
+            assert!((expected..expected + 100).contains(&own), "{line}");
+            assert!((own..own + 10_000).contains(&kernel), "{line}");
+        }
+        linux.type_in("linux", "poweroff -f\n")?;
+        linux.finish()?.whole();
+    }
+    Ok(())
+}
