@@ -68,6 +68,28 @@ fn a_stream_over_new_lines_refills_each_once() {
     assert_eq!(run.report["regions"][0]["cores"][0]["events"]["L1D_CACHE"], 5001);
 }
 
+/// Instructions at EL0 to EL3 when nothing is modelled.
+fn counted(accesses: u64, passes: u64) -> [u64; 4] {
+    let directory = TempDir::new().expect("a directory");
+    let counts = directory.path().join("counts.json");
+    let arguments = format!("count={}", counts.display());
+    let outcome = boot(directory.path(), Some(&arguments), lines(accesses, passes, 1));
+    assert!(outcome.exit.is_clean(), "{}\n{}", outcome.exit, outcome.errors);
+    let report: Value = serde_json::from_str(&fs::read_to_string(counts).expect("counts")).expect("JSON");
+    serde_json::from_value(report["instructions"].clone()).expect("four counts")
+}
+
+#[test]
+fn instructions_alone_are_counted_by_exception_level() {
+    let [one, two, three] = [1, 2, 3].map(|passes| counted(5000, passes));
+    assert_eq!((one[0], one[3]), (0, 0), "the guest has neither programs nor a monitor");
+    let all = |counts: [u64; 4]| counts.iter().sum::<u64>();
+    // Each pass is the same instructions again, some for each access.
+    assert_eq!(all(three) - all(two), all(two) - all(one));
+    assert!(all(two) - all(one) >= 3 * 5000, "{one:?} {two:?}");
+    assert_eq!(one, counted(5000, 1));
+}
+
 #[test]
 fn the_guest_reads_modelled_counts_by_mrs() {
     let run = run("lru", 5000, 2, 4);

@@ -5,18 +5,19 @@ use cloison_core::addr::PAGE_SIZE;
 use cloison_core::blob::{Pool, PoolKind, Profile, ProfiledPage};
 use cloison_core::color::ColorSet;
 use cloison_core::units::Nanos;
-use cloison_core::wire::{MigrationOutcome, VmState};
+use cloison_core::wire::{ExitReason, MigrationOutcome, VmState};
 use cloison_kernels::random::Random;
 use cloison_tests::{Clock, load, shipped};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 use xtask::config::ImageSource;
-use xtask::linux::Shown;
 use xtask::linux::shell::Done;
+use xtask::linux::{Shown, boot_cost};
 use xtask::qemu::Board;
 use xtask::run::{self, RunArgs};
 use xtask::telemetry::End;
+use xtask::{model, setup};
 
 /// Timer interrupts of all vCPUs, and the counts of each.
 fn timer_interrupts(table: &str) -> Vec<u64> {
@@ -247,6 +248,23 @@ fn linux_and_its_neighbors_on_shared_colors_go_on_together() -> Result<()> {
         (run.end_of("linux"), run.end_of("interf-1"), run.end_of("interf-2")),
         (End::Off, End::Stopped, End::Stopped)
     );
+    Ok(())
+}
+
+#[test]
+fn a_boot_takes_at_most_a_tenth_more_instructions_than_without_the_hypervisor() -> Result<()> {
+    setup::qemu()?;
+    let plugin = model::plugin()?;
+    for name in boot_cost::CONFIGS {
+        let boots = boot_cost::measure(name, &plugin)?;
+        // A guest has EL0 and EL1; what the hypervisor costs is at EL2.
+        let ([_, _, none, monitor], [user, kernel, own, _]) = (boots.bare.instructions, boots.under.instructions);
+        assert_eq!((none, monitor), (0, 0));
+        assert!(user > 500_000 && kernel > 100_000_000 && own > 1_000_000, "{boots:?}");
+        assert!(boots.ratio() <= boot_cost::AIM, "{boots:?}");
+        let [timer, interrupts] = [ExitReason::Timer, ExitReason::Interrupt].map(|reason| boots.exits[reason as usize]);
+        assert!(timer > 10 && interrupts > 10, "{boots:?}");
+    }
     Ok(())
 }
 

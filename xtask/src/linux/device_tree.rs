@@ -67,16 +67,16 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
 }
 
 /// The command line with the VM's name as the host's, unless the configuration says another.
-fn command_line(linux: &Linux, vm: &Vm) -> String {
+pub(super) fn command_line(linux: &Linux, vm: &str) -> String {
     if linux.cmdline.split_whitespace().any(|word| word.starts_with("hostname=")) {
         return linux.cmdline.clone();
     }
-    format!("{} hostname={}", linux.cmdline, vm.name)
+    format!("{} hostname={}", linux.cmdline, vm)
 }
 
 fn chosen(fdt: &mut FdtWriter, linux: &Linux, vm: &Vm, layout: &Layout) -> Result<(), Error> {
     let node = fdt.begin_node("chosen")?;
-    fdt.property_string("bootargs", &command_line(linux, vm))?;
+    fdt.property_string("bootargs", &command_line(linux, &vm.name))?;
     fdt.property_string("stdout-path", &format!("/serial@{:x}", map::UART))?;
     let (start, len) = layout.initrd;
     if len > 0 {

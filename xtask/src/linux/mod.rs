@@ -2,6 +2,7 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
+//! | [`boot_cost`] | what the hypervisor adds to a boot |
 //! | [`packages`] | fetches kernels and busybox as Debian packages, and keeps them |
 //! | [`kernel`] | reads an arm64 kernel's header, and says what is wrong with one |
 //! | [`layout`] | where kernel, RAM disk and device tree lie in a VM's memory |
@@ -10,6 +11,7 @@
 //! | [`programs`] | programs of other Debian packages for the RAM disk, with their libraries |
 //! | [`shell`] | types commands into a VM's shell, and reads what comes of them |
 
+pub mod boot_cost;
 pub mod device_tree;
 pub mod initramfs;
 pub mod kernel;
@@ -142,11 +144,16 @@ enum LinuxCommand {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Count the instructions that the hypervisor adds to a boot of each kernel
+    BootCost(boot_cost::BootCostArgs),
 }
 
 /// Runs `cargo xtask linux`.
 pub fn linux(args: &LinuxArgs) -> Result<()> {
-    let LinuxCommand::Fetch { update, json } = &args.command;
+    let (update, json) = match &args.command {
+        LinuxCommand::Fetch { update, json } => (update, json),
+        LinuxCommand::BootCost(args) => return boot_cost::boot_cost(args),
+    };
     if *update {
         packages::forget()?;
     }
