@@ -52,4 +52,5 @@ pub mod run;
 pub mod setup;
 pub mod telemetry;
 pub mod test;
+pub mod top;
 pub mod workspace;

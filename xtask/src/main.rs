@@ -19,6 +19,7 @@ use xtask::qemu::Board;
 use xtask::run::{self, RunArgs};
 use xtask::setup::{self, SetupArgs};
 use xtask::test::{self, TestArgs};
+use xtask::top::{self, TopArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,6 +48,8 @@ enum Command {
     Demo(DemoArgs),
     /// Boot a configuration in QEMU, with its console on this terminal
     Run(RunArgs),
+    /// Boot a configuration in QEMU, and show what each core uses of its budgets, live
+    Top(TopArgs),
     /// Check configurations: every mistake with its place, and how to mend it
     Check {
         /// The configurations
@@ -99,6 +102,7 @@ fn run(command: Command) -> Result<ExitCode> {
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => return run::run(&args),
+        Command::Top(args) => top::top(&args),
         Command::Check { files, board } => config::check_command(&files, board.map(Board::name)),
         Command::Inspect(args) => inspect_command::inspect(&args),
         Command::Experiment(args) => experiment::experiment(&args),

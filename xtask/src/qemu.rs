@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -510,6 +510,19 @@ impl Session {
     /// What has come out of the telemetry UART so far.
     pub fn telemetry(&self) -> Vec<u8> {
         std::fs::read(&self.telemetry).unwrap_or_default()
+    }
+
+    /// What has come out of the telemetry UART from byte `start` on.
+    pub fn telemetry_from(&self, start: u64) -> Vec<u8> {
+        let read = || -> std::io::Result<Vec<u8>> {
+            let mut file = std::fs::File::open(&self.telemetry)?;
+            file.seek(SeekFrom::Start(start))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        // QEMU makes the file when it starts; until then nothing has come.
+        read().unwrap_or_default()
     }
 
     fn tail(&self) -> String {

@@ -133,7 +133,8 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-fn share(part: u64, whole: u64) -> f64 {
+/// A part of a whole, from 0 to 1 (more, if it is more); 0 of nothing.
+pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 

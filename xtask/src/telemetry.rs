@@ -35,6 +35,35 @@ pub struct Telemetry {
     pub problems: Vec<(usize, Problem)>,
 }
 
+/// A stream that is read while it grows.
+#[derive(Clone, Debug, Default)]
+pub struct Growing {
+    telemetry: Telemetry,
+    /// The beginning of a frame whose end has not come.
+    rest: Vec<u8>,
+    over: bool,
+}
+
+impl Growing {
+    /// Takes the bytes that have come; returns the events among them, which are not kept.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Event> {
+        self.rest.extend_from_slice(bytes);
+        // A frame ends with a zero and has none inside.
+        let whole = self.rest.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1);
+        let frames: Vec<u8> = self.rest.drain(..whole).collect();
+        self.over = self.over || !self.telemetry.read(&frames);
+        if self.over {
+            self.rest.clear();
+        }
+        std::mem::take(&mut self.telemetry.events)
+    }
+
+    /// All that the stream has said so far, but for its events.
+    pub fn so_far(&self) -> &Telemetry {
+        &self.telemetry
+    }
+}
+
 /// Something wrong with one frame of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
@@ -130,12 +159,20 @@ impl Telemetry {
     /// Reads a stream. Frames after a second `Boot` frame, and all frames where the first one says another version, are
     /// not read: they would be taken for something that they are not.
     pub fn parse(stream: &[u8]) -> Self {
-        let mut all = Self { len: stream.len(), ..Self::default() };
+        let mut all = Self::default();
+        all.read(stream);
+        all
+    }
+
+    /// Reads what comes next in a stream, whole frames; whether the rest of the stream may be read.
+    fn read(&mut self, stream: &[u8]) -> bool {
+        let before = self.len;
+        self.len += stream.len();
         for (offset, frame) in wire::decode(stream) {
             let problem = match frame {
                 Ok(frame) => {
-                    all.frames += 1;
-                    all.take(frame)
+                    self.frames += 1;
+                    self.take(frame)
                 }
                 Err(error) => {
                     let len = stream[offset..].iter().position(|&byte| byte == 0).unwrap_or(stream.len() - offset);
@@ -143,13 +180,13 @@ impl Telemetry {
                 }
             };
             if let Err(problem) = problem {
-                all.problems.push((offset, problem));
+                self.problems.push((before + offset, problem));
                 if matches!(problem, Problem::SecondBoot | Problem::Version { .. }) {
-                    break;
+                    return false;
                 }
             }
         }
-        all
+        true
     }
 
     fn take(&mut self, frame: Frame) -> Result<(), Problem> {
@@ -337,6 +374,21 @@ mod tests {
         let example = [0x07, 0x04, 0x03, 0x41, 0x86, 0xbc, 0xbc, 0x00];
         assert_eq!(stream(&[Frame::AuditEnd { pages: 3 }]), example);
         assert_eq!(Telemetry::parse(&example).audit_end, Some(3));
+    }
+
+    #[test]
+    fn a_growing_stream_says_what_a_whole_one_says() {
+        let dropped = |at, count| event(at, Record::Dropped { count });
+        let bytes = stream(&[boot(), vm("a"), dropped(1, 3), dropped(2, 4), boot(), dropped(3, 5)]);
+        for step in [1, 2, 7, bytes.len()] {
+            let mut growing = Growing::default();
+            let events: Vec<Event> = bytes.chunks(step).flat_map(|chunk| growing.feed(chunk)).collect();
+            let whole = Telemetry::parse(&bytes);
+            assert_eq!(events, whole.events, "in steps of {step}");
+            let so_far = growing.so_far();
+            assert_eq!((so_far.vms.len(), &so_far.problems), (1, &whole.problems));
+            assert!(matches!(so_far.problems[..], [(_, Problem::SecondBoot)]));
+        }
     }
 
     #[test]
