@@ -99,6 +99,19 @@ impl Splitter {
     }
 }
 
+/// All that one of these VMs said on a console.
+pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: usize, console: &str) -> String {
+    let mut said = Vec::new();
+    let mut take = |piece: Piece| match piece {
+        Piece::Text(speaker, text) if speaker == Some(vm) => said.extend_from_slice(text),
+        _ => {}
+    };
+    let mut splitter = Splitter::new(names);
+    splitter.feed(console.as_bytes(), &mut take);
+    splitter.finish(&mut take);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
 /// A file for each VM and one for the hypervisor.
 #[derive(Debug)]
 pub struct Logs {
@@ -147,6 +160,7 @@ mod tests {
     #[test]
     fn each_gets_what_it_said() {
         let stream = "[core 0] up\r\n[one] a\r\n[other] b\n[one]  c\n[onely] d\n";
+        assert_eq!(said_by(["one", "other"], 0, stream), "a\n c\n");
         assert_eq!(split(stream), ["a\n c\n".to_owned(), "b\n".to_owned(), "[core 0] up\n[onely] d\n".to_owned()]);
     }
 

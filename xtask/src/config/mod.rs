@@ -44,7 +44,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("echo", "writes back what it reads from its UART"),
     ("heartbeat", "counts timer interrupts and checksums its memory"),
     ("hostile", "tries everything that it must not do"),
-    ("interf", "stores over a buffer; args: bytes, iterations (0: forever)"),
+    ("interf", "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first"),
     ("latency", "follows a chain of pointers through a buffer"),
     ("matmul", "multiplies matrices; args: size 1 to 3, runs, seed"),
     ("matrix-copy", "copies a matrix"),

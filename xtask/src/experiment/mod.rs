@@ -6,7 +6,7 @@
 //! | [`overrides`] | changes to a system: paths, values with placeholders |
 //! | [`runner`] | runs the points, each once, and keeps what each came to |
 //! | [`findings`] | figures, series and the account |
-//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`] | what each experiment makes of its runs |
+//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`] | what each experiment makes of its runs |
 //! | [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 
@@ -14,6 +14,7 @@ pub mod c2is;
 pub mod cases;
 pub mod colors;
 pub mod findings;
+pub mod latency;
 pub mod matrix;
 pub mod migration;
 pub mod overrides;
@@ -149,6 +150,7 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Fin
     let runs = Runs(runs);
     match experiment.name.as_str() {
         "c2is" => c2is::find(runs),
+        "cyclictest" => latency::find(runs),
         "demo" => cases::find(runs),
         "interference-wss" => wss::find(runs, VICTIM_CORE, model.clock_mhz),
         "interf-migration" => migration::find(runs),

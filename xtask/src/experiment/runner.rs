@@ -1,9 +1,11 @@
 //! Runs the points of an experiment, each once, two at a time, and keeps what each came to.
 
+use super::latency::Latencies;
 use super::overrides::{self, Value};
-use super::spec::{Experiment, Point};
+use super::spec::{Experiment, Measure, Point};
 use crate::build;
 use crate::config::{self, Checked};
+use crate::consoles;
 use crate::figures::{qemu_version, write_atomic, write_json};
 use crate::hem::EventNames;
 use crate::image;
@@ -41,6 +43,9 @@ pub struct Measured {
     pub quotas: Vec<QuotaOutcome>,
     /// Pages that moved to a PVT pool.
     pub pages_moved: u64,
+    /// What cyclictest measured, where that is what is measured.
+    #[serde(default)]
+    pub latencies: Option<Latencies>,
 }
 
 /// One observation segment, as the hypervisor logged it.
@@ -193,6 +198,32 @@ impl Setting<'_> {
         if telemetry.end_of(victim) != End::Off {
             return Err(miette!("the victim did not end by itself: {}", telemetry.end_of(victim)));
         }
+        let mut quotas: Vec<QuotaOutcome> = telemetry
+            .quota_totals()
+            .map(|(core, total)| QuotaOutcome {
+                core,
+                by_interrupt: total.by_interrupt,
+                periods: u64::from(total.periods),
+                throttled_periods: u64::from(total.throttled_periods),
+                events: total.events.0,
+                max_overshoot: total.max_overshoot.0,
+                overshoot: total.overshoot.0,
+            })
+            .collect();
+        quotas.sort_by_key(|quota| quota.core);
+        if self.experiment.measure == Measure::Cyclictest {
+            let names = prepared.checked.system.vms.iter().map(|vm| vm.name.as_str());
+            return Ok(Measured {
+                inputs: prepared.inputs.clone(),
+                variant: point.variant.clone(),
+                axes: point.axes.clone(),
+                segments: vec![],
+                regions: vec![],
+                quotas,
+                pages_moved: 0,
+                latencies: Some(Latencies::read(&consoles::said_by(names, usize::from(victim), &outcome.console))?),
+            });
+        }
         let names = EventNames::of(&prepared.checked.board.events);
         let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
         let statistics = Statistics::read(stats)?;
@@ -223,19 +254,6 @@ impl Setting<'_> {
             cycles: run.record.cycles.0,
             events: run.counts().map(|(event, count, _)| (names.name(event), u64::from(count))).collect(),
         });
-        let mut quotas: Vec<QuotaOutcome> = telemetry
-            .quota_totals()
-            .map(|(core, total)| QuotaOutcome {
-                core,
-                by_interrupt: total.by_interrupt,
-                periods: u64::from(total.periods),
-                throttled_periods: u64::from(total.throttled_periods),
-                events: total.events.0,
-                max_overshoot: total.max_overshoot.0,
-                overshoot: total.overshoot.0,
-            })
-            .collect();
-        quotas.sort_by_key(|quota| quota.core);
         Ok(Measured {
             inputs: prepared.inputs.clone(),
             variant: point.variant.clone(),
@@ -244,6 +262,7 @@ impl Setting<'_> {
             regions: statistics.regions[warm_up..].to_vec(),
             quotas,
             pages_moved: moves.len() as u64,
+            latencies: None,
         })
     }
 }

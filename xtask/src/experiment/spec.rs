@@ -31,6 +31,8 @@ pub struct Experiment {
     pub model: PathBuf,
     /// The VM whose segments are measured.
     pub victim: String,
+    /// What is measured of it.
+    pub measure: Measure,
     /// Runs of the victim that are left out.
     pub warm_up: usize,
     /// Seed of the model.
@@ -39,6 +41,17 @@ pub struct Experiment {
     pub caches: Caches,
     /// All runs.
     pub points: Vec<Point>,
+}
+
+/// What is measured of the victim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// Its observation segments, by the hypervisor's log.
+    #[default]
+    Segments,
+    /// The latencies that cyclictest prints as JSON in its Linux.
+    Cyclictest,
 }
 
 /// One run: a variant with a value on each of its axes.
@@ -81,6 +94,8 @@ struct File {
     board: Spanned<String>,
     model: PathBuf,
     victim: String,
+    #[serde(default)]
+    measure: Measure,
     warm_up: usize,
     #[serde(default)]
     seed: u64,
@@ -192,6 +207,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         board,
         model: base.join(file.model),
         victim: file.victim,
+        measure: file.measure,
         warm_up: file.warm_up,
         seed: file.seed,
         caches: file.caches,

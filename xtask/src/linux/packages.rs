@@ -5,6 +5,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt::Write;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A Debian kernel for arm64.
@@ -128,6 +129,18 @@ fn kept_or_fetched(name: &str, package: &str, pick: impl Fn(&Path) -> Result<Pat
     })
 }
 
+/// Waits until nobody else fetches; until the file is closed nobody does.
+fn lock() -> Result<File> {
+    let path = workspace::cache_dir().join("linux.lock");
+    let locked = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        let file = File::create(&path)?;
+        file.lock()?;
+        Ok::<File, std::io::Error>(file)
+    };
+    locked().into_diagnostic().wrap_err_with(|| miette!("cannot lock {}", path.display()))
+}
+
 /// What goes into the cache.
 pub(super) struct Made {
     /// The package, or the packages.
@@ -141,6 +154,12 @@ pub(super) struct Made {
 /// What the cache has under this name; made first if it has nothing.
 pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
     let directory = directory(name);
+    if let Some(kept) = find(&directory)? {
+        return Ok(kept);
+    }
+    // apt's own lock would refuse a second one that fetches at the same time: it waits here, and finds what the first
+    // one has fetched.
+    let _lock = lock()?;
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }

@@ -1,0 +1,204 @@
+//! `cyclictest`: how late a real-time Linux wakes its highest task up, against what its neighbors do.
+
+use super::findings::{Cell, Findings, Runs, Series, ratio};
+use super::plot::{Chart, Line, Marks};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Variant, and what it is called.
+const CASES: [(&str, &str); 4] =
+    [("alone", "alone"), ("interf", "beside Interf"), ("quota", "Interf has budgets"), ("colors", "colors of its own")];
+/// What the first process prints when its command has succeeded.
+const ENDED: &str = "cloison: the command ended with status 0";
+
+/// What cyclictest measured of one thread. Latencies are in microseconds of modelled time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// How often each latency was seen.
+    pub histogram: BTreeMap<u64, u64>,
+    /// Wake-ups.
+    pub cycles: u64,
+    /// Least latency.
+    pub min: u64,
+    /// Most; it may be beyond the histogram.
+    pub max: u64,
+    /// Mean.
+    pub avg: f64,
+}
+
+/// `cyclictest --json`, as far as it is used here.
+#[derive(Deserialize)]
+struct Report {
+    thread: BTreeMap<String, Latencies>,
+}
+
+impl Latencies {
+    /// Finds cyclictest's JSON in what a VM said.
+    ///
+    /// # Errors
+    /// Where the command has failed, where there is no such JSON or one of several threads, and where its histogram does
+    /// not hold all wake-ups.
+    pub fn read(said: &str) -> Result<Self> {
+        if !said.lines().any(|line| line == ENDED) {
+            return Err(miette!("the command in the VM did not succeed"));
+        }
+        let start = said.find("\n{").ok_or_else(|| miette!("cyclictest printed no JSON"))?;
+        let mut documents = serde_json::Deserializer::from_str(&said[start..]).into_iter::<Report>();
+        let report = documents.next().ok_or_else(|| miette!("cyclictest printed no JSON"))?;
+        let report = report.into_diagnostic().wrap_err("cyclictest's JSON cannot be read")?;
+        let mut threads = report.thread.into_values();
+        let (Some(latencies), None) = (threads.next(), threads.next()) else {
+            return Err(miette!("cyclictest is to have one thread"));
+        };
+        let counted: u64 = latencies.histogram.values().sum();
+        if counted == 0 || counted > latencies.cycles {
+            return Err(miette!("{counted} of {} wake-ups are in the histogram", latencies.cycles));
+        }
+        Ok(latencies)
+    }
+
+    /// Wake-ups that the histogram does not hold: they were later than its last class.
+    pub fn beyond(&self) -> u64 {
+        self.cycles.saturating_sub(self.histogram.values().sum())
+    }
+
+    /// The least latency that so many thousandths of the wake-ups do not exceed.
+    pub fn permille(&self, permille: u64) -> u64 {
+        let mut seen = 0;
+        for (latency, count) in &self.histogram {
+            seen += count;
+            if seen * 1000 >= self.cycles * permille {
+                return *latency;
+            }
+        }
+        self.max
+    }
+}
+
+/// What the runs show.
+pub fn find(runs: Runs<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    let mut rows = vec![];
+    let mut lines = vec![];
+    let mut all: Vec<&Latencies> = vec![];
+    for (variant, name) in CASES {
+        let run = runs.first(variant)?;
+        let latencies = run
+            .latencies
+            .as_ref()
+            .ok_or_else(|| miette!("run `{variant}` has no latencies: measure = \"cyclictest\""))?;
+        let (p50, p999) = (latencies.permille(500), latencies.permille(999));
+        let held: u64 = run.quotas.iter().map(|quota| quota.throttled_periods).sum();
+        for (figure, value) in [
+            ("wakeups", latencies.cycles as f64),
+            ("min_us", latencies.min as f64),
+            ("median_us", p50 as f64),
+            ("avg_us", latencies.avg),
+            ("p999_us", p999 as f64),
+            ("max_us", latencies.max as f64),
+            ("beyond_histogram", latencies.beyond() as f64),
+            ("throttled_periods", held as f64),
+        ] {
+            found.figure(format!("{variant}_{figure}"), value);
+        }
+        rows.push(vec![
+            Cell::Text(name.to_owned()),
+            Cell::Count(latencies.cycles),
+            Cell::Count(latencies.min),
+            Cell::Count(p50),
+            Cell::Value(latencies.avg),
+            Cell::Count(p999),
+            Cell::Count(latencies.max),
+            Cell::Count(held),
+        ]);
+        let point = |(latency, count): (&u64, &u64)| (*latency as f64, (*count as f64).log10() + 1.0);
+        lines.push(Line { name: name.to_owned(), points: latencies.histogram.iter().map(point).collect() });
+        all.push(latencies);
+    }
+    let columns = vec!["linux", "wakeups", "min_us", "median_us", "avg_us", "p999_us", "max_us", "periods_held"];
+    let series = Series { name: "cases".into(), columns, rows };
+    found.tables.push(series.table(
+        "How late the task was woken up",
+        "Microseconds of modelled time from the moment for which the task had asked to the moment when it ran, by cyclictest \
+         itself. p999: not exceeded by 99.9 % of the wake-ups. Periods in which an Interf core was held by its budget.",
+    ));
+    found.series.push(series);
+    found.series.push(histograms(&all));
+    found.charts.push(Chart {
+        title: "Latencies (modelled)".into(),
+        x: "microseconds".into(),
+        y: "1 + log10 of the wake-ups".into(),
+        marks: Marks::Lines(lines),
+    });
+    let [alone, interf, quota, colors] = [0, 1, 2, 3].map(|case: usize| all[case]);
+    found.say(format!(
+        "Alone, Linux wakes its task up after {:.1} us in the mean and {} us at most. Beside three cores that store over \
+         420 KiB each it takes {:.1} us and {} us: {:.2} and {:.2} times as long. The task sleeps a millisecond at a time, \
+         and what the kernel needs to wake it up has left the L2 until then.",
+        alone.avg,
+        alone.max,
+        interf.avg,
+        interf.max,
+        interf.avg / alone.avg.max(f64::MIN_POSITIVE),
+        ratio(interf.max, alone.max)
+    ));
+    found.say(format!(
+        "With budgets for Interf the mean is {:.1} us and the most {} us; with {} us not exceeded by 99.9 %. Where Linux has \
+         8 colors of its own and Interf runs freely in the other 7: {:.1} us, {} us and {} us.",
+        quota.avg,
+        quota.max,
+        quota.permille(999),
+        colors.avg,
+        colors.max,
+        colors.permille(999)
+    ));
+    found.say(
+        "Modelled, not measured: cores execute one instruction a cycle, in order; a load waits for its line; there is no \
+         prefetcher and no TLB. So the path of an interrupt through the hypervisor and Linux has the right instructions and \
+         misses, and not the board's cycles. Each Linux boots on the model, from its first instruction; its kernel and \
+         cyclictest are Debian's, unmodified. A maximum is that of this many wake-ups, and no bound.",
+    );
+    Ok(found)
+}
+
+/// A row for each latency that any of the cases has seen.
+fn histograms(all: &[&Latencies]) -> Series {
+    let mut latencies: Vec<u64> = all.iter().flat_map(|case| case.histogram.keys().copied()).collect();
+    latencies.sort_unstable();
+    latencies.dedup();
+    let row = |latency: u64| {
+        let count = |case: &&Latencies| Cell::Count(case.histogram.get(&latency).copied().unwrap_or(0));
+        std::iter::once(Cell::Count(latency)).chain(all.iter().map(count)).collect()
+    };
+    Series {
+        name: "histogram".into(),
+        columns: std::iter::once("latency_us").chain(CASES.map(|(variant, _)| variant)).collect(),
+        rows: latencies.into_iter().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "up\n{\n  \"file_version\": 1,\n  \"thread\": {\n    \"0\": {\n      \"histogram\": {\n        \"20\": 900,\n        \
+        \"21\": 98,\n        \"40\": 1\n      },\n      \"cycles\": 1000,\n      \"min\": 20,\n      \"max\": 1700,\n      \
+        \"avg\": 22.15,\n      \"cpu\": 0\n    }\n  }\n}\ncloison: the command ended with status 0\n";
+
+    #[test]
+    fn what_cyclictest_prints_is_read() {
+        let latencies = Latencies::read(SAID).unwrap();
+        assert_eq!((latencies.cycles, latencies.min, latencies.max, latencies.beyond()), (1000, 20, 1700, 1));
+        assert_eq!([500, 900, 901, 999, 1000].map(|p| latencies.permille(p)), [20, 20, 21, 40, 1700]);
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        let message = |text: &str| Latencies::read(text).unwrap_err().to_string();
+        assert!(message(&SAID.replace("status 0", "status 1")).contains("did not succeed"));
+        assert!(message(ENDED).contains("no JSON"));
+        assert!(message(&SAID.replace("\"cycles\": 1000", "\"cycles\": 998")).contains("999 of 998"));
+        assert!(message(&SAID.replace("\"max\"", "\"most\"")).contains("cannot be read"));
+    }
+}
