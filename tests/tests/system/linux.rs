@@ -202,21 +202,21 @@ fn two_thousand_pages_of_a_working_linux_move_unnoticed_while_all_cores_really_r
 #[test]
 fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
     for board in Board::ALL {
-        for shown in [Shown::Reserved, Shown::Hidden, Shown::Memory] {
+        let cases = [
+            (Shown::Reserved, "80000000-8001ffff : reserved\n"),
+            (Shown::Hidden, ""),
+            (Shown::Memory, "80000000-8001ffff : System RAM\n"),
+        ];
+        for (shown, expected) in cases {
             let mut checked = load(&shipped("linux-pvt-sh"), board)?;
             // The neighbors have their own tests; here they would only take time.
             checked.system.vms.truncate(1);
             checked.images.truncate(1);
             let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
-            source.shown[1] = shown;
+            source.shown[1] = shown.clone();
             let mut linux = Running::start(&checked, board, Clock::Counted)?;
             linux.open("linux")?;
             let known = linux.output("linux", "grep -E '^8' /proc/iomem || true");
-            let expected = match shown {
-                Shown::Reserved => "80000000-8001ffff : reserved\n",
-                Shown::Hidden => "",
-                Shown::Memory => "80000000-8001ffff : System RAM\n",
-            };
             assert_eq!(known, expected);
             if shown != Shown::Memory {
                 // It is there for who knows of it, and keeps what is written.
@@ -310,6 +310,21 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
 }
 
 /// Without `pmu` the kernel finds none; with it, what the quotas leave.
+#[test]
+fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
+    let board = Board::Virt;
+    let mut linux = Running::start(&load(&cloison_tests::config("passthrough/linux"), board)?, board, Clock::Counted)?;
+    linux.open("linux")?;
+    // QEMU's clock shows the host's time, which is later than this was written.
+    assert!(linux.number("linux", "cat /sys/class/rtc/rtc0/since_epoch") > 1_700_000_000);
+    let interrupts = "grep rtc-pl031 /proc/interrupts | { read irq count rest; echo $count; }";
+    assert_eq!(linux.number("linux", interrupts), 0);
+    linux.output("linux", "echo +2 >/sys/class/rtc/rtc0/wakealarm; n=0; \
+        while [ \"$(grep rtc-pl031 /proc/interrupts | tr -s ' ' | cut -d ' ' -f 3)\" = 0 ] && [ $n -lt 60 ]; do sleep 1; n=$((n + 1)); done");
+    assert_eq!(linux.number("linux", interrupts), 1, "the alarm");
+    linux.stop().map(drop)
+}
+
 #[test]
 fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
     for board in Board::ALL {

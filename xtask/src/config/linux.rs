@@ -89,7 +89,7 @@ pub(super) fn read(
         None => None,
     };
     let load = match &load {
-        Some(field) => Some(super::vm::page_ipa(field)?.0),
+        Some(field) => Some(super::region::page_ipa(field)?.0),
         None => None,
     };
     let mut line = match &cmdline {

@@ -21,6 +21,7 @@ pub(crate) mod node;
 pub mod problem;
 mod profile;
 pub mod quantity;
+mod region;
 mod system;
 mod vm;
 mod vm_image;

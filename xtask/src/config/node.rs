@@ -210,6 +210,7 @@ fn without_indices(path: &str) -> String {
 }
 
 /// A value of the document.
+#[derive(Clone)]
 pub struct Field<'a> {
     context: &'a Context,
     value: &'a DeValue<'a>,
@@ -338,10 +339,10 @@ impl<'a> Field<'a> {
     }
 
     /// One of a few words.
-    pub fn one_of<T: Copy>(&self, what: &str, words: &[(&str, T)]) -> Option<T> {
+    pub fn one_of<T: Clone>(&self, what: &str, words: &[(&str, T)]) -> Option<T> {
         let names = || words.iter().map(|(name, _)| *name);
         let text = self.string(&format!("one of {}", quoted(names())))?;
-        let found = words.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
+        let found = words.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
         if found.is_none() {
             self.push(self.error(format!("`{text}` is not a {what}")).label("unknown").help(suggest(
                 text,

@@ -2,15 +2,14 @@
 
 use super::board::BoardFile;
 use super::events::EventTable;
-use super::node::{Context, Field, Table, suggest};
+use super::node::{Context, Field, Table};
 use super::problem::{Problem, SourceFile, count, display_path};
 use super::quantity::show_duration;
+use super::region::{self, RegionSpec};
 use super::vm_image::{self, plain};
 use super::{ImageSource, profile};
-use crate::linux::Shown;
-use cloison_abi::{irq, map, services};
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::blob::{Backing, Board, IPA_BITS, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
+use cloison_abi::{irq, services};
+use cloison_core::blob::{Backing, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
 use cloison_core::units::{EventId, Nanos};
 use cloison_core::vgic::MAX_IRQ;
 use std::ops::Range;
@@ -28,17 +27,6 @@ const LARGEST_BUDGET: u64 = u32::MAX as u64;
 const ARGS: usize = 4;
 /// The longest name that fits the console's prefix.
 const LONGEST_NAME: usize = 16;
-
-/// The guest's devices that Cloison emulates, in the IPA space of every VM.
-const EMULATED: [(u64, u64, &str); 4] = [
-    (map::GICD, 0x1000, "the emulated interrupt distributor"),
-    (map::GICC, 0x2000, "the virtual CPU interface"),
-    (map::UART, 0x1000, "the emulated UART"),
-    (map::SERVICES, 0x1000, "the services page"),
-];
-
-/// What a region may be to a Linux guest.
-const SHOWN: [(&str, Shown); 3] = [("memory", Shown::Memory), ("reserved", Shown::Reserved), ("hidden", Shown::Hidden)];
 
 const SERVICES: [(&str, u32); 4] = [
     ("hem", services::HEM),
@@ -131,15 +119,17 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let hems = read_hems(&table, events);
     let pmu = read_pmu(&table, &hems, services);
     let services_page = table.optional("services_page").and_then(|field| field.boolean()).unwrap_or_default();
-    let (mut regions, complete) = read_regions(&table, scene);
+    let owned: Vec<u32> = irqs.iter().map(|(irq, _)| *irq).collect();
+    let (mut regions, complete) = region::read_all(&table, scene, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
     let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
-    let shown: Vec<Shown> = regions.iter().map(|spec| spec.shown).collect();
+    let mut shown = Vec::new();
     let mut shown_fields = Vec::new();
     let regions: Vec<Region> = regions
         .drain(..)
         .map(|spec| {
-            shown_fields.extend(spec.shown_field.map(|field| (field, spec.shown)));
+            shown_fields.extend(spec.shown_fields);
+            shown.push(spec.shown);
             spec.region
         })
         .collect();
@@ -167,7 +157,7 @@ pub(super) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             field.push(taken.label("not for Linux").help("leave it out; `cmdline` is what the kernel is told"));
         }
     } else if image.is_some() {
-        for (field, _) in &shown_fields {
+        for field in &shown_fields {
             let lost = field.error("only a VM with a Linux kernel has a device tree that could show this region");
             field.push(lost.label("not for this image").help("leave it out"));
         }
@@ -355,224 +345,6 @@ fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
     wanted
 }
 
-struct RegionSpec<'a> {
-    region: Region,
-    /// What it is to a Linux guest, and where that is written.
-    shown: Shown,
-    shown_field: Option<Field<'a>>,
-    ipa_span: Range<usize>,
-    size_span: Range<usize>,
-    backing_span: Range<usize>,
-}
-
-impl RegionSpec<'_> {
-    fn pool_use(&self) -> Option<PoolUse> {
-        let Backing::Pool(pool) = self.region.backing else { return None };
-        Some(PoolUse { pool, field: format!("region[{}].pool", self.region.name), span: self.backing_span.clone() })
-    }
-}
-
-/// The regions that could be read, and whether that is all of them.
-fn read_regions<'a>(table: &Table<'a>, scene: &Scene<'_>) -> (Vec<RegionSpec<'a>>, bool) {
-    let tables = table.tables("region");
-    if tables.is_empty() {
-        table.push(
-            table
-                .error("region", table.span(), "the VM has no memory")
-                .label("no [[vm.region]]")
-                .help("add one: [[vm.region]] with name = \"ram\", ipa = 0x4000_0000, size = \"16M\", pool = \"...\""),
-        );
-        return (Vec::new(), false);
-    }
-    if tables.len() > 256 {
-        let message = format!("{} regions; a VM has at most 256", tables.len());
-        table.push(table.error("region", table.span(), message).label("too many").help("join regions"));
-        return (Vec::new(), false);
-    }
-    let mut complete = true;
-    let mut specs: Vec<RegionSpec<'a>> = Vec::new();
-    for region in tables {
-        let Some(spec) = read_region(region, scene, &specs) else {
-            complete = false;
-            continue;
-        };
-        specs.push(spec);
-    }
-    (specs, complete)
-}
-
-fn read_region<'a>(mut table: Table<'a>, scene: &Scene<'_>, before: &[RegionSpec<'_>]) -> Option<RegionSpec<'a>> {
-    let name = name(&mut table, "region");
-    if let Some((name, span)) = &name
-        && let Some(_) = before.iter().find(|spec| spec.region.name == *name)
-    {
-        table.push(
-            table
-                .error("name", span.clone(), format!("the VM has two regions called `{name}`"))
-                .label("again")
-                .help("profiles find regions by name: give each its own"),
-        );
-    }
-    let ipa_field = table.required("ipa", "say where the guest sees it: ipa = 0x4000_0000");
-    let ipa = ipa_field.as_ref().and_then(|field| page_ipa(field));
-    let size_field = table.required("size", "say how large it is: size = \"16M\"");
-    let pages = size_field.as_ref().and_then(|field| field.pages());
-    let backing = read_backing(&table, scene, pages);
-    let shown_field = table.optional("linux");
-    let shown = shown_field.as_ref().and_then(|field| field.one_of("use", &SHOWN)).unwrap_or_default();
-    table.finish_ref();
-    let (ipa_field, size_field) = (ipa_field?, size_field?);
-    let (backing, backing_span) = backing?;
-    let region = Region { name: name?.0.to_owned(), ipa: ipa?, pages: pages?, backing };
-    let bytes = u64::from(region.pages) * PAGE_SIZE;
-    let end = u128::from(region.ipa.0) + u128::from(bytes);
-    let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
-    if end > 1 << IPA_BITS {
-        table.push(
-            table
-                .error("ipa", ipa_span.clone(), "the region ends beyond the VM's address space")
-                .label(format!("{} + {bytes:#x} = {end:#x}", region.ipa))
-                .help(format!("an IPA has {IPA_BITS} bits: a region must end at {:#x} or below", 1u64 << IPA_BITS)),
-        );
-        return None;
-    }
-    let end = end as u64;
-    for (start, len, what) in EMULATED {
-        if region.ipa.0 < start + len && start < end {
-            table.push(
-                table
-                    .error("ipa", ipa_span.clone(), format!("the region covers {what}"))
-                    .label(format!("{}..{end:#x} meets {start:#x}..{:#x}", region.ipa, start + len))
-                    .help("keep 0x8000000..0x8012000 and 0x9000000..0x9002000 free; RAM starts at 0x40000000 by convention"),
-            );
-            break;
-        }
-    }
-    if let Some(other) = before.iter().find(|other| other.region.overlaps(&region)) {
-        let other_end = other.region.ipa.page(u64::from(other.region.pages));
-        table.push(
-            table
-                .error("ipa", ipa_span.clone(), format!("the region overlaps region `{}`", other.region.name))
-                .label(format!("{}..{end:#x}", region.ipa))
-                .also(other.ipa_span.clone(), format!("`{}` is {}..{other_end}", other.region.name, other.region.ipa))
-                .help(format!("the first free address after `{}` is {other_end}", other.region.name)),
-        );
-    }
-    Some(RegionSpec { region, shown, shown_field, ipa_span, size_span, backing_span })
-}
-
-pub(super) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
-    let ipa = Ipa(field.integer("an address: 0x4000_0000")?);
-    if !ipa.is_page_aligned() {
-        field.push(
-            field
-                .error(format!("{ipa} is not the start of a page"))
-                .label(format!("{:#x} past it", ipa.0 - ipa.page_base().0))
-                .help(format!("the page starts at {}", ipa.page_base())),
-        );
-        return None;
-    }
-    Some(ipa)
-}
-
-fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
-    let name = field.string("the name of a pool")?;
-    let found = pools.iter().position(|spec| spec.pool.name == name);
-    // Without any pool, that is the error.
-    if found.is_none() && !pools.is_empty() {
-        let known = pools.iter().map(|spec| spec.pool.name.as_str());
-        field.push(
-            field.error(format!("there is no pool `{name}`")).label("unknown pool").help(suggest(name, "pools", known)),
-        );
-    }
-    found.map(|index| index as u8)
-}
-
-fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Option<(Backing, Range<usize>)> {
-    let (pool, contiguous, device) = (table.optional("pool"), table.optional("contiguous"), table.optional("device"));
-    let help = "write one of pool = \"name\", contiguous = true, device = 0x...";
-    match (pool, contiguous, device) {
-        (Some(pool), None, None) => Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span())),
-        (None, Some(contiguous), None) => {
-            if !contiguous.boolean()? {
-                contiguous.push(
-                    contiguous.error("the region has nothing behind it").label("not contiguous, so what?").help(help),
-                );
-                return None;
-            }
-            contiguous.push(
-                contiguous
-                    .warning("contiguous memory has pages of every color")
-                    .label("shares cache sets with all pools, private ones included")
-                    .help("use a pool unless a device needs contiguous memory"),
-            );
-            Some((Backing::Contiguous, contiguous.span()))
-        }
-        (None, None, Some(device)) => {
-            let pa = PhysAddr(device.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
-            if !pa.is_page_aligned() {
-                device.push(
-                    device
-                        .error(format!("{pa} is not the start of a page"))
-                        .label("not a multiple of 0x1000")
-                        .help("registers are passed through in whole pages"),
-                );
-                return None;
-            }
-            if let (Some(board), Some(pages)) = (scene.board, pages) {
-                let range = PhysRange { start: pa, len: u64::from(pages) * PAGE_SIZE };
-                check_device(&device, &board.board, range);
-            }
-            Some((Backing::Device(pa), device.span()))
-        }
-        (None, None, None) => {
-            table.push(
-                table.error("pool", table.span(), "the region has nothing behind it").label("no `pool`").help(help),
-            );
-            None
-        }
-        (_, second, third) => {
-            let span = third.or(second).map_or(table.span(), |field| field.span());
-            table.push(
-                table
-                    .error("pool", span, "the region has more than one thing behind it")
-                    .label("one too many")
-                    .help(help),
-            );
-            None
-        }
-    }
-}
-
-/// A passed-through device must be neither RAM nor one of the hypervisor's own.
-fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
-    let page = |start: PhysAddr| PhysRange { start, len: PAGE_SIZE };
-    let gic = &board.gic;
-    let mut own = vec![
-        (page(board.console.base), "the console"),
-        (page(gic.gicd), "the interrupt distributor"),
-        (page(gic.gicc), "the interrupt controller's CPU interface"),
-        (page(gic.gicc_dir), "the interrupt controller's CPU interface"),
-        (page(gic.gich), "the virtual interface control"),
-        (page(gic.gicv), "the virtual CPU interface"),
-        (page(gic.gicv_dir), "the virtual CPU interface"),
-    ];
-    own.extend(board.telemetry.iter().map(|uart| (page(uart.base), "the telemetry UART")));
-    own.extend(board.ram.iter().map(|ram| (*ram, "RAM, which is Cloison's to hand out")));
-    if let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) {
-        field.push(
-            field
-                .error(format!(
-                    "{}..{} is not a device that can be passed through: it meets {what}",
-                    range.start,
-                    range.end()
-                ))
-                .label(format!("{}..{} is {what}", taken.start, taken.end()))
-                .help("give RAM through pools; pass through only devices that the hypervisor does not use"),
-        );
-    }
-}
-
 /// A quota and the place of its table.
 type QuotaSpec = (Quota, Range<usize>);
 
@@ -711,7 +483,7 @@ fn read_profile(
     let profile = table.table("profile")?;
     let file_field = profile.required("file", "name the profile: file = \"profiles/c2is.toml\"");
     let pool_field = profile.required("pool", "name the private pool that pages move to: pool = \"...\"");
-    let pool = pool_field.as_ref().and_then(|field| find_pool(field, scene.pools));
+    let pool = pool_field.as_ref().and_then(|field| region::find_pool(field, scene.pools));
     let top_field = profile.optional("top");
     let top = top_field.as_ref().map(|field| field.integer_up_to(u64::from(u32::MAX), "a number of pages"));
     let after_field = profile.optional("after");

@@ -3,7 +3,7 @@
 use super::node::{Field, Table, suggest};
 use super::problem::display_path;
 use super::quantity::show_size;
-use super::vm::page_ipa;
+use super::region::page_ipa;
 use super::{ImageSource, WORKLOADS, linux};
 use crate::linux::Shown;
 use cloison_abi::map;

@@ -53,6 +53,7 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
     devices(&mut fdt, vm.cores.len())?;
+    passed_through(&mut fdt, linux, &vm.regions)?;
     if vm.services_page {
         let node = fdt.begin_node(&format!("services@{:x}", map::SERVICES))?;
         fdt.property_string("compatible", page::COMPATIBLE)?;
@@ -90,7 +91,7 @@ fn memory(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), 
     let reg = |region: &Region| [region.ipa.0, u64::from(region.pages) * PAGE_SIZE];
     let of = |wanted: Shown| {
         let is_ram = |region: &&Region| !matches!(region.backing, Backing::Device(_));
-        let shown = |index: usize| linux.shown.get(index).copied().unwrap_or_default();
+        let shown = |index: usize| linux.shown.get(index).cloned().unwrap_or_default();
         regions.iter().enumerate().filter(move |(index, _)| shown(*index) == wanted).map(|(_, r)| r).filter(is_ram)
     };
     for region in of(Shown::Memory).chain(of(Shown::Reserved)) {
@@ -145,6 +146,25 @@ fn pmu(fdt: &mut FdtWriter, linux: &Linux, vcpus: usize) -> Result<(), Error> {
         fdt.property_array_u32("interrupts", &ppi(irq, vcpus))?;
     }
     fdt.end_node(node)
+}
+
+/// Devices of the board that the VM owns. What an Arm PrimeCell's driver asks of its clock is answered.
+fn passed_through(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), Error> {
+    for (region, shown) in regions.iter().zip(&linux.shown) {
+        let Shown::Device { compatible, interrupt } = shown else { continue };
+        let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
+        fdt.property_string_list("compatible", compatible.clone())?;
+        fdt.property_array_u64("reg", &[region.ipa.0, u64::from(region.pages) * PAGE_SIZE])?;
+        if let Some(irq) = interrupt {
+            fdt.property_array_u32("interrupts", &[SPI, irq - 32, LEVEL_HIGH])?;
+        }
+        if compatible.iter().any(|name| name == "arm,primecell") {
+            fdt.property_u32("clocks", CLOCK)?;
+            fdt.property_string("clock-names", "apb_pclk")?;
+        }
+        fdt.end_node(node)?;
+    }
+    Ok(())
 }
 
 fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {

@@ -56,7 +56,7 @@ impl Layout {
     ) -> Result<Self, Misfit> {
         let is_memory = |index: usize, region: &Region| {
             !matches!(region.backing, Backing::Device(_))
-                && shown.get(index).copied().unwrap_or_default() == Shown::Memory
+                && shown.get(index).is_none_or(|shown| *shown == Shown::Memory)
         };
         let memory: Vec<&Region> =
             regions.iter().enumerate().filter(|(index, region)| is_memory(*index, region)).map(|(_, r)| r).collect();

@@ -39,7 +39,7 @@ pub enum KernelSource {
 }
 
 /// What a region of RAM is to the VM's Linux.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
     /// Memory to use.
     #[default]
@@ -48,6 +48,13 @@ pub enum Shown {
     Reserved,
     /// Nothing: the device tree does not mention it.
     Hidden,
+    /// A device that is passed through, for a driver.
+    Device {
+        /// What it is, the most particular name first (Devicetree Specification 0.4, 2.3.1).
+        compatible: Vec<String>,
+        /// Its interrupt (GIC id of an SPI).
+        interrupt: Option<u32>,
+    },
 }
 
 /// A VM's Linux, as its configuration describes it.
