@@ -13,4 +13,5 @@ mod migration;
 mod perf;
 mod pmu;
 mod quota;
+mod ram_disk;
 mod vm_life;
