@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use std::path::Path;
 use xtask::campaign;
 use xtask::demo::{DemoArgs, demo};
-use xtask::experiment::{file_of, perform, spec};
+use xtask::experiment::{file_of, perform, runner, spec};
 use xtask::model::Model;
 use xtask::qemu::Board;
 use xtask::workspace;
@@ -90,6 +90,29 @@ fn a_smaller_budget_never_slows_the_victim_more() -> Result<()> {
     assert!(figure(&figures, "slowdown") > 2.0 && figure(&figures, "least_slowdown") < 1.15, "{figures:?}");
     // A store buffer's worth of lines and what a quantum of 300 cycles refills.
     assert!((1.0..50.0).contains(&figure(&figures, "overshoot_max")), "{figures:?}");
+    Ok(())
+}
+
+/// Debian's kernel and cyclictest, both modelled from the first instruction on.
+#[test]
+fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()> {
+    let (one, other) = (scratch(), scratch());
+    let first = quick("cyclictest", one.path())?;
+    let of = |name: &str| first["figures"][name].as_f64().unwrap_or_else(|| panic!("no figure {name}"));
+    for case in ["alone", "interf", "quota", "colors"] {
+        assert_eq!(of(&format!("{case}_wakeups")), 2000.0);
+    }
+    assert!(of("interf_avg_us") > 2.0 * of("alone_avg_us"), "{}", first["figures"]);
+    assert!(of("interf_p999_us") > 1.5 * of("alone_p999_us"), "{}", first["figures"]);
+    assert!(of("quota_avg_us") < 1.5 * of("alone_avg_us") && of("quota_throttled_periods") > 1000.0);
+    assert!(of("colors_avg_us") < 1.1 * of("alone_avg_us"), "{}", first["figures"]);
+    // From scratch, the run in which most happens at once: all of its latencies are the same.
+    let path = file_of("cyclictest");
+    let mut experiment = spec::load(&path, true)?;
+    experiment.points.retain(|point| point.variant == "interf");
+    let (again, reused) = runner::run(&experiment, &Model::load(&experiment.model)?, other.path())?;
+    let text = std::fs::read(one.path().join("runs/interf/result.json")).expect("a result");
+    assert_eq!((again, reused), (vec![serde_json::from_slice(&text).expect("JSON")], 0));
     Ok(())
 }
 

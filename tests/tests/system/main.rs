@@ -13,6 +13,7 @@ mod migration;
 mod perf;
 mod pmu;
 mod quota;
+mod ram_disk;
 mod running;
 mod services;
 mod vm_life;

@@ -153,6 +153,13 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         colors.max,
         colors.permille(999)
     ));
+    if let Some((_, name)) = CASES.iter().zip(&all).skip(1).find(|(_, case)| case.max < alone.max).map(|(case, _)| case)
+    {
+        found.say(format!(
+            "The most of `{name}` is less than alone. A maximum hangs on a few of the wake-ups, and differs with anything \
+             that changes: the median and the mean are what to compare."
+        ));
+    }
     found.say(
         "Modelled, not measured: cores execute one instruction a cycle, in order; a load waits for its line; there is no \
          prefetcher and no TLB. So the path of an interrupt through the hypervisor and Linux has the right instructions and \

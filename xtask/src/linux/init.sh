@@ -15,6 +15,11 @@ dmesg -n 4
 hostname "$(sed -n 's/.*hostname=\([^ ]*\).*/\1/p' /proc/cmdline)"
 cd /root
 echo "cloison: $(hostname) is up: Linux $(uname -r), $(nproc) vCPUs"
+# The kernel goes on with a part of the RAM disk. What is missing then would be missed later, and not understood.
+if dmesg | grep -q 'Initramfs unpacking failed'; then
+    echo "cloison: the RAM disk does not fit: it may fill half of the memory. Give the VM more, or fewer packages."
+    poweroff -f
+fi
 # A command of the configuration, in place of the shell.
 if [ -e /exec ]; then
     sh /exec </dev/null

@@ -1,0 +1,35 @@
+//! The RAM disk of a Linux VM: a configuration's command in place of the shell, and what does not fit.
+
+use cloison_core::addr::PAGE_SIZE;
+use cloison_tests::{Clock, Run, load, run, shipped};
+use miette::Result;
+use xtask::config::ImageSource;
+use xtask::qemu::Board;
+use xtask::telemetry::End;
+
+/// Boots `linux-perf` with a command, in this many MiB.
+fn unattended(command: &str, mib: u64) -> Result<Run> {
+    let mut checked = load(&shipped("linux-perf"), Board::Virt)?;
+    checked.system.vms[0].regions[0].pages = (mib << 20).div_ceil(PAGE_SIZE) as u32;
+    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+    source.exec = Some(command.to_owned());
+    run(&checked, Board::Virt, Clock::Counted).map(Run::whole)
+}
+
+#[test]
+fn a_command_of_the_configuration_runs_and_the_vm_is_off() -> Result<()> {
+    let run = unattended("echo it\\'s \"$(perf --version)\"\ntest -x /usr/bin/cyclictest && exit 3", 256)?;
+    assert!(run.said("linux").any(|(_, line)| line.starts_with("it's perf version ")), "{run}");
+    run.line("linux", "cloison: the command ended with status 3");
+    assert_eq!(run.end_of("linux"), End::Off);
+    Ok(())
+}
+
+#[test]
+fn a_ram_disk_that_does_not_fit_says_so() -> Result<()> {
+    let run = unattended("echo never", 140)?;
+    run.line("linux", "cloison: the RAM disk does not fit");
+    assert!(!run.said("linux").any(|(_, line)| line == "never"), "{run}");
+    assert_eq!(run.end_of("linux"), End::Off);
+    Ok(())
+}
