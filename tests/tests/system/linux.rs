@@ -9,13 +9,14 @@ use cloison_kernels::random::Random;
 use cloison_tests::{Clock, Run, image, load, machine, shipped};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 use tempfile::TempDir;
 use xtask::config::{Checked, ImageSource};
 use xtask::linux::Shown;
 use xtask::linux::shell::{Done, Shells};
-use xtask::qemu::{Board, Session};
+use xtask::qemu::{Board, Machine, Session};
 use xtask::run::{self, RunArgs};
 use xtask::telemetry::{End, Telemetry};
 
@@ -32,11 +33,16 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
+        Self::start_on(checked, |file| machine(board, file, clock))
+    }
+
+    /// On a machine of the caller's.
+    pub(crate) fn start_on(checked: &Checked, machine: impl FnOnce(&Path) -> Result<Machine>) -> Result<Self> {
         let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
         let file = scratch.path().join("Image");
         let image = image(checked)?;
         image.write(&file)?;
-        let session = machine(board, &file, clock)?.limit(3 * PATIENCE).start()?;
+        let session = machine(&file)?.limit(3 * PATIENCE).start()?;
         let shells = Shells::new(checked.system.vms.iter().map(|vm| vm.name.as_str()));
         let checked = Checked { system: image.system, ..checked.clone() };
         Ok(Self { session, shells, checked, _scratch: scratch })
