@@ -4,11 +4,12 @@
 use crate::running::Running;
 use cloison_core::units::{Events, Nanos};
 use cloison_core::wire::QuotaPeriod;
-use cloison_tests::{Clock, load, shipped};
-use miette::Result;
-use xtask::build;
+use cloison_tests::{Clock, load, machine, shipped};
+use miette::{Result, miette};
 use xtask::config::ImageSource;
+use xtask::model::{Caches, Model, ZCU102};
 use xtask::qemu::Board;
+use xtask::{build, workspace};
 
 /// What is counted: some hundred million instructions that hardly enter the kernel.
 const WORK: &str = "gzip -c /bin/busybox >/dev/null";
@@ -159,6 +160,33 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
         linux.type_in("linux", "poweroff -f\n")?;
         linux.finish()?.whole();
     }
+    Ok(())
+}
+
+/// On the board model the event counters count what caches do, by number, and interrupt: perf samples L2 refills.
+#[test]
+fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
+    let board = Board::Virt;
+    let model = Model::load(&workspace::root().join(ZCU102))?;
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let stats = scratch.path().join("model.json");
+    let mut linux = Running::start_on(&load(&shipped("linux-perf"), board)?, |file| {
+        Ok(model.attach(machine(board, file, Clock::Real)?, 0, Caches::Warm, &stats))
+    })?;
+    linux.open("linux")?;
+    // INST_RETIRED, L1D_CACHE_REFILL, L2D_CACHE_REFILL.
+    let [instructions, l1, l2] = stat(&mut linux, "", ["r08", "r03", "r17"], WORK);
+    println!("{instructions} instructions, {l1} L1 and {l2} L2 refills (modelled)");
+    assert!(instructions > 100_000_000 && l1 > l2 && l2 > 1000, "{instructions}, {l1}, {l2}");
+    linux.output("linux", &format!("perf record -o /tmp/p -e r17 -- sh -c '{WORK}' 2>&1"));
+    let report = linux.output("linux", "perf report -i /tmp/p --stdio 2>/dev/null");
+    let count = report.lines().find(|line| line.contains("# Event count")).unwrap_or_default();
+    println!("{count}");
+    let total: u64 = count.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    // Another run of the command on other frames: near, and not the same.
+    assert!(report.contains("of event 'r17'") && apart(total, l2) < 0.25, "{report}");
+    linux.type_in("linux", "poweroff -f\n")?;
+    linux.finish()?.whole();
     Ok(())
 }
 

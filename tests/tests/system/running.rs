@@ -2,11 +2,12 @@
 
 use cloison_tests::{Clock, Run, image, machine};
 use miette::{Result, miette};
+use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 use xtask::config::Checked;
 use xtask::linux::shell::{Done, Shells};
-use xtask::qemu::{Board, Session};
+use xtask::qemu::{Board, Machine, Session};
 use xtask::telemetry::Telemetry;
 
 /// How long anything may take before the system is taken to hang. Nothing else is concluded from it.
@@ -22,11 +23,16 @@ pub struct Running {
 
 impl Running {
     pub fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
+        Self::start_on(checked, |file| machine(board, file, clock))
+    }
+
+    /// On a machine of the caller's.
+    pub fn start_on(checked: &Checked, machine: impl FnOnce(&Path) -> Result<Machine>) -> Result<Self> {
         let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
         let file = scratch.path().join("Image");
         let image = image(checked)?;
         image.write(&file)?;
-        let session = machine(board, &file, clock)?.limit(3 * PATIENCE).start()?;
+        let session = machine(&file)?.limit(3 * PATIENCE).start()?;
         let shells = Shells::new(checked.system.vms.iter().map(|vm| vm.name.as_str()));
         let checked = Checked { system: image.system, ..checked.clone() };
         Ok(Self { session, shells, checked, _scratch: scratch })

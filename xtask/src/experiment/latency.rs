@@ -63,6 +63,16 @@ impl Latencies {
         self.cycles.saturating_sub(self.histogram.values().sum())
     }
 
+    /// The histogram on a logarithmic scale, from the class before the first to the one behind the last: 0 for none, 1 for
+    /// one wake-up, 2 for ten.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let (first, last) = (self.histogram.keys().min(), self.histogram.keys().max());
+        let (first, last) = (first.map_or(0, |least| least.saturating_sub(1)), last.map_or(0, |most| most + 1));
+        let height = |count: u64| if count == 0 { 0.0 } else { (count as f64).log10() + 1.0 };
+        let point = |latency| (latency as f64, height(self.histogram.get(&latency).copied().unwrap_or(0)));
+        (first..=last).map(point).collect()
+    }
+
     /// The least latency that so many thousandths of the wake-ups do not exceed.
     pub fn permille(&self, permille: u64) -> u64 {
         let mut seen = 0;
@@ -112,8 +122,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             Cell::Count(latencies.max),
             Cell::Count(held),
         ]);
-        let point = |(latency, count): (&u64, &u64)| (*latency as f64, (*count as f64).log10() + 1.0);
-        lines.push(Line { name: name.to_owned(), points: latencies.histogram.iter().map(point).collect() });
+        lines.push(Line { name: name.to_owned(), points: latencies.points() });
         all.push(latencies);
     }
     let columns = vec!["linux", "wakeups", "min_us", "median_us", "avg_us", "p999_us", "max_us", "periods_held"];
@@ -128,7 +137,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.charts.push(Chart {
         title: "Latencies (modelled)".into(),
         x: "microseconds".into(),
-        y: "1 + log10 of the wake-ups".into(),
+        y: "1 + log10 of the wake-ups; 0: none".into(),
         marks: Marks::Lines(lines),
     });
     let [alone, interf, quota, colors] = [0, 1, 2, 3].map(|case: usize| all[case]);
@@ -197,6 +206,8 @@ mod tests {
     fn what_cyclictest_prints_is_read() {
         let latencies = Latencies::read(SAID).unwrap();
         assert_eq!((latencies.cycles, latencies.min, latencies.max, latencies.beyond()), (1000, 20, 1700, 1));
+        let points = latencies.points();
+        assert_eq!((points.len(), points[0], points[3], points[21]), (23, (19.0, 0.0), (22.0, 0.0), (40.0, 1.0)));
         assert_eq!([500, 900, 901, 999, 1000].map(|p| latencies.permille(p)), [20, 20, 21, 40, 1700]);
     }
 

@@ -291,7 +291,10 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
             .update(std::fs::read(file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?);
     }
     common.update(qemu_version());
-    common.update(format!("{:?} {} {:?} {}", experiment.board, experiment.seed, experiment.caches, experiment.warm_up));
+    common.update(format!(
+        "{:?} {} {:?} {} {:?}",
+        experiment.board, experiment.seed, experiment.caches, experiment.warm_up, experiment.measure
+    ));
     let hypervisor = image::flatten(&build::hypervisor(&[])?)?;
     let setting = Setting { experiment, model, base, hypervisor, common, out };
 

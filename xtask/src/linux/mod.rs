@@ -20,6 +20,7 @@ pub mod packages;
 pub mod programs;
 pub mod shell;
 
+use crate::config::{self, ImageSource};
 use crate::figures::Figures;
 use crate::report;
 use cloison_core::blob::{Module, Vm};
@@ -144,6 +145,9 @@ pub struct LinuxArgs {
 enum LinuxCommand {
     /// Fetch Debian's kernels and busybox now, and say which ones are kept
     Fetch {
+        /// Fetch the packages that these configurations name too
+        #[arg(value_name = "CONFIG")]
+        configs: Vec<PathBuf>,
         /// Fetch them again, and so the newest ones
         #[arg(long)]
         update: bool,
@@ -157,10 +161,21 @@ enum LinuxCommand {
 
 /// Runs `cargo xtask linux`.
 pub fn linux(args: &LinuxArgs) -> Result<()> {
-    let (update, json) = match &args.command {
-        LinuxCommand::Fetch { update, json } => (update, json),
+    let (configs, update, json) = match &args.command {
+        LinuxCommand::Fetch { configs, update, json } => (configs, update, json),
         LinuxCommand::BootCost(args) => return boot_cost::boot_cost(args),
     };
+    let mut lists: Vec<Vec<String>> = Vec::new();
+    for path in configs {
+        for image in config::load(path, None)?.images {
+            if let ImageSource::Linux(linux) = image
+                && !linux.packages.is_empty()
+                && !lists.contains(&linux.packages)
+            {
+                lists.push(linux.packages);
+            }
+        }
+    }
     if *update {
         packages::forget()?;
     }
@@ -169,6 +184,12 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
         println!("{name:<8} {} {}", kept.package, kept.version);
         println!("{:<8} {} bytes, SHA-256 {}", "", report::grouped(kept.bytes), kept.sha256);
         figures.count(format!("{name}_bytes"), kept.bytes);
+    }
+    for (number, list) in lists.iter().enumerate() {
+        let kept = programs::archive(list)?;
+        println!("{:<8} {} ({})", "packages", kept.package, kept.version);
+        println!("{:<8} {} bytes, SHA-256 {}", "", report::grouped(kept.bytes), kept.sha256);
+        figures.count(format!("packages{number}_bytes"), kept.bytes);
     }
     figures.write(json.as_deref())
 }

@@ -77,6 +77,12 @@ impl Collected {
     /// Takes a package's programs and what they need. A package without any that stands for a versioned one
     /// (`linux-perf` in some releases) is followed to that.
     fn add(&mut self, name: &str) -> Result<()> {
+        if !self.archive.has(name)? {
+            return Err(miette!(
+                help = "write the name as `apt-cache search` shows it",
+                "no apt source of this machine has a package `{name}` for arm64"
+            ));
+        }
         let (unpacked, dependencies) = self.unpack(name)?;
         let mut home = name.to_owned();
         let mut programs = programs(unpacked.root.path())?;

@@ -72,6 +72,11 @@ impl Archive {
         Ok(Self(apt))
     }
 
+    /// Whether a source of this machine has `package`.
+    pub fn has(&self, package: &str) -> Result<bool> {
+        Ok(!self.0.versions(package)?.is_empty())
+    }
+
     /// The packages that `package` depends on, without virtual ones.
     pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         self.0.dependencies(package)
