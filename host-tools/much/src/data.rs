@@ -82,6 +82,14 @@ pub enum Warning {
         /// Its count.
         value: f64,
     },
+    /// An event differs from one sub-experiment to another, and hardly within any.
+    #[error(
+        "{event} differs between sub-experiments and hardly within one: how it goes with other events from run to run cannot be seen, and is taken as not at all"
+    )]
+    Stepped {
+        /// The event.
+        event: String,
+    },
     /// Many runs have the same count.
     #[error("{event}: {share:.0} % of the runs have the same count, {value}")]
     Ties {
@@ -212,6 +220,10 @@ impl Measurements {
         }
         for (index, event) in self.events.iter().enumerate() {
             let mut values = self.grouped(index);
+            if crate::estimate::is_stepped(self, index, &values) {
+                found.push(Warning::Stepped { event: event.name.clone() });
+                continue;
+            }
             values.sort_unstable_by(f64::total_cmp);
             let longest = values.chunk_by(|a, b| a == b).max_by_key(|same| same.len());
             let Some(same) = longest else { continue };
