@@ -241,8 +241,7 @@ pub fn combined(pairwise: &DMatrix<f64>, pooled: &DMatrix<f64>, runs: &DMatrix<f
     let pairs = pairs(pairwise.nrows());
     let variance = |a: usize, b: usize| (1.0 - pooled[(a, b)].powi(2)).powi(2) / runs[(a, b)].max(1.0);
     let excess = |&(a, b): &(usize, usize)| (pairwise[(a, b)] - pooled[(a, b)]).powi(2) - variance(a, b);
-    let known: Vec<_> =
-        pairs.into_iter().filter(|&(a, b)| runs[(a, b)] > 0.0 && varies[a] && varies[b]).collect();
+    let known: Vec<_> = pairs.into_iter().filter(|&(a, b)| runs[(a, b)] > 0.0 && varies[a] && varies[b]).collect();
     let misfit = (known.iter().map(excess).sum::<f64>() / known.len().max(1) as f64).max(0.0);
     let mut matrix = pooled.clone();
     for (a, b) in known {

@@ -20,17 +20,42 @@ pub struct Chosen {
     /// Only this workload's runs
     #[arg(long, value_name = "NUMBER")]
     workload: Option<u64>,
+    /// Leave out the first N runs of each sub-experiment: they warmed up, or were merged and are not to judge the merge
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    skip_runs: usize,
+    /// Use only the first N runs of each sub-experiment, after those left out
+    #[arg(long, value_name = "N")]
+    first_runs: Option<usize>,
 }
 
 impl Chosen {
     fn selection(&self) -> Selection {
         Selection { vm: self.vm.clone(), vcpu: self.vcpu, workload: self.workload }
     }
+    /// The runs that are wanted.
+    fn runs(&self, data: Measurements) -> Result<Measurements> {
+        let wanted = |all: usize| {
+            let end = self.first_runs.map_or(all, |first| all.min(self.skip_runs.saturating_add(first)));
+            (self.skip_runs..end).collect::<Vec<_>>()
+        };
+        if self.skip_runs == 0 && self.first_runs.is_none() {
+            return Ok(data);
+        }
+        if let Some(sub) = data.sub_experiments.iter().find(|sub| wanted(sub.runs()).is_empty()) {
+            return Err(miette!(
+                help = "ask for fewer",
+                "--skip-runs and --first-runs leave no run of sub-experiment {}, which has {}",
+                sub.number,
+                sub.runs()
+            ));
+        }
+        Ok(data.with_runs(wanted))
+    }
 }
 
 /// Reads measurements and says on the terminal what should be known about them.
 pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
-    let data = load(path, &chosen.selection())?;
+    let data = chosen.runs(load(path, &chosen.selection())?)?;
     for warning in data.warnings() {
         eprintln!("warning: {}: {warning}", path.display());
     }
@@ -71,7 +96,7 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
     }
     // `file: line 3, …`, but `file is empty`.
     let joint = match error {
-        ReadError::Field { .. } | ReadError::Csv { .. } | ReadError::Data(_) => ": ",
+        ReadError::Field { .. } | ReadError::Csv { .. } | ReadError::Row { .. } | ReadError::Data(_) => ": ",
         _ => " ",
     };
     let help = match error {
@@ -83,7 +108,9 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::NoColumn { .. } => {
             "one row a count: sub_experiment,run,event_code,event,value; event_code may be left out"
         }
-        ReadError::Csv { .. } | ReadError::Field { .. } => "mend the line, or leave the whole run out",
+        ReadError::Csv { .. } | ReadError::Field { .. } | ReadError::Row { .. } => {
+            "mend the line, or leave the whole run out"
+        }
         ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",
         ReadError::Several(_) | ReadError::NoneChosen(_) => "choose one with --vm, --vcpu and --workload",
         ReadError::Data(_) => "docs/much.md says what is needed",

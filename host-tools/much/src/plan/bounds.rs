@@ -130,9 +130,8 @@ mod tests {
             }
             // The quotient is the least: one family needs it.
             let less = |family: &Vec<u32>| {
-                (1..=6).any(|parts| {
-                    weighted(family, blocks as usize, parts, (parts * top - 1) / bottom, &mut Vec::new())
-                })
+                (1..=6)
+                    .any(|parts| weighted(family, blocks as usize, parts, (parts * top - 1) / bottom, &mut Vec::new()))
             };
             assert!(!families.iter().all(less), "{blocks} blocks");
         }

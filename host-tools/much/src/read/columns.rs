@@ -54,6 +54,14 @@ pub enum ReadError {
         /// What is wrong.
         what: String,
     },
+    /// A row of merged vectors that makes no sense.
+    #[error("row {number}: {what}")]
+    Row {
+        /// From 1.
+        number: u64,
+        /// What is wrong.
+        what: String,
+    },
     /// Parquet that is none, or only half of it.
     #[error("is no complete Parquet file")]
     Parquet(#[source] ::parquet::errors::ParquetError),
