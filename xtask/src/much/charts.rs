@@ -35,11 +35,11 @@ pub fn heatmaps(names: &[String], maps: &[(&str, &DMatrix<f64>, f64)]) -> Markup
 
 fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, labeled: bool) -> Markup {
     let size = matrix.nrows();
-    let cell = (270 / size.max(1)).clamp(4, 20);
+    let cell = (270 / size.max(1)).clamp(4, 28);
     let longest = names.iter().map(String::len).max().unwrap_or(0);
     let left = if labeled { longest * 7 + 8 } else { 0 };
     let wide = size * cell;
-    let (width, height) = (left + wide.max(160) + 2, wide + 30);
+    let (width, height) = (left + wide.max(170) + 2, wide + 30);
     html! {
         figure {
             svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(title) {
@@ -61,9 +61,9 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
                 // What the colors mean.
                 text x=(left) y=(wide + 21) { (format!("−{scale}")) }
                 @for step in 0..=20_usize {
-                    rect x=(left + 32 + step * 4) y=(wide + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
+                    rect x=(left + 36 + step * 4) y=(wide + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
                 }
-                text x=(left + 122) y=(wide + 21) { (format!("+{scale}")) }
+                text x=(left + 126) y=(wide + 21) { (format!("+{scale}")) }
             }
             figcaption { (title) }
         }

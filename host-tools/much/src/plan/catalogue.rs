@@ -306,23 +306,23 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         }
         !spare
     });
+    // As sets of bits: there are many pairs of blocks to look at.
+    let bits = |block: &Vec<usize>| block.iter().fold(0_u128, |bits, &point| bits | 1 << point);
+    let mut sets: Vec<u128> = blocks.iter().map(bits).collect();
     let mut at = 0;
-    while at < blocks.len() && blocks[at].len() < size {
-        let joined = (at + 1..blocks.len()).find_map(|other| {
-            let mut both = blocks[at].clone();
-            both.extend(blocks[other].iter().filter(|point| !blocks[at].contains(point)));
-            (both.len() <= size).then_some((other, both))
-        });
-        match joined {
-            Some((other, both)) => {
-                blocks.swap_remove(other);
-                blocks[at] = both;
-                blocks.sort_by_key(Vec::len);
-                at = 0;
+    while at < sets.len() && (sets[at].count_ones() as usize) < size {
+        let fits = |other: &usize| (sets[at] | sets[*other]).count_ones() as usize <= size;
+        match (at + 1..sets.len()).find(fits) {
+            Some(other) => {
+                // What did not fit into any before does not fit into the larger set either, so the search goes on here.
+                let joined = sets.remove(other) | sets.remove(at);
+                let place = sets.partition_point(|set| set.count_ones() < joined.count_ones());
+                sets.insert(place, joined);
             }
             None => at += 1,
         }
     }
+    *blocks = sets.iter().map(|set| (0..points).filter(|point| set >> point & 1 == 1).collect()).collect();
 }
 
 /// Fills every block up to `size` points, those first that are in the fewest blocks: what can be counted in the same run
