@@ -7,6 +7,7 @@ use xtask::campaign;
 use xtask::demo::{DemoArgs, demo};
 use xtask::experiment::{file_of, perform, spec};
 use xtask::model::Model;
+use xtask::much::input::{Chosen, measurements};
 use xtask::qemu::Board;
 use xtask::workspace;
 
@@ -214,5 +215,19 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
         }
     }
     assert!(directory.path().join("report.html").is_file());
+
+    // The captured HEM log, warm-up runs and all, gives the same measurements, and each run's cycles beside them.
+    let all = Chosen::default();
+    let long = measurements(&directory.path().join("c2is/counts.csv"), &all)?;
+    let log = directory.path().join("c2is/much/telemetry.bin");
+    let logged = measurements(&log, &Chosen { skip_runs: small.warm_up as usize, ..all.clone() })?;
+    assert_eq!((long.runs(), logged.runs(), measurements(&log, &all)?.runs()), (6 * 8, 6 * 8, 6 * 9));
+    assert_eq!(logged.events.len(), long.events.len() + 1);
+    assert!(logged.event("cycles").is_some_and(|cycles| logged.grouped(cycles).iter().all(|&count| count > 1000.0)));
+    for (at, event) in long.events.iter().enumerate() {
+        let in_log = logged.event(&event.name).expect("the event is in the log");
+        assert_eq!(long.grouped(at), logged.grouped(in_log), "{}", event.name);
+    }
+    assert_eq!(logged.missing_pairs(), []);
     Ok(())
 }

@@ -58,13 +58,15 @@ pub struct Measurements {
 pub enum Warning {
     /// Too few runs.
     #[error(
-        "sub-experiment {number} has {runs} runs: below {FEWEST_RUNS} the estimate of a correlation says little (section 4.4, step 1)"
+        "{} {} fewer than {FEWEST_RUNS} runs, the fewest {fewest}: so few say little of a correlation (section 4.4, step 1)",
+        few(numbers),
+        if numbers.len() == 1 { "has" } else { "have" }
     )]
     FewRuns {
-        /// The sub-experiment.
-        number: u64,
-        /// Its runs.
-        runs: usize,
+        /// The sub-experiments.
+        numbers: Vec<u64>,
+        /// The fewest runs of one.
+        fewest: usize,
     },
     /// Sub-experiments have unequal numbers of runs.
     #[error("sub-experiments have from {fewest} to {most} runs: their pairs are not equally well known")]
@@ -101,8 +103,18 @@ pub enum Warning {
         share: f64,
     },
     /// Runs were left out.
-    #[error("{0} runs were left out: a count is missing in each")]
+    #[error("{0} {was} left out: a count is missing in each", was = if *.0 == 1 { "run was" } else { "runs were" })]
     Incomplete(usize),
+}
+
+/// Sub-experiments by their numbers, the first of them if they are many.
+fn few(numbers: &[u64]) -> String {
+    let named = numbers.iter().take(5).map(u64::to_string).collect::<Vec<_>>().join(", ");
+    match numbers.len() {
+        1 => format!("sub-experiment {named}"),
+        2..=5 => format!("sub-experiments {named}"),
+        more => format!("sub-experiments {named} and {} more", more - 5),
+    }
 }
 
 /// Why measurements cannot be used.
@@ -209,8 +221,9 @@ impl Measurements {
         if self.incomplete_runs > 0 {
             found.push(Warning::Incomplete(self.incomplete_runs));
         }
-        for sub in self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS) {
-            found.push(Warning::FewRuns { number: sub.number, runs: sub.runs() });
+        let few: Vec<_> = self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS).collect();
+        if let Some(fewest) = few.iter().map(|sub| sub.runs()).min() {
+            found.push(Warning::FewRuns { numbers: few.iter().map(|sub| sub.number).collect(), fewest });
         }
         let runs = || self.sub_experiments.iter().map(SubExperiment::runs);
         if let (Some(fewest), Some(most)) = (runs().min(), runs().max())

@@ -65,7 +65,9 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     let measured = reference(&data);
     let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at]));
     let distances = marginal_distances(&vectors, &data);
+    let bar = input::working(format!("drawing {} samples", args.samples));
     let bands = (args.samples > 0).then(|| evaluate::bands(&merged, &data, args.samples, args.seed));
+    bar.finish_and_clear();
     let mut figures = Figures::new("much evaluate");
     figures.count("vectors", vectors.len() as u64).count("events", data.events.len() as u64);
     let mut section = Section::new("Correlations of the vectors and as measured", &["", "Pearson", "Spearman"]);

@@ -3,13 +3,15 @@
 use crate::hem::{self, EventNames};
 use cloison_much::data::Measurements;
 use cloison_much::read::{self, ReadError, Selection};
+use indicatif::{ProgressBar, ProgressStyle};
 use miette::{Result, miette};
 use std::error::Error;
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
 /// Which program of a log is meant.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub struct Chosen {
     /// Only this VM's runs
     #[arg(long, value_name = "NAME")]
@@ -22,10 +24,10 @@ pub struct Chosen {
     workload: Option<u64>,
     /// Leave out the first N runs of each sub-experiment: they warmed up, or were merged and are not to judge the merge
     #[arg(long, value_name = "N", default_value_t = 0)]
-    skip_runs: usize,
+    pub skip_runs: usize,
     /// Use only the first N runs of each sub-experiment, after those left out
     #[arg(long, value_name = "N")]
-    first_runs: Option<usize>,
+    pub first_runs: Option<usize>,
 }
 
 impl Chosen {
@@ -53,9 +55,22 @@ impl Chosen {
     }
 }
 
+/// Shows on the terminal that work goes on, and for how long.
+pub fn working(message: String) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
 /// Reads measurements and says on the terminal what should be known about them.
 pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
-    let data = chosen.runs(load(path, &chosen.selection())?)?;
+    let bar = working(format!("reading {}", path.display()));
+    let loaded = load(path, &chosen.selection());
+    bar.finish_and_clear();
+    let data = chosen.runs(loaded?)?;
     for warning in data.warnings() {
         eprintln!("warning: {}: {warning}", path.display());
     }
@@ -101,6 +116,7 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
     };
     let help = match error {
         ReadError::File(_) => "is the name right?",
+        ReadError::Broken(_) => "was it copied whole?",
         ReadError::Empty | ReadError::NotText => {
             "a long CSV file with the columns sub_experiment, run, event and value is wanted, plain or gzip, or Parquet, \
              or a captured HEM log"

@@ -3,7 +3,7 @@
 pub mod charts;
 mod compare;
 mod evaluate;
-mod input;
+pub mod input;
 mod merge;
 pub mod page;
 mod plan;

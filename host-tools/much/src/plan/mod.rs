@@ -51,7 +51,7 @@ impl Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// Fewer than two counters.
-    #[error("with {0} counters no two events can be counted together")]
+    #[error("a plan needs at least 2 counters, not {0}: in a sub-experiment events are counted together")]
     TooFewCounters(usize),
     /// More counters than any machine has.
     #[error("{0} counters: a plan is made for at most {MOST_COUNTERS}")]
