@@ -35,9 +35,9 @@ pub fn heatmaps(names: &[String], maps: &[(&str, &DMatrix<f64>, f64)]) -> Markup
 
 fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, labeled: bool) -> Markup {
     let size = matrix.nrows();
-    let cell = (270 / size.max(1)).clamp(4, 28);
+    let cell = (220 / size.max(1)).clamp(4, 26);
     let longest = names.iter().map(String::len).max().unwrap_or(0);
-    let left = if labeled { longest * 7 + 8 } else { 0 };
+    let left = if labeled { longest * 6 + 12 } else { 0 };
     let wide = size * cell;
     let (width, height) = (left + wide.max(170) + 2, wide + 30);
     html! {

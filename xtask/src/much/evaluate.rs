@@ -85,9 +85,9 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     row("worst pair", "worst", both(&|accuracy| accuracy.errors.iter().copied().fold(0.0, f64::max)));
     let mut about_bands = String::new();
     if let Some(bands) = &bands {
-        row("… from samples of the reference, 95 %: from", "mse_low", bands.mean_square.map(|band| band.0));
-        row("… to", "mse_high", bands.mean_square.map(|band| band.1));
-        row("what chance alone makes", "mse_chance", bands.chance);
+        row("… from samples of the reference: low end of 95 %", "mse_low", bands.mean_square.map(|band| band.0));
+        row("… high end of 95 %", "mse_high", bands.mean_square.map(|band| band.1));
+        row("mean square error that chance alone makes", "mse_chance", bands.chance);
         row(
             "share of pairs within their band of 95 %",
             "within",
