@@ -15,13 +15,13 @@ use std::time::Duration;
 pub struct Chosen {
     /// Only this VM's runs
     #[arg(long, value_name = "NAME")]
-    vm: Option<String>,
+    pub vm: Option<String>,
     /// Only this vCPU's runs
     #[arg(long, value_name = "N")]
-    vcpu: Option<u64>,
+    pub vcpu: Option<u64>,
     /// Only this workload's runs
     #[arg(long, value_name = "NUMBER")]
-    workload: Option<u64>,
+    pub workload: Option<u64>,
     /// Leave out the first N runs of each sub-experiment: they warmed up, or were merged and are not to judge the merge
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_runs: usize,

@@ -23,7 +23,7 @@ fn fault(error: csv::Error) -> ReadError {
 /// Reads measurements.
 pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
     let mut reader = reader(input);
-    let header = reader.byte_headers().map_err(|error| fault(error))?.clone();
+    let header = reader.byte_headers().map_err(fault)?.clone();
     let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
     if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
         let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
@@ -102,11 +102,11 @@ fn number(text: &[u8]) -> Option<f64> {
 /// Reads merged vectors.
 pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
     let mut reader = reader(input);
-    let header = reader.byte_headers().map_err(|error| fault(error))?.clone();
+    let header = reader.byte_headers().map_err(fault)?.clone();
     let names: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     let mut columns = vec![vec![]; names.len()];
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(|error| fault(error))? {
+    while reader.read_byte_record(&mut record).map_err(fault)? {
         let line = record.position().map_or(0, csv::Position::line);
         for (at, field) in record.iter().enumerate() {
             let value = number(field).and_then(|value| checked_count(value).ok()).ok_or_else(|| ReadError::Csv {
