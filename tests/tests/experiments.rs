@@ -7,6 +7,7 @@ use xtask::campaign;
 use xtask::demo::{DemoArgs, demo};
 use xtask::experiment::{file_of, perform, runner, spec};
 use xtask::model::Model;
+use xtask::much::input::{Chosen, measurements};
 use xtask::qemu::Board;
 use xtask::workspace;
 
@@ -163,7 +164,7 @@ fn the_demo_shows_interference_and_both_remedies_on_zcu102() -> Result<()> {
 /// Two runs of each sub-experiment of two of the shipped campaign's workloads.
 fn small_campaign() -> Result<campaign::spec::Campaign> {
     let mut small = campaign::spec::load(&workspace::root().join("configs/campaigns/kernels.toml"))?;
-    small.runs = 2;
+    (small.runs, small.warm_up) = (2, 1);
     small.workloads.retain(|workload| ["chase-512k", "c2is"].contains(&workload.name.as_str()));
     Ok(small)
 }
@@ -181,7 +182,8 @@ fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> 
         let (mut met, mut before) = (std::collections::BTreeSet::new(), None);
         for (number, run) in workload.much.iter().enumerate() {
             // The hypervisor goes through the plan in its order, each run after a restart of the VM.
-            assert_eq!((run.sub_experiment as usize, run.run as usize), (number / 2, number % 2));
+            // The first run of each is there to warm up.
+            assert_eq!((run.sub_experiment as usize, run.run as usize), (number / 2, 1 + number % 2));
             let events: Vec<usize> = run.counted.iter().map(|(event, _)| *event).collect();
             assert_eq!(events, small.plan[run.sub_experiment as usize]);
             met.extend(events.iter().flat_map(|one| events.iter().map(move |other| (*one, *other))));
@@ -236,5 +238,19 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
         }
     }
     assert!(directory.path().join("report.html").is_file());
+
+    // The captured HEM log, warm-up runs and all, gives the same measurements, and each run's cycles beside them.
+    let all = Chosen::default();
+    let long = measurements(&directory.path().join("c2is/counts.csv"), &all)?;
+    let log = directory.path().join("c2is/much/telemetry.bin");
+    let logged = measurements(&log, &Chosen { skip_runs: small.warm_up as usize, ..all.clone() })?;
+    assert_eq!((long.runs(), logged.runs(), measurements(&log, &all)?.runs()), (6 * 8, 6 * 8, 6 * 9));
+    assert_eq!(logged.events.len(), long.events.len() + 1);
+    assert!(logged.event("cycles").is_some_and(|cycles| logged.grouped(cycles).iter().all(|&count| count > 1000.0)));
+    for (at, event) in long.events.iter().enumerate() {
+        let in_log = logged.event(&event.name).expect("the event is in the log");
+        assert_eq!(long.grouped(at), logged.grouped(in_log), "{}", event.name);
+    }
+    assert_eq!(logged.missing_pairs(), []);
     Ok(())
 }

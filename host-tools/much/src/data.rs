@@ -58,13 +58,15 @@ pub struct Measurements {
 pub enum Warning {
     /// Too few runs.
     #[error(
-        "sub-experiment {number} has {runs} runs: below {FEWEST_RUNS} the estimate of a correlation says little (section 4.4, step 1)"
+        "{} {} fewer than {FEWEST_RUNS} runs, the fewest {fewest}: so few say little of a correlation (section 4.4, step 1)",
+        few(numbers),
+        if numbers.len() == 1 { "has" } else { "have" }
     )]
     FewRuns {
-        /// The sub-experiment.
-        number: u64,
-        /// Its runs.
-        runs: usize,
+        /// The sub-experiments.
+        numbers: Vec<u64>,
+        /// The fewest runs of one.
+        fewest: usize,
     },
     /// Sub-experiments have unequal numbers of runs.
     #[error("sub-experiments have from {fewest} to {most} runs: their pairs are not equally well known")]
@@ -82,6 +84,14 @@ pub enum Warning {
         /// Its count.
         value: f64,
     },
+    /// An event differs from one sub-experiment to another, and hardly within any.
+    #[error(
+        "{event} differs between sub-experiments and hardly within one: how it goes with other events from run to run cannot be seen, and is taken as not at all"
+    )]
+    Stepped {
+        /// The event.
+        event: String,
+    },
     /// Many runs have the same count.
     #[error("{event}: {share:.0} % of the runs have the same count, {value}")]
     Ties {
@@ -93,8 +103,18 @@ pub enum Warning {
         share: f64,
     },
     /// Runs were left out.
-    #[error("{0} runs were left out: a count is missing in each")]
+    #[error("{0} {was} left out: a count is missing in each", was = if *.0 == 1 { "run was" } else { "runs were" })]
     Incomplete(usize),
+}
+
+/// Sub-experiments by their numbers, the first of them if they are many.
+fn few(numbers: &[u64]) -> String {
+    let named = numbers.iter().take(5).map(u64::to_string).collect::<Vec<_>>().join(", ");
+    match numbers.len() {
+        1 => format!("sub-experiment {named}"),
+        2..=5 => format!("sub-experiments {named}"),
+        more => format!("sub-experiments {named} and {} more", more - 5),
+    }
 }
 
 /// Why measurements cannot be used.
@@ -201,8 +221,9 @@ impl Measurements {
         if self.incomplete_runs > 0 {
             found.push(Warning::Incomplete(self.incomplete_runs));
         }
-        for sub in self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS) {
-            found.push(Warning::FewRuns { number: sub.number, runs: sub.runs() });
+        let few: Vec<_> = self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS).collect();
+        if let Some(fewest) = few.iter().map(|sub| sub.runs()).min() {
+            found.push(Warning::FewRuns { numbers: few.iter().map(|sub| sub.number).collect(), fewest });
         }
         let runs = || self.sub_experiments.iter().map(SubExperiment::runs);
         if let (Some(fewest), Some(most)) = (runs().min(), runs().max())
@@ -212,6 +233,10 @@ impl Measurements {
         }
         for (index, event) in self.events.iter().enumerate() {
             let mut values = self.grouped(index);
+            if crate::estimate::is_stepped(self, index, &values) {
+                found.push(Warning::Stepped { event: event.name.clone() });
+                continue;
+            }
             values.sort_unstable_by(f64::total_cmp);
             let longest = values.chunk_by(|a, b| a == b).max_by_key(|same| same.len());
             let Some(same) = longest else { continue };

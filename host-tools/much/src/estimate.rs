@@ -26,7 +26,8 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Scored {
     events: usize,
-    /// Which events vary at all.
+    /// Which events vary from run to run: not those that are always the same, nor those that differ from one
+    /// sub-experiment to another only.
     pub varies: Vec<bool>,
     /// For each sub-experiment its events and, event by event, the scores of its runs.
     blocks: Vec<(Vec<usize>, Vec<Vec<f64>>)>,
@@ -42,7 +43,7 @@ impl Scored {
                 Kind::Ranks => scores::ranks(&grouped),
                 Kind::NormalScores => scores::normal_scores(&grouped),
             };
-            let varies = scores::standardize(&mut scores);
+            let varies = scores::standardize(&mut scores) && !is_stepped(data, event, &scores);
             (scores, varies)
         };
         let (scores, varies): (Vec<_>, Vec<_>) = (0..data.events.len()).into_par_iter().map(of_event).unzip();
@@ -59,6 +60,28 @@ impl Scored {
         }
         Self { events: data.events.len(), varies, blocks }
     }
+}
+
+/// The share of an event's variance that its runs must have within sub-experiments. Where runs are alike, it is nearly all.
+const LEAST_WITHIN: f64 = 0.05;
+
+/// Whether an event's grouped values, or scores of them, hardly differ within sub-experiments but from one to another: a
+/// sub-experiment is then as good as one run, and what its event has in common with others is chance.
+pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
+    let around = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+    };
+    let mut rest = grouped;
+    let (mut within, mut steps) = (0.0, 0);
+    for sub in data.sub_experiments.iter().filter(|sub| sub.column(event).is_some()) {
+        let (part, others) = rest.split_at(sub.runs());
+        within += around(part);
+        rest = others;
+        steps += 1;
+    }
+    let all = around(grouped);
+    steps > 1 && all > 0.0 && within < LEAST_WITHIN * all
 }
 
 /// How many runs count both events of a pair; on the diagonal, how many count the event.
@@ -213,11 +236,12 @@ pub struct Combined {
 
 /// The pooled estimate moved towards the pairwise one (empirical Bayes): a pair's sampling variance is (1 − ρ²)² / n; what
 /// the two differ by beyond its mean is taken for the model's misfit, and each pair goes by misfit / (misfit + variance).
-pub fn combined(pairwise: &DMatrix<f64>, pooled: &DMatrix<f64>, runs: &DMatrix<f64>) -> Combined {
+/// Pairs with an event that does not vary stay uncorrelated.
+pub fn combined(pairwise: &DMatrix<f64>, pooled: &DMatrix<f64>, runs: &DMatrix<f64>, varies: &[bool]) -> Combined {
     let pairs = pairs(pairwise.nrows());
     let variance = |a: usize, b: usize| (1.0 - pooled[(a, b)].powi(2)).powi(2) / runs[(a, b)].max(1.0);
     let excess = |&(a, b): &(usize, usize)| (pairwise[(a, b)] - pooled[(a, b)]).powi(2) - variance(a, b);
-    let known: Vec<_> = pairs.into_iter().filter(|&(a, b)| runs[(a, b)] > 0.0).collect();
+    let known: Vec<_> = pairs.into_iter().filter(|&(a, b)| runs[(a, b)] > 0.0 && varies[a] && varies[b]).collect();
     let misfit = (known.iter().map(excess).sum::<f64>() / known.len().max(1) as f64).max(0.0);
     let mut matrix = pooled.clone();
     for (a, b) in known {

@@ -8,6 +8,7 @@ use crate::merge::{self, Options, Target};
 use crate::scores;
 use crate::table::Vectors;
 use nalgebra::DMatrix;
+use rand::RngExt;
 use rayon::prelude::*;
 
 /// Pearson's and Spearman's correlations of all pairs.
@@ -45,6 +46,52 @@ pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
         scores::kolmogorov_smirnov(&column.distribution(), &measured)
     };
     vectors.columns.par_iter().enumerate().map(of_event).collect()
+}
+
+/// What chance does to a reference, by bootstrap samples of its runs (section 5.3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bands {
+    /// For Pearson's and Spearman's, and each pair in the order of [`pairs`], the band of 95 % of its correlation.
+    pub pairs: [Vec<(f64, f64)>; 2],
+    /// How many pairs' merged correlations are within theirs.
+    pub within: [usize; 2],
+    /// The band of 95 % of the mean square error of the merged correlations from a sample's.
+    pub mean_square: [(f64, f64); 2],
+    /// The mean square error of a sample's own correlations from the reference's: what chance alone makes.
+    pub chance: [f64; 2],
+}
+
+/// Draws `samples` bootstrap samples of the runs of a reference, and compares each with merged correlations.
+pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> Bands {
+    let measured = reference(data);
+    let pairs = pairs(data.events.len());
+    let sample = |number: usize| {
+        let mut rng = stream(seed, number as u64);
+        reference(&data.with_runs(|all| (0..all).map(|_| rng.random_range(0..all)).collect()))
+    };
+    let drawn: Vec<Both> = (0..samples).into_par_iter().map(sample).collect();
+    let band = |mut values: Vec<f64>| {
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
+        (at(0.025), at(0.975))
+    };
+    let of_pairs = [0, 1].map(|which| {
+        let of_pair = |&pair: &(usize, usize)| band(drawn.iter().map(|both| both[which][pair]).collect());
+        pairs.par_iter().map(of_pair).collect::<Vec<_>>()
+    });
+    let errors = |from: &Both, which: usize| {
+        drawn.iter().map(|both| mean_square_error(&both[which], &from[which])).collect::<Vec<_>>()
+    };
+    let inside = |which: usize| {
+        let is = |(&pair, &(low, high)): (&(usize, usize), &(f64, f64))| (low..=high).contains(&merged[which][pair]);
+        pairs.iter().zip(&of_pairs[which]).filter(|&it| is(it)).count()
+    };
+    Bands {
+        within: [0, 1].map(inside),
+        mean_square: [0, 1].map(|which| band(errors(merged, which))),
+        chance: [0, 1].map(|which| errors(&measured, which).iter().sum::<f64>() / samples as f64),
+        pairs: of_pairs,
+    }
 }
 
 /// What is compared.

@@ -93,8 +93,9 @@ pub fn targets(data: &Measurements) -> Correlations {
         rayon::join(|| estimate::pairwise(data, Kind::Counts), || estimate::pairwise(data, Kind::Ranks));
     let runs = estimate::runs_of_pairs(data);
     let target = |kind: Kind, measured: &DMatrix<f64>| {
-        let pooled = estimate::pooled(&Scored::new(data, kind));
-        let combined = estimate::combined(measured, &pooled, &runs);
+        let scored = Scored::new(data, kind);
+        let pooled = estimate::pooled(&scored);
+        let combined = estimate::combined(measured, &pooled, &runs, &scored.varies);
         matrix::nearest_correlation(&combined.matrix, TOLERANCE)
     };
     let (pearson, spearman) =

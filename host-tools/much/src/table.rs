@@ -1,6 +1,6 @@
 //! Merged vectors: one row a vector, one column an event, every value an observed one.
 
-use crate::data::Event;
+use crate::data::{Event, Measurements, SubExperiment};
 use crate::scores;
 use nalgebra::DMatrix;
 use rayon::prelude::*;
@@ -95,6 +95,12 @@ impl Vectors {
     /// How many vectors there are.
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, |column| column.chosen.len())
+    }
+    /// The same as measurements: one sub-experiment that counts everything.
+    pub fn measurements(&self) -> Measurements {
+        let columns = self.columns.iter().map(Column::values).collect();
+        let all = SubExperiment { number: 0, events: (0..self.columns.len()).collect(), columns };
+        Measurements { events: self.events.clone(), sub_experiments: vec![all], incomplete_runs: 0 }
     }
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {

@@ -166,7 +166,7 @@ fn constants_ties_and_few_unequal_runs_are_merged_and_said() {
     let data = builder.finish().unwrap();
     let warnings = data.warnings();
     assert!(warnings.iter().any(|w| matches!(w, Warning::Constant { event, value } if event == "c" && *value == 7.0)));
-    assert!(warnings.iter().any(|w| matches!(w, Warning::FewRuns { number: 0, runs: 12 })));
+    assert!(warnings.iter().any(|w| matches!(w, Warning::FewRuns { numbers, fewest: 12 } if numbers == &[0])));
     assert!(warnings.iter().any(|w| matches!(w, Warning::UnequalRuns { fewest: 12, most: 40 })));
     let merged = merge::much(&data, &Options::default()).unwrap();
     let c = data.event("c").unwrap();

@@ -4,6 +4,7 @@ use super::runs::{Counted, Run};
 use super::spec::Campaign;
 use crate::report::Section;
 use cloison_much::data::{Builder, Measurements};
+use cloison_much::estimate;
 use cloison_much::evaluate::{accuracy, reference};
 use cloison_much::merge::{self, Options};
 use cloison_much::table::Vectors;
@@ -27,6 +28,8 @@ pub struct Judged {
     pub rows: Vec<Row>,
     /// Pearson's correlations: the truth's and the merge's.
     pub matrices: [DMatrix<f64>; 2],
+    /// Events that differ between sub-experiments, and hardly within one.
+    pub stepped: Vec<String>,
 }
 
 /// Mean square errors of one method's correlations.
@@ -42,6 +45,8 @@ pub struct Row {
     pub spearman: f64,
     /// The pair that is farthest off in Pearson's, and by how much.
     pub worst: (String, f64),
+    /// Pair by pair, by how much Pearson's and Spearman's are off.
+    pub errors: [Vec<f64>; 2],
 }
 
 /// Merges by each method, and compares.
@@ -72,7 +77,14 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         let (one, other) = of_pearson.worst;
         let off = of_pearson.errors.iter().copied().fold(0.0, f64::max);
         let pair = format!("{} / {}", data.events[one].name, data.events[other].name);
-        Row { method, title, pearson: of_pearson.mean_square, spearman: of_spearman.mean_square, worst: (pair, off) }
+        Row {
+            method,
+            title,
+            pearson: of_pearson.mean_square,
+            spearman: of_spearman.mean_square,
+            worst: (pair, off),
+            errors: [of_pearson.errors, of_spearman.errors],
+        }
     };
     let rows = vec![
         row("floor", "pairwise (floor)", &reference(&data)),
@@ -81,6 +93,8 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         row("hrm", "HRM", &by_hrm.correlations()),
         row("blind", "blind", &blind.correlations()),
     ];
+    let stepped = |event: &usize| estimate::is_stepped(&data, *event, &data.grouped(*event));
+    let stepped = (0..data.events.len()).filter(stepped).map(|event| data.events[event].name.clone()).collect();
     let [pearson_truth, _] = truth;
     let [pearson_merged, _] = merged_correlations;
     Ok(Judged {
@@ -91,6 +105,7 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         runs: (counted.much.len(), counted.hrm.len()),
         rows,
         matrices: [pearson_truth, pearson_merged],
+        stepped,
     })
 }
 
@@ -127,24 +142,26 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
             ]);
         }
     }
-    let constant: Vec<String> = judged
-        .iter()
-        .filter(|one| !one.constant.is_empty())
-        .map(|one| format!("{}: {}", one.workload, one.constant.join(", ")))
-        .collect();
-    let left_out = if constant.is_empty() {
-        String::new()
-    } else {
-        format!(" Left out, because they are the same in every run: {}.", constant.join("; "))
-    };
     let best = judged.iter().filter(|one| is_best(one)).count();
     section = section.note(format!(
         "Truth: all events of every run of MUCH's plan, which the model counts at once and no board can. The floor is the \
          error of the pairwise estimates that MUCH starts from. In {best} of {} workloads MUCH is nearer to the truth than HRM \
-         and the blind merge in both correlations.{left_out}",
+         and the blind merge in both correlations.",
         judged.len()
     ));
-    vec![section]
+    let mut left_out = Section::new("Events without correlations", &["workload", "the same in every run", "stepped"]);
+    for one in judged.iter().filter(|one| !one.constant.is_empty() || !one.stepped.is_empty()) {
+        left_out.row([one.workload.clone(), one.constant.join(", "), one.stepped.join(", ")]);
+    }
+    if left_out.rows.is_empty() {
+        return vec![section];
+    }
+    let left_out = left_out.note(
+        "What is the same in every run goes with nothing, and is left out. What differs from one sub-experiment to another and \
+         hardly within one (stepped) is in the vectors, but how it goes with other events from run to run cannot be seen: \
+         MUCH takes it as not at all.",
+    );
+    vec![section, left_out]
 }
 
 /// Whether MUCH is nearer than HRM and the blind merge in both kinds.

@@ -4,11 +4,11 @@ use super::judge::Judged;
 use super::spec::Campaign;
 use crate::experiment::plot::{Chart, Marks};
 use crate::figures::Figures;
+use crate::much::{charts, page::MORE};
 use crate::report::{self, STYLE, Section};
 use crate::workspace;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{DOCTYPE, PreEscaped, html};
 use miette::{IntoDiagnostic, Result};
-use nalgebra::DMatrix;
 use std::path::Path;
 
 /// The report.
@@ -39,7 +39,7 @@ pub fn html(
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 title { (campaign.title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(STYLE)) (PreEscaped(MORE)) }
             }
             body {
                 h1 { (campaign.title) }
@@ -48,6 +48,9 @@ pub fn html(
                     " sub-experiments in which every pair meets, " (campaign.runs) " runs of each. For HRM "
                     (campaign.hrm_plan.len()) " sub-experiments with the anchor " (campaign.events[campaign.anchor]) ", "
                     (campaign.hrm_runs()) " runs of each."
+                    @if campaign.warm_up > 0 {
+                        " Before those, " (campaign.warm_up) " runs of each sub-experiment are made to warm up, and not used."
+                    }
                 }
                 div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
                 (PreEscaped(pearson))
@@ -55,10 +58,16 @@ pub fn html(
                 @for table in tables { (table.to_html()) }
                 @for one in judged {
                     h2 { (one.workload) }
-                    p.note { "Pearson's correlations: the truth, MUCH's vectors, and by how much they differ." }
-                    (heat(&one.events, &one.matrices[0], 1.0))
-                    (heat(&one.events, &one.matrices[1], 1.0))
-                    (heat(&one.events, &(&one.matrices[1] - &one.matrices[0]), 0.25))
+                    p.note { "Pearson's correlations, modelled." }
+                    (charts::heatmaps(&one.events, &[
+                        ("truth", &one.matrices[0], 1.0),
+                        ("merged by MUCH", &one.matrices[1], 1.0),
+                        ("merged less truth", &(&one.matrices[1] - &one.matrices[0]), 0.25),
+                    ]))
+                    (charts::sorted_errors(
+                        &format!("{}: errors of all pairs, Pearson's correlations (modelled)", one.workload),
+                        &one.rows.iter().map(|row| (row.title, row.errors[0].as_slice())).collect::<Vec<_>>(),
+                    ))
                 }
                 h2 { "Where this comes from" }
                 (report::provenance(figures))
@@ -67,28 +76,4 @@ pub fn html(
         }
     };
     Ok(markup.into_string())
-}
-
-/// A matrix as colored squares: blue below zero, red above, full at `full`.
-fn heat(names: &[String], matrix: &DMatrix<f64>, full: f64) -> Markup {
-    const CELL: usize = 22;
-    const LEFT: usize = 150;
-    let size = names.len() * CELL;
-    let paint = |value: f64| {
-        let part = (value / full).clamp(-1.0, 1.0);
-        let fade = (255.0 * (1.0 - part.abs())) as u8;
-        if part < 0.0 { format!("rgb({fade},{fade},255)") } else { format!("rgb(255,{fade},{fade})") }
-    };
-    html! {
-        svg viewBox=(format!("0 0 {} {}", LEFT + size + 2, size + 2)) width=(LEFT + size + 2) role="img" {
-            @for (row, name) in names.iter().enumerate() {
-                text x="0" y=(row * CELL + 15) { (name) }
-                @for (column, other) in names.iter().enumerate() {
-                    rect x=(LEFT + column * CELL) y=(row * CELL) width=(CELL - 1) height=(CELL - 1) fill=(paint(matrix[(row, column)])) {
-                        title { (name) " / " (other) ": " (format!("{:.3}", matrix[(row, column)])) }
-                    }
-                }
-            }
-        }
-    }
 }

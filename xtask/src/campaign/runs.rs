@@ -87,6 +87,7 @@ struct Job<'a> {
     /// `much` or `hrm`.
     plan: &'static str,
     sub_experiments: &'a [Vec<usize>],
+    /// That are used, of each.
     runs: u32,
     seed: u64,
 }
@@ -114,7 +115,8 @@ impl Setting<'_> {
         let name = |event: &usize| Value::String(self.campaign.events[*event].clone());
         let sets = job.sub_experiments.iter().map(|set| Value::Array(set.iter().map(name).collect()));
         let mut table = toml::value::Table::new();
-        table.insert("runs".into(), Value::Integer(i64::from(job.runs)));
+        let runs = i64::from(job.runs) + i64::from(self.campaign.warm_up);
+        table.insert("runs".into(), Value::Integer(runs));
         table.insert("sub_experiments".into(), Value::Array(sets.collect()));
         if let Some(vary) = self.campaign.vary {
             table.insert("vary".into(), Value::Integer(i64::from(vary)));
@@ -180,14 +182,15 @@ impl Setting<'_> {
         }
         let statistics = Statistics::read(stats)?;
         let logged: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
-        let wanted = job.sub_experiments.len() * job.runs as usize;
+        let wanted = job.sub_experiments.len() * (job.runs as usize + self.campaign.warm_up as usize);
         if logged.len() != wanted || statistics.regions.len() != wanted {
             let seen = statistics.regions.len();
             return Err(miette!("{} of {wanted} runs were logged, {seen} seen by the model", logged.len()));
         }
         let position = |name: &str| self.campaign.events.iter().position(|event| event == name);
         let mut runs = vec![];
-        for (run, region) in logged.iter().zip(&statistics.regions) {
+        let used = logged.iter().zip(&statistics.regions).filter(|(run, _)| run.record.run >= self.campaign.warm_up);
+        for (run, region) in used {
             let core = region.cores.get(usize::from(run.core)).ok_or_else(|| miette!("a region without its core"))?;
             let mut counted = vec![];
             for (event, count, overflowed) in run.counts() {

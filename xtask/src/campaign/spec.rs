@@ -38,6 +38,8 @@ pub struct Campaign {
     pub anchor: usize,
     /// Runs of each sub-experiment of `plan`.
     pub runs: u32,
+    /// Runs of each sub-experiment before those that are used.
+    pub warm_up: u32,
     /// The victim's argument to which the number of runs so far is added.
     pub vary: Option<u8>,
     /// Seed of the model, the first of the workloads'.
@@ -79,6 +81,8 @@ struct File {
     counters: Spanned<usize>,
     anchor: Spanned<String>,
     runs: Spanned<u32>,
+    #[serde(default)]
+    warm_up: u32,
     vary: Option<u8>,
     #[serde(default)]
     seed: u64,
@@ -182,6 +186,7 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
         hrm_plan: hrm.sub_experiments,
         anchor,
         runs: *file.runs.get_ref(),
+        warm_up: file.warm_up,
         vary: file.vary,
         seed: file.seed,
         caches: file.caches,

@@ -5,7 +5,9 @@ use maud::{Markup, html};
 use nalgebra::DMatrix;
 
 /// Colors of curves, distinguishable without red and green.
-const COLORS: [&str; 7] = ["#888888", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000"];
+const COLORS: [&str; 7] = ["#666666", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000"];
+/// Dashes of curves, so that two that lie on each other are both seen.
+const DASHES: [&str; 4] = ["", "7 4", "2 3", ""];
 
 /// A color for a correlation: blue below 0, red above, white at 0.
 fn color(value: f64) -> String {
@@ -16,27 +18,54 @@ fn color(value: f64) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// A matrix as colored cells; `scale` is the value that has the full color.
-pub fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64) -> Markup {
+/// Events up to which a heatmap has their names.
+const NAMED: usize = 32;
+
+/// Matrices of the same events beside each other, each with its title and the value that has the full color. The first has
+/// the events' names.
+pub fn heatmaps(names: &[String], maps: &[(&str, &DMatrix<f64>, f64)]) -> Markup {
+    html! {
+        div {
+            @for (at, (title, matrix, scale)) in maps.iter().enumerate() {
+                (heatmap(title, matrix, names, *scale, at == 0 && names.len() <= NAMED))
+            }
+        }
+    }
+}
+
+fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, labeled: bool) -> Markup {
     let size = matrix.nrows();
-    let cell = (280 / size.max(1)).clamp(4, 20);
-    let width = size * cell;
+    let cell = (220 / size.max(1)).clamp(4, 26);
+    let longest = names.iter().map(String::len).max().unwrap_or(0);
+    let left = if labeled { longest * 6 + 12 } else { 0 };
+    let wide = size * cell;
+    let (width, height) = (left + wide.max(170) + 2, wide + 30);
     html! {
         figure {
-            svg width=(width) height=(width) viewBox={ "0 0 " (width) " " (width) } role="img" aria-label=(title) {
+            svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(title) {
                 @for row in 0..size {
+                    @if labeled {
+                        text x=(left - 6) y=(row * cell + cell / 2 + 4) text-anchor="end"
+                            font-size=(cell.clamp(6, 11)) style={ "font-size:" (cell.clamp(6, 11)) "px" } { (names[row]) }
+                    }
                     @for column in 0..size {
-                        rect x=(column * cell) y=(row * cell) width=(cell) height=(cell) fill=(color(matrix[(row, column)] / scale)) {
+                        rect x=(left + column * cell) y=(row * cell) width=(cell) height=(cell) fill=(color(matrix[(row, column)] / scale)) {
                             // Names under the pointer, where that does not make the page huge.
-                            @if size <= 24 {
+                            @if size <= NAMED {
                                 title { (names[row]) " and " (names[column]) ": " (format!("{:.3}", matrix[(row, column)])) }
                             }
                         }
                     }
                 }
-                rect x="0" y="0" width=(width) height=(width) fill="none" stroke="#999" {}
+                rect x=(left) y="0" width=(wide) height=(wide) fill="none" stroke="#999" {}
+                // What the colors mean.
+                text x=(left) y=(wide + 21) { (format!("−{scale}")) }
+                @for step in 0..=20_usize {
+                    rect x=(left + 36 + step * 4) y=(wide + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
+                }
+                text x=(left + 126) y=(wide + 21) { (format!("+{scale}")) }
             }
-            figcaption { (title) " (full color: ±" (format!("{scale}")) ")" }
+            figcaption { (title) }
         }
     }
 }
@@ -62,27 +91,53 @@ pub struct Axes<'a> {
     pub y: &'a str,
     /// Whether both go by powers of ten.
     pub logarithmic: bool,
+    /// Where the ticks below are; by default at round numbers.
+    pub ticks: &'a [f64],
 }
 
-const WIDTH: f64 = 640.0;
-const HEIGHT: f64 = 320.0;
-const MARGIN: f64 = 56.0;
+const WIDTH: f64 = 720.0;
+const PLOT: f64 = 260.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 18.0;
+const TOP: f64 = 24.0;
+/// Height of a line of the legend, and about the width of a letter.
+const LINE: f64 = 17.0;
+const LETTER: f64 = 6.2;
+
+/// Round numbers within a range: about `count` of them.
+fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
+    let rough = (to - from) / count;
+    let decade = 10_f64.powf(rough.log10().floor());
+    let step =
+        [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade).into_iter().find(|step| *step >= rough).unwrap_or(rough);
+    let digits = (-step.log10().floor()).max(0.0) as usize;
+    let first = (from / step).ceil() as i64;
+    let last = (to / step + 1e-9).floor() as i64;
+    (first..=last).map(|at| at as f64 * step).map(|value| (value, format!("{value:.digits$}"))).collect()
+}
 
 /// Curves over common axes.
 pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     let along = |value: f64| if axes.logarithmic { value.max(1e-12).log10() } else { value };
-    let all = || curves.iter().flat_map(|curve| curve.points.iter().chain(&curve.dots));
-    let range = |pick: fn(&(f64, f64)) -> f64| {
+    let bands = || curves.iter().flat_map(|curve| curve.points.iter().zip(&curve.bands));
+    let band_ends = || bands().flat_map(|(point, band)| [(point.0, band.0), (point.0, band.1)]);
+    let all = || curves.iter().flat_map(|curve| curve.points.iter().chain(&curve.dots)).copied().chain(band_ends());
+    let range = |pick: fn((f64, f64)) -> f64, margin: f64| {
         let values = || all().map(pick).map(along);
         let low = values().fold(f64::INFINITY, f64::min);
         let high = values().fold(f64::NEG_INFINITY, f64::max);
         let low = if axes.logarithmic { low } else { low.min(0.0) };
-        if high > low { (low, high) } else { (low, low + 1.0) }
+        if high > low {
+            (low - if low == 0.0 { 0.0 } else { margin * (high - low) }, high + margin * (high - low))
+        } else {
+            (low, low + 1.0)
+        }
     };
-    let (from_x, to_x) = range(|point| point.0);
-    let (from_y, to_y) = range(|point| point.1);
-    let x = |value: f64| MARGIN + (along(value) - from_x) / (to_x - from_x) * (WIDTH - 2.0 * MARGIN);
-    let y = |value: f64| HEIGHT - MARGIN - (along(value) - from_y) / (to_y - from_y) * (HEIGHT - 1.6 * MARGIN);
+    let (from_x, to_x) = range(|point| point.0, 0.02);
+    let (from_y, to_y) = range(|point| point.1, 0.04);
+    let bottom = TOP + PLOT;
+    let x = |value: f64| LEFT + (along(value) - from_x) / (to_x - from_x) * (WIDTH - LEFT - RIGHT);
+    let y = |value: f64| bottom - (along(value) - from_y) / (to_y - from_y) * PLOT;
     let line = |points: &[(f64, f64)]| {
         points.iter().map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b))).collect::<Vec<_>>().join(" ")
     };
@@ -92,40 +147,59 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
         line(&up.chain(down).collect::<Vec<_>>())
     };
     let ticks = |from: f64, to: f64| -> Vec<(f64, String)> {
-        if axes.logarithmic {
-            let within = |value: &f64| (from..=to).contains(&value.log10());
-            let decades = from.floor() as i32..=to.ceil() as i32;
-            let values = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|digit| digit * 10_f64.powi(decade)));
-            return values.filter(within).map(|value| (value, format!("{value}"))).collect();
+        if !axes.logarithmic {
+            return round_ticks(from, to, 6.0);
         }
-        (0..=4)
-            .map(|part| from + (to - from) * f64::from(part) / 4.0)
-            .map(|value| (value, format!("{value:.3}")))
-            .collect()
+        let digits: &[f64] = if to - from > 1.6 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+        let decades = from.floor() as i32..=to.ceil() as i32;
+        let values = decades.flat_map(|decade| digits.iter().map(move |digit| digit * 10_f64.powi(decade)));
+        values.filter(|value| (from..=to).contains(&value.log10())).map(|value| (value, format!("{value}"))).collect()
     };
+    let below = if axes.ticks.is_empty() {
+        ticks(from_x, to_x)
+    } else {
+        axes.ticks.iter().map(|&value| (value, format!("{value}"))).collect()
+    };
+    // The legend, in as many lines as it needs.
+    let (mut legend, mut at, mut row) = (vec![], LEFT, 0.0);
+    for curve in curves {
+        let wide = 34.0 + LETTER * curve.name.len() as f64;
+        if at + wide > WIDTH && at > LEFT {
+            (at, row) = (LEFT, row + LINE);
+        }
+        legend.push((at, bottom + 52.0 + row));
+        at += wide + 12.0;
+    }
+    let height = bottom + 60.0 + row;
+    let styles = || COLORS.iter().cycle().zip(DASHES.iter().cycle());
     html! {
         figure {
-            svg width=(WIDTH) height=(HEIGHT) viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label=(title) {
+            svg width=(WIDTH) height=(height) viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(title) {
+                text x="4" y="12" { (axes.y) }
                 @for (value, label) in ticks(from_y, to_y) {
-                    line x1=(MARGIN) x2=(WIDTH - MARGIN) y1=(y(value)) y2=(y(value)) stroke="#eee" {}
-                    text x=(MARGIN - 4.0) y=(y(value) + 4.0) text-anchor="end" { (label) }
+                    line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y(value)) y2=(y(value)) stroke="#e4e4e4" {}
+                    text x=(LEFT - 6.0) y=(y(value) + 4.0) text-anchor="end" { (label) }
                 }
-                @for (value, label) in ticks(from_x, to_x) {
-                    text x=(x(value)) y=(HEIGHT - MARGIN + 16.0) text-anchor="middle" { (label) }
+                @for (value, label) in below {
+                    line x1=(x(value)) x2=(x(value)) y1=(bottom) y2=(bottom + 4.0) stroke="#999" {}
+                    text x=(x(value)) y=(bottom + 16.0) text-anchor="middle" { (label) }
                 }
-                line x1=(MARGIN) x2=(WIDTH - MARGIN) y1=(HEIGHT - MARGIN) y2=(HEIGHT - MARGIN) stroke="#999" {}
-                text x=(WIDTH / 2.0) y=(HEIGHT - 22.0) text-anchor="middle" { (axes.x) }
-                text x="4" y="14" { (axes.y) }
-                @for (curve, color) in curves.iter().zip(COLORS.iter().cycle()) {
+                line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(bottom) y2=(bottom) stroke="#999" {}
+                text x=((LEFT + WIDTH - RIGHT) / 2.0) y=(bottom + 34.0) text-anchor="middle" { (axes.x) }
+                @for (curve, (color, dash)) in curves.iter().zip(styles()) {
                     @if !curve.bands.is_empty() {
-                        polygon points=(band(curve)) fill=(color) fill-opacity="0.12" {}
+                        polygon points=(band(curve)) fill=(color) fill-opacity="0.13" {}
                     }
-                    @for &(a, b) in &curve.dots { circle cx=(format!("{:.1}", x(a))) cy=(format!("{:.1}", y(b))) r="1.5" fill=(color) fill-opacity="0.4" {} }
-                    polyline points=(line(&curve.points)) fill="none" stroke=(color) stroke-width="1.8" {}
+                    @for &(a, b) in &curve.dots { circle cx=(format!("{:.1}", x(a))) cy=(format!("{:.1}", y(b))) r="1.8" fill=(color) fill-opacity="0.45" {} }
+                    polyline points=(line(&curve.points)) fill="none" stroke=(color) stroke-width="1.8" stroke-dasharray=(dash) {}
                 }
-                @for (at, (curve, color)) in curves.iter().zip(COLORS.iter().cycle()).enumerate() {
-                    rect x=(MARGIN + 88.0 * at as f64) y=(HEIGHT - 14.0) width="8" height="8" fill=(color) {}
-                    text x=(MARGIN + 88.0 * at as f64 + 11.0) y=(HEIGHT - 6.0) { (curve.name) }
+                @for ((curve, (color, dash)), (at, row)) in curves.iter().zip(styles()).zip(legend) {
+                    @if curve.points.is_empty() {
+                        circle cx=(at + 12.0) cy=(row - 4.0) r="3" fill=(color) {}
+                    } @else {
+                        line x1=(at) x2=(at + 24.0) y1=(row - 4.0) y2=(row - 4.0) stroke=(color) stroke-width="2.5" stroke-dasharray=(dash) {}
+                    }
+                    text x=(at + 30.0) y=(row) { (curve.name) }
                 }
             }
             figcaption { (title) }
@@ -135,24 +209,47 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
 
 /// Errors of all pairs, each kind in ascending order (the paper's figure 5).
 pub fn sorted_errors(title: &str, kinds: &[(&str, &[f64])]) -> Markup {
-    let curve = |(name, errors): &(&'static str, &[f64])| {
-        let mut sorted = errors.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let points = sorted.into_iter().enumerate().map(|(at, error)| (at as f64 + 1.0, error)).collect();
-        Curve { name, points, bands: vec![], dots: vec![] }
-    };
-    let named: Vec<(&'static str, &[f64])> =
-        kinds.iter().map(|(name, errors)| (if *name == "Pearson" { "Pearson" } else { "Spearman" }, *errors)).collect();
-    let curves: Vec<_> = named.iter().map(curve).collect();
-    chart(title, Axes { x: "pairs, each kind by its error", y: "error", logarithmic: false }, &curves)
+    let curves: Vec<_> = kinds
+        .iter()
+        .map(|(name, errors)| {
+            let mut sorted = errors.to_vec();
+            sorted.sort_by(f64::total_cmp);
+            let points = sorted.into_iter().enumerate().map(|(at, error)| (at as f64 + 1.0, error)).collect();
+            Curve { name, points, bands: vec![], dots: vec![] }
+        })
+        .collect();
+    let axes =
+        Axes { x: "pairs, in the order of their error", y: "error of the correlation", logarithmic: false, ticks: &[] };
+    chart(title, axes, &curves)
+}
+
+/// Every pair's correlation as measured, in ascending order with its band, and as merged.
+pub fn pairs_with_bands(title: &str, measured: &[f64], bands: &[(f64, f64)], merged: &[f64]) -> Markup {
+    let mut order: Vec<usize> = (0..measured.len()).collect();
+    order.sort_by(|&a, &b| measured[a].total_cmp(&measured[b]));
+    let along = |values: &[f64]| order.iter().enumerate().map(|(at, &pair)| (at as f64 + 1.0, values[pair])).collect();
+    let curves = [
+        Curve {
+            name: "as measured, with the band of 95 %",
+            points: along(measured),
+            bands: order.iter().map(|&pair| bands[pair]).collect(),
+            dots: vec![],
+        },
+        Curve { name: "merged", points: vec![], bands: vec![], dots: along(merged) },
+    ];
+    let axes = Axes { x: "pairs, in the order of their correlation", y: "correlation", logarithmic: false, ticks: &[] };
+    chart(title, axes, &curves)
 }
 
 /// Errors over runs, with every sample and the band of 95 % (the paper's figure 6).
 pub fn over_runs(title: &str, outcomes: &[Outcome], which: usize) -> Markup {
-    let mut methods: Vec<_> = vec![];
+    let (mut methods, mut runs): (Vec<_>, Vec<f64>) = (vec![], vec![]);
     for outcome in outcomes {
         if !methods.contains(&outcome.method) {
             methods.push(outcome.method);
+        }
+        if !runs.contains(&(outcome.runs as f64)) {
+            runs.push(outcome.runs as f64);
         }
     }
     let curves: Vec<_> = methods
@@ -161,7 +258,7 @@ pub fn over_runs(title: &str, outcomes: &[Outcome], which: usize) -> Markup {
             let of_method = || outcomes.iter().filter(move |outcome| outcome.method == method);
             let at = |outcome: &Outcome| outcome.runs as f64;
             Curve {
-                name: method.name(),
+                name: method.title(),
                 points: of_method().map(|outcome| (at(outcome), outcome.mean(which))).collect(),
                 bands: of_method().map(|outcome| outcome.band(which)).collect(),
                 dots: of_method()
@@ -170,9 +267,24 @@ pub fn over_runs(title: &str, outcomes: &[Outcome], which: usize) -> Markup {
             }
         })
         .collect();
-    chart(
-        title,
-        Axes { x: "runs of each of MUCH's sub-experiments", y: "mean square error", logarithmic: true },
-        &curves,
-    )
+    let axes = Axes {
+        x: "runs of each of MUCH's sub-experiments",
+        y: "mean square error of the correlations",
+        logarithmic: true,
+        ticks: &runs,
+    };
+    chart(title, axes, &curves)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_within() {
+        let labels = |from, to| round_ticks(from, to, 6.0).into_iter().map(|(_, label)| label).collect::<Vec<_>>();
+        assert_eq!(labels(0.0, 120.0), ["0", "20", "40", "60", "80", "100", "120"]);
+        assert_eq!(labels(0.0, 0.099), ["0.00", "0.02", "0.04", "0.06", "0.08"]);
+        assert_eq!(labels(-0.3, 1.0), ["0.0", "0.5", "1.0"]);
+    }
 }

@@ -80,7 +80,10 @@ const MOST_VECTORS: usize = 1 << 24;
 /// The anchor by its name, or the event that most sub-experiments count.
 pub fn anchor(data: &Measurements, name: Option<&str>) -> Result<usize> {
     if let Some(name) = name {
-        return data.event(name).ok_or_else(|| miette!("there is no event {name}"));
+        return data.event(name).ok_or_else(|| {
+            let names = data.events.iter().map(|event| event.name.as_str()).collect::<Vec<_>>().join(", ");
+            miette!(help = format!("the events are {names}"), "there is no event {name}")
+        });
     }
     let counted = |event: usize| data.sub_experiments.iter().filter(|sub| sub.column(event).is_some()).count();
     (0..data.events.len()).rev().max_by_key(|&event| counted(event)).ok_or_else(|| miette!("there are no events"))
@@ -109,6 +112,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
             args.input.display()
         )
     };
+    let bar = input::working(format!("merging {} runs of {} events", data.runs(), data.events.len()));
     let merged: Result<Merged, Vectors> = match args.method {
         MethodArg::Much => Ok(merge::much(&data, &options).map_err(place)?),
         MethodArg::Paper => Ok(merge::paper(&data, &options).map_err(place)?),
@@ -123,6 +127,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
         Err(vectors) => vectors,
     };
     let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok());
+    bar.finish_and_clear();
     // Everything is laid out before the first file is written.
     let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
     output(args.output.as_deref(), vectors)?;

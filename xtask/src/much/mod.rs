@@ -1,11 +1,11 @@
 //! `cargo xtask much`: which events to count together, and their counts merged into vectors (MUCH, HRM).
 
-mod charts;
+pub mod charts;
 mod compare;
 mod evaluate;
-mod input;
+pub mod input;
 mod merge;
-mod page;
+pub mod page;
 mod plan;
 
 use miette::Result;

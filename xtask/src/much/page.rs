@@ -2,23 +2,21 @@
 
 use super::charts;
 use crate::figures::Figures;
-use crate::report::Section;
+use crate::report::{self, STYLE, Section};
 use cloison_much::data::Measurements;
-use cloison_much::evaluate::{Both, Outcome, accuracy, reference};
+use cloison_much::evaluate::{Bands, Both, Outcome, accuracy, reference};
+use cloison_much::matrix;
 use cloison_much::merge::Merged;
 use cloison_much::table::Vectors;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const KINDS: [&str; 2] = ["Pearson", "Spearman"];
 
-const STYLE: &str = "
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #ddd; }
-table { border-collapse: collapse; font-size: .9rem; }
-th, td { text-align: left; padding: .2rem .7rem .2rem 0; border-bottom: 1px solid #eee; }
+/// What these pages have beside the style of all reports.
+pub const MORE: &str = "
 figure { display: inline-block; margin: .4rem .8rem .4rem 0; vertical-align: top; }
-figcaption, .note { color: #666; font-size: .85rem; }
-svg text { font: 11px system-ui, sans-serif; fill: #333; }
+figcaption { color: #666; font-size: .85rem; }
+svg { margin: 0; }
 ";
 
 /// The page of a merge.
@@ -38,8 +36,26 @@ pub fn merged(
 }
 
 /// The page of an evaluation.
-pub fn evaluated(data: &Measurements, merged: &Both, measured: &Both, section: &Section, figures: &Figures) -> String {
-    page("Merged vectors and measurements", section, figures, &maps(data, merged, measured))
+pub fn evaluated(
+    data: &Measurements,
+    merged: &Both,
+    measured: &Both,
+    bands: Option<&Bands>,
+    section: &Section,
+    figures: &Figures,
+) -> String {
+    let pairs = matrix::pairs(data.events.len());
+    let of = |matrix: &nalgebra::DMatrix<f64>| pairs.iter().map(|&pair| matrix[pair]).collect::<Vec<_>>();
+    let body = html! {
+        (maps(data, merged, measured))
+        @if let Some(bands) = bands {
+            h2 { "Every pair" }
+            @for (at, kind) in KINDS.iter().enumerate() {
+                (charts::pairs_with_bands(&format!("{kind}'s correlations"), &of(&measured[at]), &bands.pairs[at], &of(&merged[at])))
+            }
+        }
+    };
+    page("Merged vectors and measurements", section, figures, &body)
 }
 
 /// The page of a comparison.
@@ -62,9 +78,11 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
         }
         @for (at, kind) in KINDS.iter().enumerate() {
             h2 { (kind) "'s correlations" }
-            (charts::heatmap("measured", &measured[at], &names, 1.0))
-            (charts::heatmap("merged", &merged[at], &names, 1.0))
-            (charts::heatmap("merged less measured", &(&merged[at] - &measured[at]), &names, 0.2))
+            (charts::heatmaps(&names, &[
+                ("measured", &measured[at], 1.0),
+                ("merged", &merged[at], 1.0),
+                ("merged less measured", &(&merged[at] - &measured[at]), 0.2),
+            ]))
         }
         h2 { "Errors of all pairs" }
         (charts::sorted_errors(
@@ -75,32 +93,25 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
 }
 
 fn page(title: &str, section: &Section, figures: &Figures, body: &Markup) -> String {
-    let provenance = serde_json::to_value(figures).ok().and_then(|value| value.get("provenance").cloned());
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 title { (title) }
-                style { (PreEscaped(STYLE)) }
+                style { (PreEscaped(STYLE)) (PreEscaped(MORE)) }
             }
             body {
                 h1 { (title) }
-                h2 { (section.title) }
-                table {
-                    thead { tr { @for name in &section.header { th { (name) } } } }
-                    tbody { @for row in &section.rows { tr { @for cell in row { td { (cell) } } } } }
-                }
-                p.note { (section.note) }
+                (section.to_html())
                 (body)
                 h2 { "Figures" }
-                table { @for (name, value) in figures.iter() { tr { td { code { (name) } } td { (value) } } } }
-                h2 { "Where this comes from" }
-                table {
-                    @for (key, value) in provenance.iter().filter_map(|value| value.as_object()).flatten() {
-                        tr { td { (key) } td { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } }
-                    }
+                details {
+                    summary { "All figures, by the names of the JSON file" }
+                    table { @for (name, value) in figures.iter() { tr { td { code { (name) } } td.num { (value) } } } }
                 }
+                h2 { "Where this comes from" }
+                (report::provenance(figures))
             }
         }
     }

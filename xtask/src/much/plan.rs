@@ -211,7 +211,7 @@ struct Cached {
 impl Cache {
     /// The version is part of the name: another planner finds other plans.
     fn path() -> PathBuf {
-        workspace::cache_dir().join("much").join(concat!("plans-", env!("CARGO_PKG_VERSION"), "-1.json"))
+        workspace::cache_dir().join("much").join(concat!("plans-", env!("CARGO_PKG_VERSION"), "-2.json"))
     }
     fn load() -> Self {
         std::fs::read(Self::path()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()

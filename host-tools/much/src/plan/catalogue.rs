@@ -4,7 +4,7 @@ use super::cyclic::{self, Shape};
 use super::field::{Field, prime_power};
 use super::geometry::{self, Blocks};
 use super::search::{self, Any};
-use super::{lower_bound, verify};
+use super::{known, lower_bound, verify};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
@@ -16,6 +16,8 @@ pub struct Cover {
     pub blocks: Blocks,
     /// How it was made, for people.
     pub origin: String,
+    /// Whether a search found it, now or before; constructions make the others at once.
+    pub searched: bool,
 }
 
 /// Covers by number of points and block size, made when they are asked for.
@@ -23,6 +25,7 @@ pub struct Cover {
 pub struct Catalogue {
     known: HashMap<(usize, usize), Cover>,
     planes: HashMap<usize, Field>,
+    effort: u64,
 }
 
 /// Steps of a search over single blocks.
@@ -33,6 +36,10 @@ const SEARCHED: usize = 72;
 const CYCLIC_STEPS: u64 = 40_000;
 
 impl Catalogue {
+    /// A catalogue that searches even where the searches' results are shipped, `effort` times as long as is usual.
+    pub fn searching(effort: u64) -> Self {
+        Self { effort, ..Self::default() }
+    }
     /// The smallest cover found of `points` points by blocks of `size`.
     pub fn best(&mut self, points: usize, size: usize) -> Cover {
         if let Some(cover) = self.known.get(&(points, size)) {
@@ -46,9 +53,10 @@ impl Catalogue {
     }
 
     fn make(&mut self, points: usize, size: usize) -> Cover {
-        let mut best = Cover { blocks: pairs(points), origin: "all pairs".to_owned() };
+        let cover = |blocks, origin: &str| Cover { blocks, origin: origin.to_owned(), searched: false };
+        let mut best = cover(pairs(points), "all pairs");
         if points <= size {
-            return Cover { blocks: vec![(0..points).collect()], origin: "one block".to_owned() };
+            return cover(vec![(0..points).collect()], "one block");
         }
         if size == 2 {
             return best;
@@ -63,21 +71,35 @@ impl Catalogue {
                 return best;
             }
         }
+        let constructed = best.blocks.len();
+        if let Some(blocks) = known::plan(points, size) {
+            offer(&mut best, points, size, blocks, || "a search made before, kept with the planner".to_owned());
+        }
+        if best.blocks.len() > bound && (self.effort > 0 || !known::searched(points, size)) {
+            self.search(points, size, bound, &mut best, &mut rng);
+        }
+        best.searched = best.blocks.len() < constructed;
+        best
+    }
+
+    fn search(&self, points: usize, size: usize, bound: usize, best: &mut Cover, rng: &mut ChaCha8Rng) {
+        let effort = self.effort.max(1);
         // A search finds small covers at once, and is hopeless where the constructions are far away.
         if bound <= SEARCHED {
-            let start = search::greedy(points, size, &mut rng, &Any);
-            offer(&mut best, points, size, start, || "greedy".to_owned());
+            for _ in 0..effort {
+                let start = search::greedy(points, size, rng, &Any);
+                offer(best, points, size, start, || "greedy".to_owned());
+            }
             fill(points, size, &mut best.blocks);
             let before = best.blocks.len();
-            let found = search::shrink(points, best.blocks.clone(), bound, STEPS, &mut rng, &Any);
+            let found = search::shrink(points, best.blocks.clone(), bound, STEPS * effort, rng, &Any);
             if found.len() < before {
-                best = Cover { blocks: found, origin: format!("local search from {before}") };
+                *best = Cover { blocks: found, origin: format!("local search from {before}"), searched: true };
             }
         }
         if best.blocks.len() > bound {
-            symmetric(points, size, &mut best, &mut rng);
+            symmetric(points, size, best, CYCLIC_STEPS * effort, rng);
         }
-        best
     }
 
     /// A cover of one point less, and blocks that bring the new point to all others.
@@ -225,7 +247,7 @@ impl Catalogue {
 }
 
 /// Covers with a cyclic symmetry on as many points or a few more.
-fn symmetric(points: usize, size: usize, best: &mut Cover, rng: &mut ChaCha8Rng) {
+fn symmetric(points: usize, size: usize, best: &mut Cover, steps: u64, rng: &mut ChaCha8Rng) {
     for more in 0..4 {
         for orbits in 1..=4 {
             for fixed in 0..=3_usize {
@@ -234,7 +256,7 @@ fn symmetric(points: usize, size: usize, best: &mut Cover, rng: &mut ChaCha8Rng)
                     continue;
                 }
                 let shape = Shape { length: rest / orbits, orbits, fixed };
-                if let Some(blocks) = cyclic::search(shape, size, best.blocks.len(), CYCLIC_STEPS, rng) {
+                if let Some(blocks) = cyclic::search(shape, size, best.blocks.len(), steps, rng) {
                     let count = shape.points();
                     offer(best, points, size, truncated(&blocks, points), || {
                         format!("symmetric search: {orbits} cycles of {}, {fixed} fixed, {count} points", shape.length)
@@ -259,7 +281,7 @@ fn truncated(blocks: &Blocks, points: usize) -> Blocks {
 fn offer(best: &mut Cover, points: usize, size: usize, mut blocks: Blocks, origin: impl FnOnce() -> String) {
     tidy(points, size, &mut blocks);
     if blocks.len() < best.blocks.len() {
-        *best = Cover { blocks, origin: origin() };
+        *best = Cover { blocks, origin: origin(), searched: false };
     }
 }
 
@@ -284,23 +306,23 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         }
         !spare
     });
+    // As sets of bits: there are many pairs of blocks to look at.
+    let bits = |block: &Vec<usize>| block.iter().fold(0_u128, |bits, &point| bits | 1 << point);
+    let mut sets: Vec<u128> = blocks.iter().map(bits).collect();
     let mut at = 0;
-    while at < blocks.len() && blocks[at].len() < size {
-        let joined = (at + 1..blocks.len()).find_map(|other| {
-            let mut both = blocks[at].clone();
-            both.extend(blocks[other].iter().filter(|point| !blocks[at].contains(point)));
-            (both.len() <= size).then_some((other, both))
-        });
-        match joined {
-            Some((other, both)) => {
-                blocks.swap_remove(other);
-                blocks[at] = both;
-                blocks.sort_by_key(Vec::len);
-                at = 0;
+    while at < sets.len() && (sets[at].count_ones() as usize) < size {
+        let fits = |other: &usize| (sets[at] | sets[*other]).count_ones() as usize <= size;
+        match (at + 1..sets.len()).find(fits) {
+            Some(other) => {
+                // What did not fit into any before does not fit into the larger set either, so the search goes on here.
+                let joined = sets.remove(other) | sets.remove(at);
+                let place = sets.partition_point(|set| set.count_ones() < joined.count_ones());
+                sets.insert(place, joined);
             }
             None => at += 1,
         }
     }
+    *blocks = sets.iter().map(|set| (0..points).filter(|point| set >> point & 1 == 1).collect()).collect();
 }
 
 /// Fills every block up to `size` points, those first that are in the fewest blocks: what can be counted in the same run

@@ -20,6 +20,9 @@ pub enum ReadError {
     /// The file system says no.
     #[error("cannot be read")]
     File(#[source] std::io::Error),
+    /// It begins well, and then cannot be read on, as gzip that was cut off.
+    #[error("ends early or is damaged")]
+    Broken(#[source] std::io::Error),
     /// No bytes.
     #[error("is empty")]
     Empty,
@@ -51,6 +54,14 @@ pub enum ReadError {
         number: u64,
         /// The column.
         column: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+    /// A row of merged vectors that makes no sense.
+    #[error("row {number}: {what}")]
+    Row {
+        /// From 1.
+        number: u64,
         /// What is wrong.
         what: String,
     },

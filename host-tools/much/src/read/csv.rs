@@ -9,20 +9,21 @@ fn reader<R: Read>(input: R) -> csv::Reader<R> {
     csv::ReaderBuilder::new().buffer_capacity(1 << 18).from_reader(input)
 }
 
-fn fault(error: &csv::Error) -> ReadError {
+fn fault(error: csv::Error) -> ReadError {
     let line = error.position().map_or(0, csv::Position::line);
-    let what = match error.kind() {
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => format!("has {len} fields, not {expected_len}"),
-        csv::ErrorKind::Io(error) => format!("cannot be read: {error}"),
-        other => format!("{other:?}"),
-    };
-    ReadError::Csv { line, what }
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => ReadError::Broken(error),
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            ReadError::Csv { line, what: format!("has {len} fields, not {expected_len}") }
+        }
+        other => ReadError::Csv { line, what: format!("{other:?}") },
+    }
 }
 
 /// Reads measurements.
 pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
     let mut reader = reader(input);
-    let header = reader.byte_headers().map_err(|error| fault(&error))?.clone();
+    let header = reader.byte_headers().map_err(fault)?.clone();
     let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
     if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
         let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
@@ -34,7 +35,7 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
         match reader.read_byte_record(&mut record) {
             Ok(true) => {}
             Ok(false) => return taker.finish(),
-            Err(error) => return Err(fault(&error)),
+            Err(error) => return Err(fault(error)),
         }
         let line = record.position().map_or(0, csv::Position::line);
         let field = |at: usize| places[at].and_then(|place| record.get(place)).unwrap_or_default();
@@ -101,11 +102,11 @@ fn number(text: &[u8]) -> Option<f64> {
 /// Reads merged vectors.
 pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
     let mut reader = reader(input);
-    let header = reader.byte_headers().map_err(|error| fault(&error))?.clone();
+    let header = reader.byte_headers().map_err(fault)?.clone();
     let names: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     let mut columns = vec![vec![]; names.len()];
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(|error| fault(&error))? {
+    while reader.read_byte_record(&mut record).map_err(fault)? {
         let line = record.position().map_or(0, csv::Position::line);
         for (at, field) in record.iter().enumerate() {
             let value = number(field).and_then(|value| checked_count(value).ok()).ok_or_else(|| ReadError::Csv {

@@ -11,27 +11,43 @@ mod parquet;
 pub use columns::{ReadError, Selection};
 
 use crate::data::Measurements;
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::Path;
+
+/// What a file is, by its first bytes.
+enum Kind {
+    Empty,
+    Parquet,
+    Gzip,
+    Binary,
+    Text,
+}
+
+fn open(path: &Path) -> Result<(Kind, File), ReadError> {
+    let mut start = vec![];
+    let mut file = File::open(path).map_err(ReadError::File)?;
+    file.by_ref().take(4).read_to_end(&mut start).map_err(ReadError::File)?;
+    file.rewind().map_err(ReadError::File)?;
+    let kind = match start.as_slice() {
+        [] => Kind::Empty,
+        b"PAR1" => Kind::Parquet,
+        [0x1f, 0x8b, ..] => Kind::Gzip,
+        [0, ..] => Kind::Binary,
+        _ => Kind::Text,
+    };
+    Ok((kind, file))
+}
 
 /// Reads measurements from a file; what it is follows from its first bytes.
 pub fn read(path: &Path, selection: &Selection) -> Result<Measurements, ReadError> {
-    let open = || std::fs::File::open(path).map_err(ReadError::File);
-    let mut start = [0; 4];
-    let mut file = open()?;
-    let mut filled = 0;
-    while filled < start.len() {
-        match file.read(&mut start[filled..]).map_err(ReadError::File)? {
-            0 => break,
-            some => filled += some,
-        }
-    }
-    match &start[..filled] {
-        [] => Err(ReadError::Empty),
-        b"PAR1" => parquet::read(open()?, selection),
-        [0x1f, 0x8b, ..] => csv::read(flate2::read::MultiGzDecoder::new(open()?), selection),
-        [0, ..] => Err(ReadError::NotText),
-        _ => csv::read(open()?, selection),
+    let (kind, file) = open(path)?;
+    match kind {
+        Kind::Empty => Err(ReadError::Empty),
+        Kind::Parquet => parquet::read(file, selection),
+        Kind::Gzip => csv::read(flate2::read::MultiGzDecoder::new(file), selection),
+        Kind::Binary => Err(ReadError::NotText),
+        Kind::Text => csv::read(file, selection),
     }
 }
 
@@ -40,14 +56,14 @@ pub fn read_csv(input: impl Read, selection: &Selection) -> Result<Measurements,
     csv::read(input, selection)
 }
 
-/// Reads merged vectors: wide CSV, one column an event.
+/// Reads merged vectors, one column an event, from CSV (plain or gzip) or Parquet.
 pub fn read_vectors(path: &Path) -> Result<crate::table::Vectors, ReadError> {
-    let file = std::fs::File::open(path).map_err(ReadError::File)?;
-    let mut start = [0; 2];
-    let mut probe = std::fs::File::open(path).map_err(ReadError::File)?;
-    let read = probe.read(&mut start).map_err(ReadError::File)?;
-    if read == 2 && start == [0x1f, 0x8b] {
-        return csv::read_vectors(flate2::read::MultiGzDecoder::new(file));
+    let (kind, file) = open(path)?;
+    match kind {
+        Kind::Empty => Err(ReadError::Empty),
+        Kind::Parquet => parquet::read_vectors(file),
+        Kind::Gzip => csv::read_vectors(flate2::read::MultiGzDecoder::new(file)),
+        Kind::Binary => Err(ReadError::NotText),
+        Kind::Text => csv::read_vectors(file),
     }
-    csv::read_vectors(file)
 }

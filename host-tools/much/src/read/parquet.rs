@@ -1,7 +1,8 @@
-//! Measurements from long Parquet.
+//! Measurements from long Parquet, and merged vectors from wide Parquet.
 
 use super::columns::{NAMES, NEEDED, ReadError, Row, Selection, Taker};
-use crate::data::Measurements;
+use crate::data::{Event, Measurements, checked_count};
+use crate::table::{Column, Vectors};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::Type;
@@ -39,15 +40,7 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
         let needed = |at: usize| optional(at)?.ok_or_else(|| fault(at, "is not a whole number"));
         let count = |at: usize| match field(at) {
             Field::Null => Ok(None),
-            Field::Double(value) => Ok(Some(*value)),
-            Field::Float(value) => Ok(Some(f64::from(*value))),
-            other => {
-                let signed = signed(other).map(|value| value as f64);
-                signed
-                    .or_else(|| whole(other).map(|value| value as f64))
-                    .map(Some)
-                    .ok_or_else(|| fault(at, "is not a count"))
-            }
+            other => self::number(other).map(Some).ok_or_else(|| fault(at, "is not a count")),
         };
         let text = |at: usize| match field(at) {
             Field::Str(text) => Ok(text.as_bytes()),
@@ -73,6 +66,35 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
         })?;
     }
     taker.finish()
+}
+
+/// Reads merged vectors: one column an event.
+pub fn read_vectors(file: File) -> Result<Vectors, ReadError> {
+    let reader = SerializedFileReader::new(file).map_err(ReadError::Parquet)?;
+    let schema = reader.metadata().file_metadata().schema().clone();
+    let events: Vec<_> =
+        schema.get_fields().iter().map(|field| Event { name: field.name().to_owned(), code: None }).collect();
+    let mut columns = vec![vec![]; events.len()];
+    for (at, row) in (1_u64..).zip(reader.get_row_iter(None).map_err(ReadError::Parquet)?) {
+        let row = row.map_err(ReadError::Parquet)?;
+        for (column, (name, field)) in columns.iter_mut().zip(row.get_column_iter()) {
+            let count = number(field).and_then(|value| checked_count(value).ok());
+            let fault = || ReadError::Row { number: at, what: format!("{name}: {field} is not a count") };
+            column.push(count.ok_or_else(fault)?);
+        }
+    }
+    if columns.first().is_none_or(Vec::is_empty) {
+        return Err(ReadError::Empty);
+    }
+    Ok(Vectors { events, columns: columns.iter().map(|values| Column::of_values(values)).collect() })
+}
+
+fn number(field: &Field) -> Option<f64> {
+    match *field {
+        Field::Double(value) => Some(value),
+        Field::Float(value) => Some(f64::from(value)),
+        ref other => signed(other).map(|value| value as f64).or_else(|| whole(other).map(|value| value as f64)),
+    }
 }
 
 fn signed(field: &Field) -> Option<i64> {
