@@ -25,7 +25,7 @@ pub const FAULT_INJECTION: &str = "fault-injection";
 const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
 
 /// The package and the binary of the command that Linux guests have.
-const CLIENT: (&str, &str) = ("cloison-client", "cloison");
+pub const CLIENT: (&str, &str) = ("cloison-client", "cloison");
 
 /// `cargo xtask build`.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,29 +78,42 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
         .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
 }
 
-/// Builds the `cloison` command for Linux guests, once in the life of this program, and returns its ELF file: static, so
-/// that it runs in any RAM disk.
+/// Builds the `cloison` command for Linux guests, once in the life of this program, and returns its ELF file.
 pub fn client() -> Result<PathBuf> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(built) = &*built {
         return Ok(built.clone());
     }
+    let (package, binary) = CLIENT;
+    Ok(built.insert(linux_program(package, binary)?).clone())
+}
+
+/// Builds one of the tests' programs for a guest's Linux and returns its ELF file.
+pub fn linux_tool(name: &str) -> Result<PathBuf> {
+    linux_program(LINUX_TOOLS, name)
+}
+
+/// Builds a program for Linux guests: static, so that it runs in any RAM disk.
+fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
-    shell.change_dir(workspace::root());
+    let command = linux_cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
+    let found = executables(command)?.into_iter().find_map(|(name, path)| (name == binary).then_some(path));
+    found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))
+}
+
+/// A `cargo` that builds for Linux guests: with the right library, linker, flags and target.
+pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let linker = setup::cross_linker()?;
     let mut flags = "-C target-feature=+crt-static -C strip=symbols".to_owned();
     if let CoreLibrary::Private(sysroot) = setup::standard_library()? {
         flags.push_str(&format!(" --sysroot {}", sysroot.display()));
     }
-    let (package, binary) = CLIENT;
+    shell.change_dir(workspace::root());
     let target = workspace::LINUX_TARGET;
-    let command = cmd!(shell, "cargo build --release --target {target} --package {package} --bin {binary}")
+    Ok(cmd!(shell, "cargo {subcommand} --target {target}")
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags)
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker);
-    let found = executables(command)?.into_iter().find_map(|(name, path)| (name == binary).then_some(path));
-    let found = found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))?;
-    Ok(built.insert(found).clone())
+        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
 }
 
 /// Builds one shipped guest and returns its ELF file.
@@ -124,13 +137,6 @@ pub fn guests() -> Result<Vec<(String, PathBuf)>> {
         *built = Some(build_guests()?);
     }
     Ok(built.clone().unwrap_or_default())
-}
-
-/// Builds one of the programs for a guest's Linux and returns its ELF file: static, so that any Linux runs it.
-pub fn linux_tool(name: &str) -> Result<PathBuf> {
-    let shell = Shell::new().into_diagnostic()?;
-    let built = executables(cargo(&shell, "build")?.args(["--release", "--package", LINUX_TOOLS, "--bins"]))?;
-    pick(&built, name)
 }
 
 fn build_guests() -> Result<Vec<(String, PathBuf)>> {

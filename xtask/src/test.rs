@@ -33,7 +33,7 @@ pub enum Step {
     Format,
     /// clippy over the host's crates
     ClippyHost,
-    /// clippy over the crates that run on a board
+    /// clippy over the crates that run on a board, or in a guest's Linux
     ClippyBoard,
     /// The number of lines that run at EL2
     Lines,
@@ -177,7 +177,7 @@ impl Runner {
                     let mut clippy =
                         build::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", build::HYPERVISOR.0]);
                     if features.is_empty() {
-                        clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS, "-p", build::LINUX_TOOLS]);
+                        clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS]);
                     } else {
                         clippy = clippy.args(["--features", &features.join(",")]);
                     }
@@ -185,6 +185,9 @@ impl Runner {
                 };
                 let mut tally = board(&[])?;
                 tally.add(board(&[build::FAULT_INJECTION])?);
+                let linux = build::linux_cargo(shell, "clippy")?.args(["--quiet", "--release"]);
+                let packages = ["-p", build::CLIENT.0, "-p", build::LINUX_TOOLS, "--", "-D", "warnings"];
+                tally.add(check(linux.args(packages).into())?);
                 Ok(tally)
             }
             Step::Lines => {
