@@ -28,6 +28,7 @@ pub fn html(
         title: title.to_owned(),
         x: String::new(),
         y: "mean square error".into(),
+        log: true,
         marks: Marks::Bars(names.clone(), errors(of)),
     };
     let pearson = chart("Pearson's correlations against the truth (modelled)", |row| row.pearson).svg()?;

@@ -59,6 +59,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         title: "C2IS under Interf (modelled)".into(),
         x: "pages migrated to the private pool".into(),
         y: "runtime / solo".into(),
+        log: false,
         marks: Marks::Lines(vec![
             Line {
                 name: "under Interf".into(),

@@ -55,6 +55,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         title: "Runtime of the victim (modelled)".into(),
         x: String::new(),
         y: "runtime / alone".into(),
+        log: false,
         marks: Marks::Bars(vec!["victim".into()], slowdowns.clone()),
     });
     found.series.push(series);

@@ -72,6 +72,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             title: format!("{input} (modelled)"),
             x: "colors of the victim".into(),
             y: "runtime / solo with shared colors".into(),
+            log: false,
             marks: Marks::Lines(vec![solo_line, interf_line, shared]),
         });
         bars.push(vec![

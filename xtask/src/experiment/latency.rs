@@ -63,13 +63,11 @@ impl Latencies {
         self.cycles.saturating_sub(self.histogram.values().sum())
     }
 
-    /// The histogram on a logarithmic scale, from the class before the first to the one behind the last: 0 for none, 1 for
-    /// one wake-up, 2 for ten.
+    /// The histogram as a line, from the class before the first to the one behind the last.
     fn points(&self) -> Vec<(f64, f64)> {
         let (first, last) = (self.histogram.keys().min(), self.histogram.keys().max());
         let (first, last) = (first.map_or(0, |least| least.saturating_sub(1)), last.map_or(0, |most| most + 1));
-        let height = |count: u64| if count == 0 { 0.0 } else { (count as f64).log10() + 1.0 };
-        let point = |latency| (latency as f64, height(self.histogram.get(&latency).copied().unwrap_or(0)));
+        let point = |latency| (latency as f64, self.histogram.get(&latency).copied().unwrap_or(0) as f64);
         (first..=last).map(point).collect()
     }
 
@@ -137,7 +135,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.charts.push(Chart {
         title: "Latencies (modelled)".into(),
         x: "microseconds".into(),
-        y: "1 + log10 of the wake-ups; 0: none".into(),
+        y: "wake-ups".into(),
+        log: true,
         marks: Marks::Lines(lines),
     });
     let [alone, interf, quota, colors] = [0, 1, 2, 3].map(|case: usize| all[case]);

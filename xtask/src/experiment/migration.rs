@@ -54,6 +54,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         title: "Pages of Interf moved away (modelled)".into(),
         x: "pages of each of the three Interf".into(),
         y: "runtime / solo".into(),
+        log: false,
         marks: Marks::Lines(vec![Line {
             name: "victim".into(),
             points: points.iter().zip(&slowdowns).map(|(point, &y)| (point.0 as f64, y)).collect(),
@@ -94,6 +95,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         title: "The seven cases (modelled)".into(),
         x: String::new(),
         y: "runtime / solo".into(),
+        log: false,
         marks: Marks::Bars(BARS.iter().map(|(_, name)| (*name).to_owned()).collect(), groups),
     });
     found.series.push(bars);

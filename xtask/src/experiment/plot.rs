@@ -23,6 +23,8 @@ pub struct Chart {
     pub x: String,
     /// What the y axis counts.
     pub y: String,
+    /// Whether each step of the y axis is ten times the one below. What is 0 is drawn at the axis' foot.
+    pub log: bool,
     /// What is drawn.
     pub marks: Marks,
 }
@@ -48,21 +50,35 @@ pub struct Line {
 const SIZE: (u32, u32) = (860, 380);
 
 impl Chart {
-    /// The plot as an SVG element. The y axis begins at zero, so that noise does not look like an effect.
+    /// The plot as an SVG element. The y axis begins at zero, so that noise does not look like an effect, or is logarithmic.
     pub fn svg(&self) -> Result<String> {
         let mut text = String::new();
         self.draw(&mut text).map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
         Ok(text)
     }
 
+    /// From where to where the y axis goes; of a logarithmic one, the logarithms.
+    fn range(&self, values: &[f64]) -> (f64, f64) {
+        let highest = values.iter().copied().fold(0.0, f64::max);
+        if !self.log {
+            return (0.0, if highest > 0.0 { highest * 1.08 } else { 1.0 });
+        }
+        let lowest = values.iter().copied().filter(|&value| value > 0.0).fold(f64::INFINITY, f64::min);
+        match lowest.is_finite() {
+            true => (lowest.log10().floor() - 0.25, highest.log10().ceil().max(lowest.log10().floor() + 1.0)),
+            false => (0.0, 1.0),
+        }
+    }
+
     fn draw(&self, text: &mut String) -> std::result::Result<(), Box<dyn std::error::Error>> {
         let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
-        let highest = match &self.marks {
-            Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).map(|point| point.1).fold(0.0, f64::max),
-            Marks::Bars(_, groups) => groups.iter().flat_map(|group| &group.1).copied().fold(0.0, f64::max),
+        let values: Vec<f64> = match &self.marks {
+            Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).map(|point| point.1).collect(),
+            Marks::Bars(_, groups) => groups.iter().flat_map(|group| &group.1).copied().collect(),
         };
-        let top = if highest > 0.0 { highest * 1.08 } else { 1.0 };
+        let (bottom, top) = self.range(&values);
+        let height = |value: f64| if self.log { value.log10().max(bottom) } else { value };
         let (first, last) = match &self.marks {
             Marks::Lines(lines) => {
                 let xs = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
@@ -81,16 +97,31 @@ impl Chart {
             .margin(10)
             .x_label_area_size(42)
             .y_label_area_size(60)
-            .build_cartesian_2d(first..last, 0.0..top)?;
+            .build_cartesian_2d(first..last, bottom..top)?;
+        let decades = if self.log { (top - bottom).ceil() as usize + 1 } else { 10 };
+        let y_label = |y: &f64| match (self.log, y.fract() == 0.0) {
+            (false, _) => format!("{y}"),
+            (true, true) if (0.0..6.0).contains(y) => format!("{}", 10f64.powf(*y)),
+            (true, true) => format!("1e{y}"),
+            (true, false) => String::new(),
+        };
         match &self.marks {
             Marks::Lines(lines) => {
-                chart.configure_mesh().x_desc(&self.x).y_desc(&self.y).light_line_style(WHITE).draw()?;
+                chart
+                    .configure_mesh()
+                    .x_desc(&self.x)
+                    .y_desc(&self.y)
+                    .y_labels(decades)
+                    .y_label_formatter(&y_label)
+                    .light_line_style(WHITE)
+                    .draw()?;
                 for (line, color) in lines.iter().zip(PALETTE.iter().cycle()) {
+                    let points = || line.points.iter().map(|&(x, y)| (x, height(y)));
                     chart
-                        .draw_series(LineSeries::new(line.points.iter().copied(), color.stroke_width(2)))?
+                        .draw_series(LineSeries::new(points(), color.stroke_width(2)))?
                         .label(&line.name)
                         .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-                    chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
+                    chart.draw_series(points().map(|point| Circle::new(point, 3, color.filled())))?;
                 }
             }
             Marks::Bars(names, groups) => {
@@ -102,14 +133,17 @@ impl Chart {
                     .x_label_formatter(&|x| if x.fract() == 0.0 { name(x) } else { String::new() })
                     .x_desc(&self.x)
                     .y_desc(&self.y)
+                    .y_labels(decades)
+                    .y_label_formatter(&y_label)
                     .light_line_style(WHITE)
                     .draw()?;
                 let width = 0.8 / names.len().max(1) as f64;
                 for (bar, (label, color)) in names.iter().zip(PALETTE.iter().cycle()).enumerate() {
                     let left = |group: usize| group as f64 - 0.4 + bar as f64 * width;
                     let bars = groups.iter().enumerate().filter_map(|(group, (_, values))| {
-                        let value = *values.get(bar)?;
-                        Some(Rectangle::new([(left(group), 0.0), (left(group) + width * 0.92, value)], color.filled()))
+                        let value = height(*values.get(bar)?);
+                        let (from, to) = (left(group), left(group) + width * 0.92);
+                        Some(Rectangle::new([(from, bottom), (to, value)], color.filled()))
                     });
                     chart
                         .draw_series(bars)?
@@ -142,7 +176,7 @@ mod tests {
     fn plots_say_what_they_are_given() {
         let points = vec![(0.0, 2.0), (4.0, 1.0)];
         let lines = Marks::Lines(vec![Line { name: "under <Interf>".into(), points }]);
-        let chart = Chart { title: "c2is".into(), x: "pages".into(), y: "slowdown".into(), marks: lines };
+        let chart = Chart { title: "c2is".into(), x: "pages".into(), y: "slowdown".into(), log: false, marks: lines };
         let svg = chart.svg().expect("an SVG");
         assert!(svg.starts_with("<svg") && svg.contains("under &lt;Interf&gt;") && svg.contains("pages"), "{svg}");
         assert_eq!(svg.matches("<circle").count(), 2);
@@ -153,7 +187,23 @@ mod tests {
 
     #[test]
     fn nothing_to_draw_is_drawn() {
-        let chart = Chart { title: "none".into(), x: "x".into(), y: "y".into(), marks: Marks::Lines(vec![]) };
+        let chart =
+            Chart { title: "none".into(), x: "x".into(), y: "y".into(), log: false, marks: Marks::Lines(vec![]) };
         assert!(chart.svg().expect("an SVG").contains("none"));
+        assert!(Chart { log: true, ..chart }.svg().expect("an SVG").contains("none"));
+    }
+
+    #[test]
+    fn a_logarithmic_axis_names_powers_of_ten() {
+        let bars = Marks::Bars(
+            vec!["a".into()],
+            vec![("x".into(), vec![0.0002]), ("y".into(), vec![30.0]), ("z".into(), vec![0.0])],
+        );
+        let chart = Chart { title: "t".into(), x: "x".into(), y: "y".into(), log: true, marks: bars };
+        assert_eq!(chart.range(&[0.0002, 30.0, 0.0]), (-4.25, 2.0));
+        let svg = chart.svg().expect("an SVG");
+        for label in ["1e-4", "1e-1", ">\n1\n<", ">\n100\n<"] {
+            assert!(svg.contains(label), "{label}: {svg}");
+        }
     }
 }

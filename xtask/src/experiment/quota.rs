@@ -75,6 +75,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         title: "Victim against Interf's budget (modelled)".into(),
         x: "log10 of L2D_CACHE_REFILL events in 1 ms, each Interf core".into(),
         y: "runtime / solo".into(),
+        log: false,
         marks: Marks::Lines(vec![Line {
             name: "victim".into(),
             points: points

@@ -65,12 +65,14 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         title: "Victim (modelled)".into(),
         x: "KiB of each Interf buffer".into(),
         y: "runtime / solo".into(),
+        log: false,
         marks: Marks::Lines(vec![slowdown]),
     });
     found.charts.push(Chart {
         title: "Interf, three cores together (modelled)".into(),
         x: "KiB of each Interf buffer".into(),
         y: "MB/s".into(),
+        log: false,
         marks: Marks::Lines(vec![line("stored over", |point| point.3), line("to and from memory", |point| point.4)]),
     });
     found.series.push(series);
