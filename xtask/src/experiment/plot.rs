@@ -77,7 +77,10 @@ impl Chart {
             Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).map(|point| point.1).collect(),
             Marks::Bars(_, groups) => groups.iter().flat_map(|group| &group.1).copied().collect(),
         };
-        let (bottom, top) = self.range(&values);
+        let (bottom, highest) = self.range(&values);
+        // Logarithmic bars are all long: the legend stands above them.
+        let is_crowded = self.log && matches!(self.marks, Marks::Bars(..));
+        let top = if is_crowded { highest + 0.45 * (highest - bottom) } else { highest };
         let height = |value: f64| if self.log { value.log10().max(bottom) } else { value };
         let (first, last) = match &self.marks {
             Marks::Lines(lines) => {
@@ -101,6 +104,7 @@ impl Chart {
         let decades = if self.log { (top - bottom).ceil() as usize + 1 } else { 10 };
         let y_label = |y: &f64| match (self.log, y.fract() == 0.0) {
             (false, _) => format!("{y}"),
+            (true, _) if *y > highest => String::new(),
             (true, true) if (0.0..6.0).contains(y) => format!("{}", 10f64.powf(*y)),
             (true, true) => format!("1e{y}"),
             (true, false) => String::new(),

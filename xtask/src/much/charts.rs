@@ -37,7 +37,7 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
     let size = matrix.nrows();
     let cell = (220 / size.max(1)).clamp(4, 26);
     let longest = names.iter().map(String::len).max().unwrap_or(0);
-    let left = if labeled { longest * 6 + 12 } else { 0 };
+    let left = if labeled { longest * 7 + 12 } else { 0 };
     let wide = size * cell;
     let (width, height) = (left + wide.max(170) + 2, wide + 30);
     html! {
