@@ -27,7 +27,7 @@ pub struct SetupArgs {
     /// Say what is missing and what would be done, and change nothing
     #[arg(long)]
     pub check: bool,
-    /// Where the aarch64 core library comes from (default: wherever it is found first)
+    /// Where Rust's libraries for aarch64 come from (default: wherever they are found first)
     #[arg(long, value_enum, value_name = "SOURCE", hide_short_help = true)]
     pub core_library: Option<CoreLibrarySource>,
 }

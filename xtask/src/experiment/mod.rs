@@ -177,7 +177,8 @@ fn list() -> Result<()> {
     for name in spec::names().into_diagnostic()? {
         let experiment = spec::load(&file_of(&name), false)?;
         let quick = spec::load(&file_of(&name), true)?;
-        println!("{name:<18} {} ({})", experiment.title, experiment.source);
+        let source = experiment.paper.map_or_else(String::new, |(source, _)| format!(" ({source})"));
+        println!("{name:<18} {}{source}", experiment.title);
         println!("{:18} {} runs, {} with --quick", "", experiment.points.len(), quick.points.len());
     }
     Ok(())

@@ -35,9 +35,11 @@ pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: 
                 h1 { (experiment.title) }
                 p { (experiment.question) }
                 div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
-                h2 { "The paper" }
-                p.note { (experiment.source) }
-                p { (experiment.paper) }
+                @if let Some((source, shows)) = &experiment.paper {
+                    h2 { "The paper" }
+                    p.note { (source) }
+                    p { (shows) }
+                }
                 h2 { "Modelled here" }
                 @for chart in &charts { (PreEscaped(chart)) }
                 h2 { "What was found" }

@@ -19,10 +19,8 @@ pub struct Experiment {
     pub title: String,
     /// What is asked.
     pub question: String,
-    /// Where the paper has it.
-    pub source: String,
-    /// What the paper's figure shows, in our words.
-    pub paper: String,
+    /// Where a paper has it, and what its figure shows, in our words.
+    pub paper: Option<(String, String)>,
     /// The system that the variants change.
     pub system: PathBuf,
     /// The machine.
@@ -89,7 +87,7 @@ impl Point {
 struct File {
     title: String,
     question: String,
-    paper: PaperFile,
+    paper: Option<PaperFile>,
     system: Spanned<PathBuf>,
     board: Spanned<String>,
     model: PathBuf,
@@ -201,8 +199,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         title: file.title,
         question: file.question,
-        source: file.paper.source,
-        paper: file.paper.shows,
+        paper: file.paper.map(|paper| (paper.source, paper.shows)),
         system,
         board,
         model: base.join(file.model),

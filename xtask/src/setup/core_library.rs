@@ -177,7 +177,9 @@ impl Library {
         let package = scratch.path();
         let write = || -> std::io::Result<()> {
             std::fs::create_dir(package.join("src"))?;
-            let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n";
+            // Panics end a program: in a guest as at EL2.
+            let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
+                            [profile.release]\npanic = \"abort\"\n";
             std::fs::write(package.join("Cargo.toml"), manifest)?;
             std::fs::write(package.join("src/lib.rs"), "#![no_std]\n")
         };
@@ -252,10 +254,14 @@ pub fn standard_library() -> Result<CoreLibrary> {
     STD.find_or_get()
 }
 
-/// Gets the core library from `source`, whatever is there already.
+/// Gets both libraries from `source`, whatever is there already, and says where the core library is.
 pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
     let rustc = Rustc::here()?;
-    CORE.get(&rustc, source).map_err(|error| CORE.missing(&rustc, error.to_string()).into())
+    let get = |library: &Library| {
+        library.get(&rustc, source).map_err(|error| library.missing(&rustc, error.to_string()).into())
+    };
+    get(&STD)?;
+    get(&CORE)
 }
 
 /// Unpacks the distribution's package of the library's source, of exactly the compiler's version.
