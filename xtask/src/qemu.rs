@@ -483,6 +483,11 @@ impl Session {
         &self.console
     }
 
+    /// Whether the time that the board was given is over.
+    pub fn is_over(&self) -> bool {
+        self.started.elapsed() >= self.limit
+    }
+
     /// Waits for more of them.
     pub fn receive(&mut self, until: Instant) -> Received {
         let until = until.min(self.started + self.limit);

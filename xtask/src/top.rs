@@ -201,70 +201,86 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let file = directory.join("Image");
     image.write(&file)?;
     let limit = args.timeout.map_or(LONGEST, Duration::from_secs);
-    let mut machine = Machine::new(board, &file).limit(limit);
+    let mut machine = Machine::new(board, &file);
     if args.model {
         let model = Model::load(&workspace::root().join(model::ZCU102))?;
         machine = model.attach(machine, 0, Caches::Warm, &directory.join("statistics.json"));
     }
     let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });
-    watch(args, &machine, limit, &image.system, &EventNames::of(&checked.board.events), &title)
-}
-
-/// Shows tables until the board turns itself off, its time is over, or the user has enough.
-fn watch(
-    args: &TopArgs,
-    machine: &Machine,
-    limit: Duration,
-    system: &System,
-    names: &EventNames,
-    title: &str,
-) -> Result<()> {
-    let mut session = machine.start()?;
+    let view = View { title, system: image.system, names: EventNames::of(&checked.board.events) };
     let screen = Screen::open()?;
-    let (mut usage, mut stream, mut read) = (Usage::default(), Growing::default(), 0);
-    let end = Instant::now() + limit;
-    let (mut over, mut last) = (false, String::new());
-    while !over && !screen.quits()? {
-        let until = (Instant::now() + Duration::from_millis(args.interval)).min(end);
-        while Instant::now() < until && !over {
-            over = session.receive(until) == Received::End;
-        }
-        over |= Instant::now() >= end;
-        let bytes = session.telemetry_from(read);
-        read += bytes.len() as u64;
-        usage.add(&stream.feed(&bytes));
-        last = page(&usage, system, names, title, stream.so_far(), &session.console());
-        screen.show(&last)?;
-    }
-    let seen = !screen.terminal;
+    let mut last = String::new();
+    view.watch(&machine.limit(limit), Duration::from_millis(args.interval), |page| {
+        page.clone_into(&mut last);
+        screen.show(page)?;
+        screen.quits()
+    })?;
+    let is_lost = screen.terminal;
     drop(screen);
-    if !seen {
+    if is_lost {
         // It went with the screen of its own.
         println!("{last}");
     }
-    session.stop()?;
     Ok(())
 }
 
-/// All that is shown at a time.
-fn page(usage: &Usage, system: &System, names: &EventNames, title: &str, said: &Telemetry, console: &str) -> String {
-    let mut text = format!(
-        "{title}: {} of guest time, {} records{}\n",
-        duration(usage.now),
-        grouped(usage.records),
-        if usage.dropped > 0 { format!(", {} lost", grouped(usage.dropped)) } else { String::new() },
-    );
-    text.push_str(&usage.table(system, names));
-    text.push_str("\nused, throttled, overshoot: since the last look; most: the worst period of all\n");
-    if let Some((at, problem)) = said.problems.first() {
-        text.push_str(&format!("the log cannot be read at byte {at}: {problem}\n"));
+/// What is watched. Its quotas log every period.
+#[derive(Debug)]
+pub struct View {
+    /// Stands above the table.
+    pub title: String,
+    /// The system.
+    pub system: System,
+    /// Its board's events.
+    pub names: EventNames,
+}
+
+impl View {
+    /// Runs a machine and hands a page to `show` in each interval, until the board turns itself off, its time is over, or
+    /// `show` says that it is enough.
+    pub fn watch(
+        &self,
+        machine: &Machine,
+        interval: Duration,
+        mut show: impl FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        let mut session = machine.start()?;
+        let (mut usage, mut stream, mut read) = (Usage::default(), Growing::default(), 0);
+        let mut over = false;
+        while !over {
+            let until = Instant::now() + interval;
+            while Instant::now() < until && !over {
+                over = session.receive(until) == Received::End || session.is_over();
+            }
+            let bytes = session.telemetry_from(read);
+            read += bytes.len() as u64;
+            usage.add(&stream.feed(&bytes));
+            over |= show(&self.page(&usage, stream.so_far(), &session.console()))?;
+        }
+        session.stop().map(drop)
     }
-    let lines: Vec<&str> = console.lines().collect();
-    for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
-        text.push_str(line);
-        text.push('\n');
+
+    /// All that is shown at a time.
+    fn page(&self, usage: &Usage, said: &Telemetry, console: &str) -> String {
+        let mut text = format!(
+            "{}: {} of guest time, {} records{}\n",
+            self.title,
+            duration(usage.now),
+            grouped(usage.records),
+            if usage.dropped > 0 { format!(", {} lost", grouped(usage.dropped)) } else { String::new() },
+        );
+        text.push_str(&usage.table(&self.system, &self.names));
+        text.push_str("\nused, throttled, overshoot: since the last look; most: the worst period of all\n");
+        if let Some((at, problem)) = said.problems.first() {
+            text.push_str(&format!("the log cannot be read at byte {at}: {problem}\n"));
+        }
+        let lines: Vec<&str> = console.lines().collect();
+        for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
     }
-    text
 }
 
 /// The terminal, if there is one: a screen of our own. Elsewhere pages follow each other.

@@ -2,11 +2,14 @@
 
 use cloison_core::units::Events;
 use cloison_core::wire::{QuotaPeriod, QuotaTotal};
-use cloison_tests::{Clock, Run, config, load, number, run};
-use miette::Result;
+use cloison_tests::{Clock, Run, config, image, load, machine, number, run, shipped};
+use miette::{Result, miette};
+use std::time::Duration;
 use xtask::config::Checked;
+use xtask::hem::EventNames;
 use xtask::qemu::Board;
 use xtask::telemetry::End;
+use xtask::top::View;
 
 /// Periods that the guest lives through at least.
 const PERIODS: usize = 1000;
@@ -111,5 +114,44 @@ fn polling_twice_as_often_halves_the_bound() -> Result<()> {
     let (run, periods, total) = a_busy_guest(Board::Zcu102, |checked| checked.system.vms[0].quotas[0].poll.0 /= 2)?;
     let bound = run.system.vms[0].quotas[0].poll.0 + POLL_SLACK;
     assert!(periods.iter().all(|period| period.events.0 <= period.budget.0 + bound), "{total:?}");
+    Ok(())
+}
+
+/// What `cargo xtask top` shows of the demo, whose quotas do not log their periods by themselves.
+#[test]
+fn budgets_are_shown_while_the_system_runs() -> Result<()> {
+    let board = Board::Virt;
+    let mut checked = load(&shipped("demo"), board)?;
+    checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas).for_each(|quota| quota.trace = true);
+    let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
+    let file = scratch.path().join("Image");
+    let image = image(&checked)?;
+    image.write(&file)?;
+    let names = EventNames::of(&checked.board.events);
+    let view = View { title: "demo".into(), system: image.system, names };
+    let mut pages: Vec<String> = vec![];
+    view.watch(&machine(board, &file, Clock::Counted)?, Duration::from_millis(200), |page| {
+        pages.push(page.to_owned());
+        Ok(false)
+    })?;
+    let row = |page: &str, vm: &str| -> Vec<String> {
+        let line = page.lines().find(|line| line.contains(vm)).unwrap_or_else(|| panic!("no {vm} in\n{page}"));
+        line.split(['│', '┆'])
+            .map(|cell| cell.trim().replace('\u{202f}', " "))
+            .filter(|cell| !cell.is_empty())
+            .collect()
+    };
+    let number = |cell: &str| cell.replace(' ', "").parse::<u64>().unwrap_or_else(|_| panic!("{cell:?}"));
+    let last = pages.last().expect("a page");
+    // Core, VM, event, budget, used, bar, throttled, overshoot, most, periods.
+    let held = row(last, "interf-1");
+    assert_eq!(held[..4], ["1", "interf-1 (stopped with the system)", "INST_RETIRED", "20 000 / 1 ms"]);
+    assert!(number(&held[9]) > 20 && number(&held[8]) >= number(&held[7]), "{last}");
+    assert!(pages.len() >= 2 && row(last, "victim").contains(&"no quota".to_owned()), "{last}");
+    // The one that wants more than its budget gets it, and is held for the rest; the last one has more than it can use.
+    let busy = pages.iter().map(|page| row(page, "interf-1")).find(|row| row[4] != "-").expect("a look with periods");
+    let percent = |cell: &str| cell.trim_end_matches(" %").parse::<f64>().unwrap_or_else(|_| panic!("{cell:?}"));
+    assert!(percent(&busy[4]) >= 100.0 && percent(&busy[6]) > 0.0 && busy[5] == "#".repeat(20), "{busy:?}");
+    assert_eq!(row(last, "interf-3")[8], "0", "never beyond");
     Ok(())
 }
