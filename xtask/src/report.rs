@@ -504,54 +504,67 @@ pub struct Page<'a> {
 pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
     let provenance = page.figures.provenance();
     let migrations = summary.telemetry.migrations().count();
+    let body = html! {
+        p { (page.subtitle) }
+        div.caveats { @for caveat in page.caveats { p { (caveat) } } }
+        h2 { "Color map" }
+        p.note { "Each column is a page color; a cell says how many pages of that color the pool had handed out at boot, and how many migrated there and stayed." }
+        (color_map(summary))
+        (summary.pools().to_html())
+        (summary.vms().to_html())
+        (summary.exits().to_html())
+        (summary.quotas().to_html())
+        (bars(&throttled_bars(summary)))
+        (summary.migrations().to_html())
+        @if migrations > 0 {
+            (bars(&migration_bars(summary)))
+            details { summary { "Every migration (" (migrations) ")" } (summary.migration_list().table()) }
+        }
+        (summary.hems().to_html())
+        @for chart in &hem_charts(summary) { (strip(chart)) }
+        (all_figures(page.figures))
+        h2 { "Where this comes from" }
+        table {
+            @for (key, value) in &provenance {
+                tr { td { (key) } td { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } }
+            }
+            tr { td { "command" } td { code { (page.command_line) } } }
+        }
+        details { summary { "Configuration" } pre { (page.config) } }
+        details { summary { "Console" } pre { (page.console) } }
+    };
+    standalone(page.title, "", &body)
+}
+
+/// A page that needs nothing else: its title, and its body below. `more` is what it has beside the style of all reports.
+pub fn standalone(title: &str, more: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (page.title) }
-                style { (PreEscaped(STYLE)) }
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(more)) }
             }
             body {
-                h1 { (page.title) }
-                p { (page.subtitle) }
-                div.caveats { @for caveat in page.caveats { p { (caveat) } } }
-                h2 { "Color map" }
-                p.note { "Each column is a page color; a cell says how many pages of that color the pool had handed out at boot, and how many migrated there and stayed." }
-                (color_map(summary))
-                (summary.pools().to_html())
-                (summary.vms().to_html())
-                (summary.exits().to_html())
-                (summary.quotas().to_html())
-                (bars(&throttled_bars(summary)))
-                (summary.migrations().to_html())
-                @if migrations > 0 {
-                    (bars(&migration_bars(summary)))
-                    details { summary { "Every migration (" (migrations) ")" } (summary.migration_list().table()) }
-                }
-                (summary.hems().to_html())
-                @for chart in &hem_charts(summary) { (strip(chart)) }
-                h2 { "Figures" }
-                details {
-                    summary { "All figures, by the names of the JSON file" }
-                    table {
-                        @for (name, value) in page.figures.iter() { tr { td { code { (name) } } td.num { (value) } } }
-                    }
-                }
-                h2 { "Where this comes from" }
-                table {
-                    @for (key, value) in &provenance {
-                        tr { td { (key) } td { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } }
-                    }
-                    tr { td { "command" } td { code { (page.command_line) } } }
-                }
-                details { summary { "Configuration" } pre { (page.config) } }
-                details { summary { "Console" } pre { (page.console) } }
+                h1 { (title) }
+                (body)
             }
         }
     }
     .into_string()
+}
+
+/// All figures under a heading, folded away.
+pub fn all_figures(figures: &Figures) -> Markup {
+    html! {
+        h2 { "Figures" }
+        details {
+            summary { "All figures, by the names of the JSON file" }
+            table { @for (name, value) in figures.iter() { tr { td { code { (name) } } td.num { (value) } } } }
+        }
+    }
 }
 
 /// Where figures come from, as a table.
@@ -567,7 +580,7 @@ pub fn provenance(figures: &Figures) -> Markup {
     html! { table { @for (key, value) in &rows { tr { td { (key) } td { (value) } } } } }
 }
 
-pub(crate) const STYLE: &str = "
+const STYLE: &str = "
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.6rem; margin-bottom: 0; }

@@ -5,9 +5,9 @@ use super::spec::Campaign;
 use crate::experiment::plot::{Chart, Marks};
 use crate::figures::Figures;
 use crate::much::{charts, page::MORE};
-use crate::report::{self, STYLE, Section};
+use crate::report::{self, Section};
 use crate::workspace;
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{PreEscaped, html};
 use miette::{IntoDiagnostic, Result};
 use std::path::Path;
 
@@ -33,48 +33,36 @@ pub fn html(
     };
     let pearson = chart("Pearson's correlations against the truth (modelled)", |row| row.pearson).svg()?;
     let spearman = chart("Spearman's correlations against the truth (modelled)", |row| row.spearman).svg()?;
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (campaign.title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(MORE)) }
-            }
-            body {
-                h1 { (campaign.title) }
-                p {
-                    (campaign.events.len()) " events, " (campaign.counters) " at a time: " (campaign.plan.len())
-                    " sub-experiments in which every pair meets, " (campaign.runs) " runs of each. For HRM "
-                    (campaign.hrm_plan.len()) " sub-experiments with the anchor " (campaign.events[campaign.anchor]) ", "
-                    (campaign.hrm_runs()) " runs of each."
-                    @if campaign.warm_up > 0 {
-                        " Before those, " (campaign.warm_up) " runs of each sub-experiment are made to warm up, and not used."
-                    }
-                }
-                div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
-                (PreEscaped(pearson))
-                (PreEscaped(spearman))
-                @for table in tables { (table.to_html()) }
-                @for one in judged {
-                    h2 { (one.workload) }
-                    p.note { "Pearson's correlations, modelled." }
-                    (charts::heatmaps(&one.events, &[
-                        ("truth", &one.matrices[0], 1.0),
-                        ("merged by MUCH", &one.matrices[1], 1.0),
-                        ("merged less truth", &(&one.matrices[1] - &one.matrices[0]), 0.25),
-                    ]))
-                    (charts::sorted_errors(
-                        &format!("{}: errors of all pairs, Pearson's correlations (modelled)", one.workload),
-                        &one.rows.iter().map(|row| (row.title, row.errors[0].as_slice())).collect::<Vec<_>>(),
-                    ))
-                }
-                h2 { "Where this comes from" }
-                (report::provenance(figures))
-                details { summary { "The campaign: " (workspace::display(file)) } pre { (source) } }
+    let body = html! {
+        p {
+            (campaign.events.len()) " events, " (campaign.counters) " at a time: " (campaign.plan.len())
+            " sub-experiments in which every pair meets, " (campaign.runs) " runs of each. For HRM "
+            (campaign.hrm_plan.len()) " sub-experiments with the anchor " (campaign.events[campaign.anchor]) ", "
+            (campaign.hrm_runs()) " runs of each."
+            @if campaign.warm_up > 0 {
+                " Before those, " (campaign.warm_up) " runs of each sub-experiment are made to warm up, and not used."
             }
         }
+        div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
+        (PreEscaped(pearson))
+        (PreEscaped(spearman))
+        @for table in tables { (table.to_html()) }
+        @for one in judged {
+            h2 { (one.workload) }
+            p.note { "Pearson's correlations, modelled." }
+            (charts::heatmaps(&one.events, &[
+                ("truth", &one.matrices[0], 1.0),
+                ("merged by MUCH", &one.matrices[1], 1.0),
+                ("merged less truth", &(&one.matrices[1] - &one.matrices[0]), 0.25),
+            ]))
+            (charts::sorted_errors(
+                &format!("{}: errors of all pairs, Pearson's correlations (modelled)", one.workload),
+                &one.rows.iter().map(|row| (row.title, row.errors[0].as_slice())).collect::<Vec<_>>(),
+            ))
+        }
+        h2 { "Where this comes from" }
+        (report::provenance(figures))
+        details { summary { "The campaign: " (workspace::display(file)) } pre { (source) } }
     };
-    Ok(markup.into_string())
+    Ok(report::standalone(&campaign.title, MORE, &body))
 }

@@ -3,9 +3,8 @@
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
 use crate::figures::Figures;
-use crate::report::{self, STYLE};
-use crate::workspace;
-use maud::{DOCTYPE, PreEscaped, html};
+use crate::{report, workspace};
+use maud::{PreEscaped, html};
 use miette::{IntoDiagnostic, Result, WrapErr};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
@@ -22,43 +21,27 @@ pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: 
     let source = std::fs::read_to_string(path).into_diagnostic()?;
     let system = std::fs::read_to_string(&experiment.system).into_diagnostic()?;
     let model = std::fs::read_to_string(&experiment.model).into_diagnostic()?;
-    let markup = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (experiment.title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body {
-                h1 { (experiment.title) }
-                p { (experiment.question) }
-                div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
-                @if let Some((source, shows)) = &experiment.paper {
-                    h2 { "The paper" }
-                    p.note { (source) }
-                    p { (shows) }
-                }
-                h2 { "Modelled here" }
-                @for chart in &charts { (PreEscaped(chart)) }
-                h2 { "What was found" }
-                @for paragraph in &findings.account { p { (paragraph) } }
-                @for table in &findings.tables { (table.to_html()) }
-                h2 { "Figures" }
-                details {
-                    summary { "All figures, by the names of the JSON file" }
-                    table { @for (name, value) in figures.iter() { tr { td { code { (name) } } td.num { (value) } } } }
-                }
-                h2 { "Where this comes from" }
-                (report::provenance(figures))
-                details { summary { "The experiment: " (workspace::display(path)) } pre { (source) } }
-                details { summary { "Its system: " (workspace::display(&experiment.system)) } pre { (system) } }
-                details { summary { "The model: " (workspace::display(&experiment.model)) } pre { (model) } }
-            }
+    let body = html! {
+        p { (experiment.question) }
+        div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
+        @if let Some((source, shows)) = &experiment.paper {
+            h2 { "The paper" }
+            p.note { (source) }
+            p { (shows) }
         }
+        h2 { "Modelled here" }
+        @for chart in &charts { (PreEscaped(chart)) }
+        h2 { "What was found" }
+        @for paragraph in &findings.account { p { (paragraph) } }
+        @for table in &findings.tables { (table.to_html()) }
+        (report::all_figures(figures))
+        h2 { "Where this comes from" }
+        (report::provenance(figures))
+        details { summary { "The experiment: " (workspace::display(path)) } pre { (source) } }
+        details { summary { "Its system: " (workspace::display(&experiment.system)) } pre { (system) } }
+        details { summary { "The model: " (workspace::display(&experiment.model)) } pre { (model) } }
     };
-    Ok(markup.into_string())
+    Ok(report::standalone(&experiment.title, "", &body))
 }
 
 /// A series as CSV.

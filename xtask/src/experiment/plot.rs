@@ -109,16 +109,20 @@ impl Chart {
             (true, true) => format!("1e{y}"),
             (true, false) => String::new(),
         };
+        let group_at = |x: &f64| match &self.marks {
+            Marks::Bars(_, groups) if x.fract() == 0.0 => {
+                groups.get(x.round() as usize).map_or_else(String::new, |group| group.0.clone())
+            }
+            _ => String::new(),
+        };
+        let mut mesh = chart.configure_mesh();
+        mesh.x_desc(&self.x).y_desc(&self.y).y_labels(decades).y_label_formatter(&y_label).light_line_style(WHITE);
+        if let Marks::Bars(_, groups) = &self.marks {
+            mesh.disable_x_mesh().x_labels(groups.len() * 2 + 1).x_label_formatter(&group_at);
+        }
+        mesh.draw()?;
         match &self.marks {
             Marks::Lines(lines) => {
-                chart
-                    .configure_mesh()
-                    .x_desc(&self.x)
-                    .y_desc(&self.y)
-                    .y_labels(decades)
-                    .y_label_formatter(&y_label)
-                    .light_line_style(WHITE)
-                    .draw()?;
                 for (line, color) in lines.iter().zip(PALETTE.iter().cycle()) {
                     let points = || line.points.iter().map(|&(x, y)| (x, height(y)));
                     chart
@@ -129,18 +133,6 @@ impl Chart {
                 }
             }
             Marks::Bars(names, groups) => {
-                let name = |x: &f64| groups.get(x.round() as usize).map_or_else(String::new, |group| group.0.clone());
-                chart
-                    .configure_mesh()
-                    .disable_x_mesh()
-                    .x_labels(groups.len() * 2 + 1)
-                    .x_label_formatter(&|x| if x.fract() == 0.0 { name(x) } else { String::new() })
-                    .x_desc(&self.x)
-                    .y_desc(&self.y)
-                    .y_labels(decades)
-                    .y_label_formatter(&y_label)
-                    .light_line_style(WHITE)
-                    .draw()?;
                 let width = 0.8 / names.len().max(1) as f64;
                 for (bar, (label, color)) in names.iter().zip(PALETTE.iter().cycle()).enumerate() {
                     let left = |group: usize| group as f64 - 0.4 + bar as f64 * width;

@@ -2,13 +2,13 @@
 
 use super::charts;
 use crate::figures::Figures;
-use crate::report::{self, STYLE, Section};
+use crate::report::{self, Section};
 use cloison_much::data::Measurements;
 use cloison_much::evaluate::{Bands, Both, Outcome, accuracy, reference};
 use cloison_much::matrix;
 use cloison_much::merge::Merged;
 use cloison_much::table::Vectors;
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 const KINDS: [&str; 2] = ["Pearson", "Spearman"];
 
@@ -93,27 +93,12 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
 }
 
 fn page(title: &str, section: &Section, figures: &Figures, body: &Markup) -> String {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                title { (title) }
-                style { (PreEscaped(STYLE)) (PreEscaped(MORE)) }
-            }
-            body {
-                h1 { (title) }
-                (section.to_html())
-                (body)
-                h2 { "Figures" }
-                details {
-                    summary { "All figures, by the names of the JSON file" }
-                    table { @for (name, value) in figures.iter() { tr { td { code { (name) } } td.num { (value) } } } }
-                }
-                h2 { "Where this comes from" }
-                (report::provenance(figures))
-            }
-        }
-    }
-    .into_string()
+    let body = html! {
+        (section.to_html())
+        (body)
+        (report::all_figures(figures))
+        h2 { "Where this comes from" }
+        (report::provenance(figures))
+    };
+    report::standalone(title, MORE, &body)
 }
