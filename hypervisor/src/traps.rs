@@ -200,29 +200,8 @@ fn other_data_abort(
     ipa: Ipa,
     described: bool,
 ) {
-    if described && ipa.page_base().0 == map::UART {
+    if described && emulated_device(cpu, vm, registers, esr, ipa) {
         cpu.count_exit(ExitReason::Device);
-        let offset = ipa.0 as u16 & 0xfff;
-        let register = (esr >> 16 & 31) as usize;
-        if esr >> 6 & 1 == 0 {
-            let mut uart = vm.uart.lock();
-            set_register(registers, register, u64::from(uart.0.read(offset)));
-            virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
-        } else {
-            uart_write(cpu, vm, offset, register_value(registers, register) as u32);
-        }
-        skip_instruction();
-        return;
-    }
-    if described && ipa.page_base().0 == map::SERVICES && vm.spec.services_page {
-        cpu.count_exit(ExitReason::Device);
-        let (offset, register) = (ipa.0 as u16 & 0xfff, (esr >> 16 & 31) as usize);
-        let whole = esr >> 22 & 3 == 3;
-        if esr >> 6 & 1 == 0 {
-            set_register(registers, register, if whole { hypercall::page_read(cpu, vm, offset) } else { 0 });
-        } else if whole {
-            hypercall::page_write(cpu, vm, offset, register_value(registers, register));
-        }
         skip_instruction();
         return;
     }
@@ -231,6 +210,29 @@ fn other_data_abort(
         return;
     }
     forbidden(cpu, vm, esr, if esr >> 6 & 1 == 1 { "write" } else { "read" });
+}
+
+/// Serves an access to the UART or the services page; whether it was one.
+fn emulated_device(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64, ipa: Ipa) -> bool {
+    let (offset, register, is_read) = (ipa.0 as u16 & 0xfff, (esr >> 16 & 31) as usize, esr >> 6 & 1 == 0);
+    match ipa.page_base().0 {
+        map::UART if is_read => {
+            let mut uart = vm.uart.lock();
+            set_register(registers, register, u64::from(uart.0.read(offset)));
+            virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
+        }
+        map::UART => uart_write(cpu, vm, offset, register_value(registers, register) as u32),
+        map::SERVICES if vm.spec.services_page => {
+            let whole = Width::from_sas(esr >> 22) == Width::Double;
+            if is_read {
+                set_register(registers, register, if whole { hypercall::page_read(cpu, vm, offset) } else { 0 });
+            } else if whole {
+                hypercall::page_write(cpu, vm, offset, register_value(registers, register));
+            }
+        }
+        _ => return false,
+    }
+    true
 }
 
 fn uart_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u32) {
