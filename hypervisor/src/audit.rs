@@ -4,8 +4,8 @@ use crate::mmu::{self, OwnFrames};
 use crate::{layout, telemetry, vm};
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use alloc::vec::Vec;
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_core::wire::{Frame, MAX_RUN, Part, Stage1Run, Stage2Run};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
 
 /// Walks EL2's own tables and sends each page that they map.
 pub fn own(frames: &OwnFrames, ttbr: PhysAddr) {
@@ -23,7 +23,7 @@ pub fn own(frames: &OwnFrames, ttbr: PhysAddr) {
             let alike = (open.part, open.writable, open.executable) == (next.part, next.writable, next.executable);
             if !(follows && alike) {
                 let full = core::mem::replace(open, next);
-                telemetry::send(&Frame::Stage1(full));
+                telemetry::send(&Message::Stage1(full));
             }
             open.frames.push(frame.page_number() as u32);
         } else {
@@ -31,7 +31,7 @@ pub fn own(frames: &OwnFrames, ttbr: PhysAddr) {
         }
     });
     if let Some(last) = run {
-        telemetry::send(&Frame::Stage1(last));
+        telemetry::send(&Message::Stage1(last));
     }
 }
 
@@ -56,7 +56,7 @@ pub fn run() {
             let next = run.ipa.0 + run.frames.len() as u64 * PAGE_SIZE;
             if run.frames.len() == MAX_RUN || (ipa.0 != next && !run.frames.is_empty()) {
                 let full = Stage2Run { frames: core::mem::take(&mut run.frames), ..run };
-                telemetry::send(&Frame::Stage2(full));
+                telemetry::send(&Message::Stage2(full));
             }
             if run.frames.is_empty() {
                 run.ipa = ipa;
@@ -65,8 +65,8 @@ pub fn run() {
             pages += 1;
         });
         if !run.frames.is_empty() {
-            telemetry::send(&Frame::Stage2(run));
+            telemetry::send(&Message::Stage2(run));
         }
     }
-    telemetry::send(&Frame::AuditEnd { pages });
+    telemetry::send(&Message::AuditEnd { pages });
 }

@@ -7,7 +7,7 @@
 use crate::mmu::Built;
 use aarch64_cpu::registers::{MAIR_EL2, SCTLR_EL2, TCR_EL2};
 use aarch64_paging::descriptor::El23Attributes as Attr;
-use cloison_core::addr::PhysAddr;
+use cloison_formats::addr::PhysAddr;
 use core::arch::global_asm;
 
 /// Bytes of the boot stack; also what core 0 runs on until it enters its VM.

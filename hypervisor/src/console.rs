@@ -1,8 +1,8 @@
 //! The physical UARTs: the console that all VMs share, and the telemetry line.
 
 use crate::mmio::{self, Registers};
-use cloison_core::blob::UartKind;
-use cloison_core::console::{Output, Part};
+use cloison_formats::image::UartKind;
+use cloison_logic::console::{Output, Part};
 use core::fmt::{self, Write};
 use spin::Once;
 use spin::mutex::TicketMutex;
@@ -197,8 +197,8 @@ impl log::Log for Logger {
 }
 
 /// Connects the `log` macros with the console.
-pub fn init_log(level: cloison_core::blob::LogLevel) {
-    use cloison_core::blob::LogLevel;
+pub fn init_log(level: cloison_formats::image::LogLevel) {
+    use cloison_formats::image::LogLevel;
     static LOGGER: Logger = Logger;
     // A second call changes nothing; there is one.
     let _ = log::set_logger(&LOGGER);

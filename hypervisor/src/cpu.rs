@@ -5,9 +5,9 @@ use crate::time::Deadlines;
 use crate::vm::Vm;
 use crate::{hem, layout, pmu, quota, telemetry, virq};
 use alloc::boxed::Box;
-use cloison_core::blob::System;
-use cloison_core::vpmu::Vpmu;
-use cloison_core::wire::ExitReason;
+use cloison_formats::image::System;
+use cloison_formats::telemetry::ExitReason;
+use cloison_logic::vpmu::Vpmu;
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, Ordering};
 

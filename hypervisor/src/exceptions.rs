@@ -2,7 +2,7 @@
 
 use crate::cpu;
 use crate::{gic, sysreg, traps, virq};
-use cloison_core::wire::ExitReason;
+use cloison_formats::telemetry::ExitReason;
 use core::arch::global_asm;
 
 /// A guest's general registers, as the vectors save them.

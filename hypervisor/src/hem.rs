@@ -4,8 +4,8 @@ use crate::cpu::Cpu;
 use crate::vm::Vm;
 use crate::{pmu, telemetry};
 use cloison_abi::CallError;
-use cloison_core::units::{Cycles, EventId};
-use cloison_core::wire::{HemRecord, MAX_HEMS, Record};
+use cloison_formats::telemetry::{HemRecord, MAX_HEMS, Record};
+use cloison_formats::units::{Cycles, EventId};
 use core::sync::atomic::Ordering;
 
 /// The segment that a vCPU is in, if it is in one.

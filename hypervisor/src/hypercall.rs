@@ -6,9 +6,9 @@ use crate::stage2::Cacheability;
 use crate::vm::{self, Vm};
 use crate::{hem, migrate, psci, quota, time};
 use cloison_abi::{ABI_VERSION, Call, CallError, services};
-use cloison_core::addr::Ipa;
-use cloison_core::services_page::{Reader, Request};
-use cloison_core::units::Events;
+use cloison_formats::addr::Ipa;
+use cloison_formats::units::Events;
+use cloison_logic::services_page::{Reader, Request};
 
 /// SMC Calling Convention: "unknown function".
 const UNKNOWN: u64 = -1i64 as u64;

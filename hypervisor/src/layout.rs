@@ -2,7 +2,7 @@
 //!
 //! EL2 has a single range of 39 bits here. It maps no guest memory, apart from two pages per core at a time (`WINDOW`).
 
-use cloison_core::addr::PAGE_SIZE;
+use cloison_formats::addr::PAGE_SIZE;
 
 /// Where the image is linked: text and read-only data, then data; each page on a frame of the hypervisor's colors.
 pub const IMAGE: u64 = 0x40_0000_0000;

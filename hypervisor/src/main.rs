@@ -54,11 +54,11 @@ mod vpmu;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
-use cloison_core::addr::{PhysAddr, PhysRange};
-use cloison_core::blob::{BlobError, Header, System};
-use cloison_core::color::CacheGeometry;
-use cloison_core::pool::{FrameAllocator, PoolState};
-use cloison_core::wire::{BootInfo, Frame, PoolInfo, VERSION, VmInfo};
+use cloison_formats::addr::{PhysAddr, PhysRange};
+use cloison_formats::color::CacheGeometry;
+use cloison_formats::image::{Header, ImageError, System};
+use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
+use cloison_logic::pool::{FrameAllocator, PoolState};
 use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
 
@@ -93,7 +93,7 @@ pub fn boot(loaded: &boot::Loaded) -> ! {
     run(loaded, header, system)
 }
 
-fn read_system(bytes: &[u8]) -> Result<(Header, System), BlobError> {
+fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
     let header = Header::parse(bytes, sysreg::crc32)?;
     let system = header.decode(bytes, sysreg::crc32)?;
     Ok((header, system))
@@ -249,7 +249,7 @@ fn set_aside(system: &System, loaded: PhysRange, own: PhysRange) -> Option<PhysR
 
 /// Says on the telemetry line what was built.
 fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
-    telemetry::send(&Frame::Boot(BootInfo {
+    telemetry::send(&Message::Boot(BootInfo {
         version: VERSION,
         system: system.name.clone(),
         board: system.board.name.clone(),
@@ -265,8 +265,8 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
     for pool in &memory.pools {
         let spec = pool.spec();
         let per_color =
-            |count: &dyn Fn(cloison_core::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
-        telemetry::send(&Frame::Pool(PoolInfo {
+            |count: &dyn Fn(cloison_formats::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
+        telemetry::send(&Message::Pool(PoolInfo {
             name: spec.name.clone(),
             kind: spec.kind,
             colors: spec.colors,
@@ -275,7 +275,7 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
         }));
     }
     for vm in vm::all() {
-        telemetry::send(&Frame::Vm(VmInfo {
+        telemetry::send(&Message::Vm(VmInfo {
             name: vm.spec.name.clone(),
             cores: vm.spec.cores.clone(),
             pages: vm.spec.regions.iter().map(|region| region.pages).sum(),

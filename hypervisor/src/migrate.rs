@@ -10,12 +10,12 @@ use crate::vm::{self, Memory, Vm};
 use crate::{sysreg, telemetry, time};
 use alloc::vec::Vec;
 use cloison_abi::{CallError, page_flags, services};
-use cloison_core::addr::{Ipa, PhysAddr};
-use cloison_core::blob::{self, Backing};
-use cloison_core::color::color_of;
-use cloison_core::migrate::{self as plan, Away, AwayList};
-use cloison_core::units::Nanos;
-use cloison_core::wire::{MigrationOutcome, MigrationRecord, Record};
+use cloison_formats::addr::{Ipa, PhysAddr};
+use cloison_formats::color::color_of;
+use cloison_formats::image::{self, Backing};
+use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
+use cloison_formats::units::Nanos;
+use cloison_logic::migrate::{self as plan, Away, AwayList};
 
 /// Pages outside its profile that a guest may have migrated by name.
 const EXTRA_PAGES: usize = 64;
@@ -29,7 +29,7 @@ pub struct Migration {
 
 impl Migration {
     /// The state of a VM none of whose pages is away.
-    pub fn new(spec: &blob::Vm) -> Self {
+    pub fn new(spec: &image::Vm) -> Self {
         let Some(profile) = &spec.profile else {
             return Self { ranking: Vec::new(), away: AwayList::default() };
         };
@@ -143,7 +143,7 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
 
 /// Moves one page by its IPA.
 pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa) -> Result<(), CallError> {
-    let in_pool = |region: &blob::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
+    let in_pool = |region: &image::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
     if !ipa.is_page_aligned() || !vm.spec.regions.iter().any(in_pool) {
         return Err(CallError::Invalid);
     }

@@ -1,7 +1,7 @@
 //! Device registers: volatile access to the pages that `layout::DEVICES` maps.
 
 use crate::layout;
-use cloison_core::addr::PhysAddr;
+use cloison_formats::addr::PhysAddr;
 
 /// A page of device registers that is mapped for good. Only this module makes one.
 #[derive(Clone, Copy)]

@@ -11,8 +11,8 @@ use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress, UpdatableDescriptor};
 use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, Translation};
 use alloc::vec::Vec;
-use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::color::{Color, ColorSet};
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::color::{Color, ColorSet};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 

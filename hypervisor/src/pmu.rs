@@ -6,7 +6,7 @@
 
 use crate::sysreg;
 use aarch64_cpu::registers::MDCR_EL2;
-use cloison_core::units::EventId;
+use cloison_formats::units::EventId;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The PMU's interrupt; `u32::MAX` where the board does not wire it.

@@ -3,7 +3,7 @@
 use crate::cpu::Cpu;
 use crate::vm::{self, Power, Vm};
 use cloison_abi::psci;
-use cloison_core::addr::Ipa;
+use cloison_formats::addr::Ipa;
 
 /// PSCI 1.1.
 const VERSION: i64 = 0x1_0001;

@@ -1,4 +1,4 @@
-//! Quotas: the hardware side of `cloison_core::quota` on one core.
+//! Quotas: the hardware side of `cloison_logic::quota` on one core.
 //!
 //! A quota's counter starts `budget` below its overflow. Where the board wires the PMU's interrupt, the overflow itself
 //! stops the core; elsewhere, or where a quota asks for both, the EL2 timer looks every poll interval. Either way the end of the period comes by the EL2
@@ -9,10 +9,10 @@ use crate::vm::Vm;
 use crate::{pmu, telemetry, time};
 use alloc::vec::Vec;
 use cloison_abi::CallError;
-use cloison_core::blob::{Quota, System};
-use cloison_core::quota::{Regulator, Verdict};
-use cloison_core::units::{Events, Nanos};
-use cloison_core::wire::{QuotaPeriod, QuotaTotal, Record};
+use cloison_formats::image::{Quota, System};
+use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal, Record};
+use cloison_formats::units::{Events, Nanos};
+use cloison_logic::quota::{Regulator, Verdict};
 
 /// The quotas of one core.
 pub struct Quotas {

@@ -8,8 +8,8 @@ use crate::mmu::{self, OwnFrames};
 use crate::sysreg;
 use aarch64_cpu::registers::VTCR_EL2;
 use aarch64_paging::descriptor::Stage2Attributes as Attr;
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_core::blob::IPA_BITS;
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::image::IPA_BITS;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const RAM: Attr =

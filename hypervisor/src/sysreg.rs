@@ -2,7 +2,7 @@
 //!
 //! Every register touch that is not a named field of `aarch64-cpu` goes through here.
 
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use core::arch::asm;
 
 /// Reads a system register by name.

@@ -8,8 +8,8 @@ use crate::cpu::Cpu;
 use crate::time;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use cloison_core::units::Nanos;
-use cloison_core::wire::{self, Event, Frame, Record};
+use cloison_formats::telemetry::{self, Event, Message, Record};
+use cloison_formats::units::Nanos;
 use spin::mutex::TicketMutex;
 
 /// Records that a core's ring holds.
@@ -77,7 +77,7 @@ impl Ring {
 /// The line, with the frame that is on its way.
 struct Line {
     uart: Uart,
-    buffer: Box<[u8; wire::MAX_FRAME]>,
+    buffer: Box<[u8; telemetry::MAX_MESSAGE]>,
     sent: usize,
     len: usize,
 }
@@ -92,9 +92,9 @@ impl Line {
         self.sent == self.len
     }
 
-    fn load(&mut self, frame: &Frame) {
+    fn load(&mut self, frame: &Message) {
         self.sent = 0;
-        self.len = wire::encode(frame, &mut self.buffer[..]).map_or(0, <[u8]>::len);
+        self.len = telemetry::encode(frame, &mut self.buffer[..]).map_or(0, <[u8]>::len);
     }
 }
 
@@ -102,11 +102,11 @@ static LINE: TicketMutex<Option<Line>> = TicketMutex::new(None);
 
 /// Opens the line; boot core, once.
 pub fn init(uart: Uart) {
-    *LINE.lock() = Some(Line { uart, buffer: Box::new([0; wire::MAX_FRAME]), sent: 0, len: 0 });
+    *LINE.lock() = Some(Line { uart, buffer: Box::new([0; telemetry::MAX_MESSAGE]), sent: 0, len: 0 });
 }
 
 /// Sends a frame and waits until it is out. While no guest runs.
-pub fn send(frame: &Frame) {
+pub fn send(frame: &Message) {
     if let Some(line) = LINE.lock().as_mut() {
         while !line.advance() {}
         line.load(frame);
@@ -163,7 +163,7 @@ pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
             return false;
         }
         let Some(event) = ring.pop() else { break };
-        line.load(&Frame::Event(event));
+        line.load(&Message::Event(event));
         if !more() {
             break;
         }

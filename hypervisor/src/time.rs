@@ -2,7 +2,7 @@
 
 use crate::cpu::Cpu;
 use crate::sysreg;
-use cloison_core::units::Nanos;
+use cloison_formats::units::Nanos;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 use crate::cpu::{self, Cpu, Request};
 use crate::gic;
 use crate::vm::Vm;
-use cloison_core::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus, Width};
+use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus, Width};
 use core::ops::DerefMut;
 
 /// GICD_TYPER: a constant, read without a look at any state.
@@ -15,7 +15,7 @@ pub struct Virq {
     banked: Option<Banked>,
 }
 
-/// The GIC as `cloison_core::vgic` drives it, for one VM on the running core.
+/// The GIC as `cloison_logic::vgic` drives it, for one VM on the running core.
 #[derive(Clone, Copy)]
 struct Physical<'a> {
     vm: &'a Vm,

@@ -11,15 +11,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::{CallError, map};
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_core::blob::{self, Backing, OnFault, System};
-use cloison_core::color::ColorSet;
-use cloison_core::console::{Action, InputSwitch, LineBuffer};
-use cloison_core::pool::{FrameAllocator, PoolState};
-use cloison_core::services_page::Mailbox;
-use cloison_core::vgic::{Distributor, Shared};
-use cloison_core::vuart::Pl011;
-use cloison_core::wire::{Record, VmState};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::color::ColorSet;
+use cloison_formats::image::{self, Backing, OnFault, System};
+use cloison_formats::telemetry::{Record, VmState};
+use cloison_logic::console::{Action, InputSwitch, LineBuffer};
+use cloison_logic::pool::{FrameAllocator, PoolState};
+use cloison_logic::services_page::Mailbox;
+use cloison_logic::vgic::{Distributor, Shared};
+use cloison_logic::vuart::Pl011;
 use core::convert::Infallible;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -50,10 +50,10 @@ pub struct Vm {
     /// Position in the configuration.
     pub id: u8,
     /// The configuration.
-    pub spec: blob::Vm,
+    pub spec: image::Vm,
     /// Its IPA space.
     pub stage2: Stage2,
-    /// The hypervisor deactivates the virtual timer's interrupt (`blob::Gic::mediated_timer`).
+    /// The hypervisor deactivates the virtual timer's interrupt (`image::Gic::mediated_timer`).
     pub mediated_timer: bool,
     /// The interrupt of its vCPUs' PMUs, where it has them and the board wires one.
     pub pmu_irq: Option<u32>,
@@ -121,7 +121,7 @@ impl fmt::Display for BuildError {
 }
 
 /// Page ranges that stage 2 maps for a VM, for counting its tables.
-pub fn mapped_ranges(vm: &blob::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
+pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
     let gicv = core::iter::once((Ipa(map::GICC).page_number(), 2));
     vm.regions.iter().map(|region| (region.ipa.page_number(), u64::from(region.pages))).chain(gicv)
 }

@@ -1,9 +1,9 @@
-//! The virtual PMU: `cloison_core::vpmu` on the counters of this core that no quota has.
+//! The virtual PMU: `cloison_logic::vpmu` on the counters of this core that no quota has.
 
 use crate::cpu::Cpu;
 use crate::vm::Vm;
 use crate::{pmu, sysreg, virq};
-use cloison_core::vpmu::{Host, Register};
+use cloison_logic::vpmu::{Host, Register};
 
 /// This core's physical PMU.
 struct Physical;

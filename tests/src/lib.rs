@@ -3,7 +3,7 @@
 //! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that they boot in
 //! `tests/configs`. Most runs are under `-icount`, where a run repeats exactly; no test asks how long anything took.
 
-use cloison_core::blob::System;
+use cloison_formats::image::System;
 use miette::{Result, miette};
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,7 @@ use crate::qemu::{Board, Machine, Outcome};
 use crate::report::{Section, Spread, grouped};
 use crate::telemetry::Telemetry;
 use crate::{setup, workspace};
-use cloison_core::wire::MigrationOutcome;
+use cloison_formats::telemetry::MigrationOutcome;
 use miette::{Result, miette};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -265,9 +265,9 @@ fn result(line: &str) -> Option<(&str, Vec<u64>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_core::color::ColorSet;
-    use cloison_core::units::{Events, Nanos};
-    use cloison_core::wire::{self, BootInfo, Event, Frame, QuotaPeriod, Record, VmInfo};
+    use cloison_formats::color::ColorSet;
+    use cloison_formats::telemetry::{self, BootInfo, Event, Message, QuotaPeriod, Record, VmInfo};
+    use cloison_formats::units::{Events, Nanos};
 
     #[test]
     fn result_lines() {
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_gap_is_matched_with_the_period_that_held_the_core() {
         let period = |index, throttled_at, due| {
-            Frame::Event(Event {
+            Message::Event(Event {
                 core: 0,
                 at: Nanos(due),
                 record: Record::QuotaPeriod(QuotaPeriod {
@@ -295,8 +295,8 @@ mod tests {
                 }),
             })
         };
-        let boot = Frame::Boot(BootInfo {
-            version: wire::VERSION,
+        let boot = Message::Boot(BootInfo {
+            version: telemetry::VERSION,
             system: String::new(),
             board: String::new(),
             colors: 1,
@@ -305,9 +305,10 @@ mod tests {
             hypervisor_frames: vec![],
             timer_hz: CNTFRQ,
         });
-        let vm = Frame::Vm(VmInfo { name: "bench".into(), cores: vec![0], pages: 1 });
+        let vm = Message::Vm(VmInfo { name: "bench".into(), cores: vec![0], pages: 1 });
         let frames = [boot, vm, period(0, 1_060, 2_000), period(1, 3_070, 4_000), period(2, 9_000, 9_500)];
-        let encode = |frame: &Frame| wire::encode(frame, &mut [0; wire::MAX_FRAME]).expect("fits").to_vec();
+        let encode =
+            |frame: &Message| telemetry::encode(frame, &mut [0; telemetry::MAX_MESSAGE]).expect("fits").to_vec();
         let outcome = Outcome {
             exit: crate::qemu::Exit::Code(0),
             console: "[bench] bench quota_gap 1000 2300\r\n[bench] bench quota_gap 3000 4310\n".into(),

@@ -12,11 +12,11 @@ use std::sync::{Mutex, PoisonError};
 use xshell::{Cmd, Shell, cmd};
 
 /// The package of the EL2 image, and its binary.
-pub const HYPERVISOR: (&str, &str) = ("cloison-hypervisor", "cloison");
+pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
 /// The package whose binaries are the shipped guests.
 pub const WORKLOADS: &str = "cloison-workloads";
 /// The package whose binaries run in a guest's Linux.
-pub const LINUX_TOOLS: &str = "cloison-linux-tools";
+pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// The feature of the hypervisor that makes its allocator err now and then, for the tests of `inspect --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
 
@@ -25,7 +25,7 @@ pub const FAULT_INJECTION: &str = "fault-injection";
 const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
 
 /// The package and the binary of the command that Linux guests have.
-pub const CLIENT: (&str, &str) = ("cloison-client", "cloison");
+pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
 /// `cargo xtask build`.
 #[derive(Clone, Debug, clap::Args)]
@@ -78,7 +78,7 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
         .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
 }
 
-/// Builds the `cloison` command for Linux guests, once in the life of this program, and returns its ELF file.
+/// Builds the `cloisonctl` command for Linux guests, once in the life of this program, and returns its ELF file.
 pub fn client() -> Result<PathBuf> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);

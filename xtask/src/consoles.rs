@@ -2,7 +2,7 @@
 //!
 //! The hypervisor prints `[name] text` for a guest's line. A line may stand open (a prompt); when another speaker cuts
 //! it, it goes on with `[name]+text`. So what a guest wrote can be put together again to the byte, apart from what the
-//! hypervisor does not print (`cloison_core::console`).
+//! hypervisor does not print (`cloison_logic::console`).
 
 use std::fs::File;
 use std::io::{self, Write};

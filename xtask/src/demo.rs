@@ -13,8 +13,8 @@ use crate::qemu::{Board, Machine, Outcome};
 use crate::report::{self, Page, Summary};
 use crate::telemetry::{End, Telemetry};
 use crate::{build, image, setup, workspace};
-use cloison_core::blob::System;
-use cloison_core::wire::MigrationOutcome;
+use cloison_formats::image::System;
+use cloison_formats::telemetry::MigrationOutcome;
 use indicatif::ProgressBar;
 use miette::{Result, miette};
 use std::io::IsTerminal;
@@ -244,10 +244,12 @@ fn stage_with<T>(name: &str, work: impl FnOnce(&ProgressBar) -> Result<T>) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_core::addr::{Ipa, PhysAddr};
-    use cloison_core::color::ColorSet;
-    use cloison_core::units::{Cycles, EventId, Nanos};
-    use cloison_core::wire::{BootInfo, Event, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, VmState};
+    use cloison_formats::addr::{Ipa, PhysAddr};
+    use cloison_formats::color::ColorSet;
+    use cloison_formats::telemetry::{
+        BootInfo, Event, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, VmState,
+    };
+    use cloison_formats::units::{Cycles, EventId, Nanos};
 
     /// What a run of `configs/demo.toml` sends at the least.
     fn whole_run(system: &System) -> Telemetry {

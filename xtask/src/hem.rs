@@ -5,8 +5,8 @@ use crate::config::events::EventTable;
 use crate::figures::{Figures, write_atomic};
 use crate::telemetry::{Problem, Telemetry};
 use crate::workspace;
-use cloison_core::units::EventId;
-use cloison_core::wire::{self, DecodeError};
+use cloison_formats::telemetry::{self, DecodeError};
+use cloison_formats::units::EventId;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
@@ -429,7 +429,7 @@ impl Table {
         let metadata = self.metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
-            .set_created_by(format!("cloison {} telemetry {}", env!("CARGO_PKG_VERSION"), wire::VERSION))
+            .set_created_by(format!("cloison {} telemetry {}", env!("CARGO_PKG_VERSION"), telemetry::VERSION))
             .set_key_value_metadata(Some(metadata))
             .build();
         let mut bytes = vec![];

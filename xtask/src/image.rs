@@ -2,8 +2,8 @@
 
 use crate::config::{Checked, ImageSource, memory};
 use crate::linux;
-use cloison_core::addr::{Ipa, PAGE_SIZE};
-use cloison_core::blob::{self, System};
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::image::{self, System};
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -236,14 +236,14 @@ impl Payload {
     }
 }
 
-fn check_fit(vm: &blob::Vm) -> Result<(), ImageError> {
+fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
-    let memory = || vm.regions.iter().filter(|region| !matches!(region.backing, blob::Backing::Device(_)));
-    let span = |region: &blob::Region| (region.ipa.0, region.ipa.0 + u64::from(region.pages) * PAGE_SIZE);
+    let memory = || vm.regions.iter().filter(|region| !matches!(region.backing, image::Backing::Device(_)));
+    let span = |region: &image::Region| (region.ipa.0, region.ipa.0 + u64::from(region.pages) * PAGE_SIZE);
     if memory().map(span).any(|(start, stop)| start <= load && end <= stop) {
         return Ok(());
     }
-    let named = |region: &blob::Region| {
+    let named = |region: &image::Region| {
         let (start, stop) = span(region);
         format!("{start:#x} to {stop:#x} (`{}`)", region.name)
     };
@@ -261,7 +261,7 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let mut bytes = hypervisor.bytes.clone();
     bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
     let hypervisor_len = bytes.len();
-    let blob = blob::encode(&system, payload, crc32fast::hash)
+    let blob = image::encode(&system, payload, crc32fast::hash)
         .map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
     bytes.extend_from_slice(&blob);
     let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 24) else {
@@ -271,8 +271,8 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
         return Err(ImageError::NoHeader);
     }
     let kind: u64 = match system.board.console.kind {
-        blob::UartKind::Pl011 => 1,
-        blob::UartKind::Cadence => 2,
+        image::UartKind::Pl011 => 1,
+        image::UartKind::Cadence => 2,
     };
     parameters[8..16].copy_from_slice(&system.board.console.base.0.to_le_bytes());
     parameters[16..24].copy_from_slice(&kind.to_le_bytes());
@@ -284,9 +284,9 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_core::addr::{PhysAddr, PhysRange};
-    use cloison_core::blob::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
-    use cloison_core::color::{CacheGeometry, ColorSet};
+    use cloison_formats::addr::{PhysAddr, PhysRange};
+    use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::image::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
 
     /// An ELF file with these segments: physical address, virtual address, bytes, length in memory.
     fn elf_file(entry: u64, segments: &[(u64, u64, &[u8], u64)]) -> Vec<u8> {
@@ -362,12 +362,12 @@ mod tests {
             reserved: vec![],
         };
         let ram = Ipa(0x4000_0000);
-        let region = blob::Region { name: "ram".into(), ipa: ram, pages: 4, backing: blob::Backing::Pool(0) };
+        let region = image::Region { name: "ram".into(), ipa: ram, pages: 4, backing: image::Backing::Pool(0) };
         let vm = Vm {
             name: "one".into(),
             cores: vec![0],
             regions: vec![region],
-            image: blob::Image { offset: 0, len: 8, load: ram, entry: ram },
+            image: image::Image { offset: 0, len: 8, load: ram, entry: ram },
             modules: vec![],
             args: [0; 4],
             services: 0,

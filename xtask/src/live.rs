@@ -8,10 +8,10 @@ use crate::image::Image;
 use crate::qemu::{Board, Machine};
 use crate::telemetry::Telemetry;
 use cloison_abi::map;
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_core::blob::{Backing, Region, System, Vm};
-use cloison_core::color::color_of;
-use cloison_core::wire::Part;
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::color::color_of;
+use cloison_formats::image::{Backing, Region, System, Vm};
+use cloison_formats::telemetry::Part;
 use miette::{Result, miette};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,11 +25,11 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// What is wrong with one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its frame has a colour that its pool does not hold.
+    /// Its frame has a color that its pool does not hold.
     Color {
-        /// The frame's colour.
+        /// The frame's color.
         color: u8,
-        /// The pool and its colours.
+        /// The pool and its colors.
         pool: String,
     },
     /// Its frame lies outside the RAM that Cloison may manage.
@@ -113,7 +113,7 @@ pub struct Audit {
     pub unexpected: u64,
     /// Frames that are mapped more than once.
     pub shared: u64,
-    /// The hypervisor's own frames that do not have its colours.
+    /// The hypervisor's own frames that do not have its colors.
     pub hypervisor_outside: u64,
     /// The hypervisor's own frames.
     pub hypervisor_frames: u64,
@@ -442,10 +442,10 @@ pub fn boot_and_judge(image: &Image, board: Board) -> Result<Audit> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_core::addr::PhysRange;
-    use cloison_core::blob::{Gic, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind};
-    use cloison_core::color::{CacheGeometry, ColorSet};
-    use cloison_core::wire::{BootInfo, Stage1Run, Stage2Run, VERSION};
+    use cloison_formats::addr::PhysRange;
+    use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::image::{Gic, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind};
+    use cloison_formats::telemetry::{BootInfo, Stage1Run, Stage2Run, VERSION};
 
     const RAM: u64 = 0x4000_0000;
     const DEVICE: u64 = 0x0a00_0000;
@@ -479,7 +479,7 @@ mod tests {
         let at = PhysAddr;
         System {
             name: "two".into(),
-            board: cloison_core::blob::Board {
+            board: cloison_formats::image::Board {
                 name: "virt".into(),
                 cores: vec![0, 1],
                 console: Uart { kind: UartKind::Pl011, base: at(0x0900_0000), irq: 33 },

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The model of the ZCU102 that comes with Cloison.
-pub const ZCU102: &str = "configs/boards/zcu102-model.toml";
+pub const ZCU102: &str = "configs/models/zcu102.toml";
 
 /// Builds the plugin and returns its file.
 pub fn plugin() -> Result<PathBuf> {

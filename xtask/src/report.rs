@@ -3,10 +3,10 @@
 use crate::figures::Figures;
 use crate::hem::EventNames;
 use crate::telemetry::{End, Telemetry};
-use cloison_core::blob::{PoolKind, System};
-use cloison_core::color::{Color, color_of};
-use cloison_core::units::{EventId, Nanos};
-use cloison_core::wire::{ExitReason, MigrationOutcome, VmState};
+use cloison_formats::color::{Color, color_of};
+use cloison_formats::image::{PoolKind, System};
+use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
+use cloison_formats::units::{EventId, Nanos};
 use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ContentArrangement};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -170,7 +170,7 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// Pages per colour of each pool.
+    /// Pages per color of each pool.
     pub fn pools(&self) -> Section {
         let mut section = Section::new(
             "Pages per color",
@@ -194,7 +194,7 @@ impl Summary<'_> {
         }))
     }
 
-    /// The pages that lived in a pool when the run ended and had not been there at its start, per colour.
+    /// The pages that lived in a pool when the run ended and had not been there at its start, per color.
     fn migrated_into(&self, pool: usize) -> Vec<(Color, u32)> {
         let Some(boot) = &self.telemetry.boot else { return vec![] };
         let mut pages: BTreeMap<Color, i64> = BTreeMap::new();
@@ -466,7 +466,7 @@ fn outcome(outcome: MigrationOutcome) -> &'static str {
     }
 }
 
-/// `0-2: 341, 3: 340`: neighbouring colours with as many pages stand together.
+/// `0-2: 341, 3: 340`: neighbouring colors with as many pages stand together.
 fn per_color(pages: &[(Color, u32)]) -> String {
     let mut groups: Vec<(u8, u8, u32)> = vec![];
     for &(color, pages) in pages {
@@ -596,7 +596,7 @@ svg { display: block; margin: .6rem 0; max-width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: #333; }
 ";
 
-/// Colours that can be told apart, also by readers who see few (after Okabe and Ito).
+/// Colors that can be told apart, also by readers who see few (after Okabe and Ito).
 const PALETTE: [&str; 7] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00"];
 
 fn color_map(summary: &Summary<'_>) -> Markup {
@@ -606,10 +606,10 @@ fn color_map(summary: &Summary<'_>) -> Markup {
     let (left, cell, row) = (150, 48, 26);
     let (width, height) = (left + cell * count + 4, row * (pools.len() as u32 + 2));
     let users = |index: usize| {
-        let uses = |vm: &&cloison_core::blob::Vm| {
+        let uses = |vm: &&cloison_formats::image::Vm| {
             vm.regions
                 .iter()
-                .any(|region| matches!(region.backing, cloison_core::blob::Backing::Pool(pool) if usize::from(pool) == index))
+                .any(|region| matches!(region.backing, cloison_formats::image::Backing::Pool(pool) if usize::from(pool) == index))
                 || vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
         };
         summary.system.vms.iter().filter(uses).map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ")

@@ -3,11 +3,11 @@
 //! [`Telemetry::parse`] never fails: it sorts every frame that can be read into its list and notes each that cannot,
 //! with the byte at which it starts. Callers decide what a damaged stream is worth to them.
 
-use cloison_core::units::{EventId, Events, Nanos};
-use cloison_core::wire::{
-    self, BootInfo, DecodeError, Event, ExitReason, Frame, HemRecord, MAX_FRAME, MAX_HEMS, MigrationRecord, PoolInfo,
-    QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
+use cloison_formats::telemetry::{
+    self, BootInfo, DecodeError, Event, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
+    PoolInfo, QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
 };
+use cloison_formats::units::{EventId, Events, Nanos};
 use std::fmt;
 
 /// Everything that one stream held.
@@ -95,11 +95,11 @@ impl fmt::Display for Problem {
             Self::Decode(DecodeError::Unterminated) => f.write_str("cut off: no zero byte closes this frame"),
             Self::Decode(error) => write!(f, "{error}"),
             Self::TooLong { len } => {
-                write!(f, "{len} bytes without a frame end, but no frame is longer than {MAX_FRAME}")
+                write!(f, "{len} bytes without a frame end, but no frame is longer than {MAX_MESSAGE}")
             }
             Self::NoBoot => f.write_str("the stream does not begin with a Boot frame"),
             Self::Version { found } => {
-                write!(f, "written by telemetry version {found}, this tool reads version {}", wire::VERSION)
+                write!(f, "written by telemetry version {found}, this tool reads version {}", telemetry::VERSION)
             }
             Self::SecondBoot => f.write_str("a second Boot frame: another run begins here"),
             Self::UnknownVm(vm) => write!(f, "a record of VM {vm}, which the stream did not announce"),
@@ -168,7 +168,7 @@ impl Telemetry {
     fn read(&mut self, stream: &[u8]) -> bool {
         let before = self.len;
         self.len += stream.len();
-        for (offset, frame) in wire::decode(stream) {
+        for (offset, frame) in telemetry::decode(stream) {
             let problem = match frame {
                 Ok(frame) => {
                     self.frames += 1;
@@ -176,7 +176,7 @@ impl Telemetry {
                 }
                 Err(error) => {
                     let len = stream[offset..].iter().position(|&byte| byte == 0).unwrap_or(stream.len() - offset);
-                    Err(if len >= MAX_FRAME { Problem::TooLong { len } } else { Problem::Decode(error) })
+                    Err(if len >= MAX_MESSAGE { Problem::TooLong { len } } else { Problem::Decode(error) })
                 }
             };
             if let Err(problem) = problem {
@@ -189,30 +189,30 @@ impl Telemetry {
         true
     }
 
-    fn take(&mut self, frame: Frame) -> Result<(), Problem> {
-        if self.frames == 1 && !matches!(frame, Frame::Boot(_)) {
+    fn take(&mut self, frame: Message) -> Result<(), Problem> {
+        if self.frames == 1 && !matches!(frame, Message::Boot(_)) {
             self.sort_in(frame)?;
             return Err(Problem::NoBoot);
         }
         self.sort_in(frame)
     }
 
-    fn sort_in(&mut self, frame: Frame) -> Result<(), Problem> {
+    fn sort_in(&mut self, frame: Message) -> Result<(), Problem> {
         match frame {
-            Frame::Boot(_) if self.boot.is_some() => return Err(Problem::SecondBoot),
-            Frame::Boot(boot) => {
+            Message::Boot(_) if self.boot.is_some() => return Err(Problem::SecondBoot),
+            Message::Boot(boot) => {
                 let found = boot.version;
                 self.boot = Some(boot);
-                if found != wire::VERSION {
+                if found != telemetry::VERSION {
                     return Err(Problem::Version { found });
                 }
             }
-            Frame::Pool(pool) => self.pools.push(pool),
-            Frame::Vm(vm) => self.vms.push(vm),
-            Frame::Stage2(run) => self.stage2.push(run),
-            Frame::Stage1(run) => self.stage1.push(run),
-            Frame::AuditEnd { pages } => self.audit_end = Some(pages),
-            Frame::Event(event) => {
+            Message::Pool(pool) => self.pools.push(pool),
+            Message::Vm(vm) => self.vms.push(vm),
+            Message::Stage2(run) => self.stage2.push(run),
+            Message::Stage1(run) => self.stage1.push(run),
+            Message::AuditEnd { pages } => self.audit_end = Some(pages),
+            Message::Event(event) => {
                 if let Record::Hem(HemRecord { len, .. }) = event.record
                     && usize::from(len) > MAX_HEMS
                 {
@@ -341,11 +341,11 @@ fn vm_of(record: &Record) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_core::color::ColorSet;
+    use cloison_formats::color::ColorSet;
 
-    fn boot() -> Frame {
-        Frame::Boot(BootInfo {
-            version: wire::VERSION,
+    fn boot() -> Message {
+        Message::Boot(BootInfo {
+            version: telemetry::VERSION,
             system: "small".into(),
             board: "virt".into(),
             colors: 16,
@@ -356,23 +356,23 @@ mod tests {
         })
     }
 
-    fn vm(name: &str) -> Frame {
-        Frame::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16 })
+    fn vm(name: &str) -> Message {
+        Message::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16 })
     }
 
-    fn event(at: u64, record: Record) -> Frame {
-        Frame::Event(Event { core: 0, at: Nanos(at), record })
+    fn event(at: u64, record: Record) -> Message {
+        Message::Event(Event { core: 0, at: Nanos(at), record })
     }
 
-    fn stream(frames: &[Frame]) -> Vec<u8> {
-        let mut buffer = [0; MAX_FRAME];
-        frames.iter().flat_map(|frame| wire::encode(frame, &mut buffer).expect("fits").to_vec()).collect()
+    fn stream(frames: &[Message]) -> Vec<u8> {
+        let mut buffer = [0; MAX_MESSAGE];
+        frames.iter().flat_map(|frame| telemetry::encode(frame, &mut buffer).expect("fits").to_vec()).collect()
     }
 
     #[test]
     fn the_example_of_the_documentation() {
         let example = [0x07, 0x04, 0x03, 0x41, 0x86, 0xbc, 0xbc, 0x00];
-        assert_eq!(stream(&[Frame::AuditEnd { pages: 3 }]), example);
+        assert_eq!(stream(&[Message::AuditEnd { pages: 3 }]), example);
         assert_eq!(Telemetry::parse(&example).audit_end, Some(3));
     }
 

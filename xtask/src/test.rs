@@ -151,7 +151,7 @@ fn seconds(time: Duration) -> String {
 }
 
 /// The crates that need no hardware.
-const PURE: [&str; 2] = ["cloison-core", "cloison-abi"];
+const PURE: [&str; 3] = ["cloison-formats", "cloison-logic", "cloison-abi"];
 
 struct Runner {
     shell: Shell,
@@ -167,7 +167,7 @@ impl Runner {
             Step::ClippyHost => {
                 let clippy = cmd!(
                     shell,
-                    "cargo clippy --quiet -p cloison-core -p cloison-abi -p cloison-client -p cloison-kernels -p cloison-board-model -p cloison-much -p xtask -p cloison-tests --all-targets
+                    "cargo clippy --quiet -p cloison-formats -p cloison-logic -p cloison-abi -p cloison-client -p cloison-benchmarks -p cloison-board-model -p cloison-much -p xtask -p cloison-tests --all-targets
                      -- -D warnings"
                 );
                 check(clippy.into())
@@ -198,7 +198,7 @@ impl Runner {
             }
             Step::Unit => {
                 let mut tally = self.libtest(
-                    cmd!(shell, "cargo test --no-fail-fast -p cloison-core -p cloison-abi -p cloison-client -p cloison-kernels -p cloison-much -p xtask")
+                    cmd!(shell, "cargo test --no-fail-fast -p cloison-formats -p cloison-logic -p cloison-abi -p cloison-client -p cloison-benchmarks -p cloison-much -p xtask")
                         .into(),
                     &[],
                 )?;

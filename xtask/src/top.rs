@@ -11,9 +11,9 @@ use crate::qemu::{Board, Machine, Received};
 use crate::report::{duration, grouped, share};
 use crate::telemetry::{End, Growing, Telemetry};
 use crate::{setup, workspace};
-use cloison_core::blob::System;
-use cloison_core::units::{Events, Nanos};
-use cloison_core::wire::{Event, QuotaPeriod, Record};
+use cloison_formats::image::System;
+use cloison_formats::telemetry::{Event, QuotaPeriod, Record};
+use cloison_formats::units::{Events, Nanos};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use crossterm::event::{self, KeyCode, KeyModifiers};
@@ -88,7 +88,7 @@ struct Usage {
 
 impl Usage {
     fn add(&mut self, events: &[Event]) {
-        use cloison_core::wire::VmState;
+        use cloison_formats::telemetry::VmState;
         self.latest.clear();
         for event in events {
             self.records += 1;

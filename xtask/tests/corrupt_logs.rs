@@ -1,20 +1,20 @@
 //! HEM logs as they should not be: each damage has its message, and the good ones survive CSV and Parquet.
 
-use cloison_core::color::ColorSet;
-use cloison_core::units::{Cycles, EventId, Nanos};
-use cloison_core::wire::{self, BootInfo, Event, Frame, HemRecord, MAX_FRAME, Record, VmInfo};
+use cloison_formats::color::ColorSet;
+use cloison_formats::telemetry::{self, BootInfo, Event, HemRecord, MAX_MESSAGE, Message, Record, VmInfo};
+use cloison_formats::units::{Cycles, EventId, Nanos};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
 use std::io::Write;
 use std::path::Path;
 use xtask::hem::{self, COLUMNS, DecodeArgs, EventNames, Table};
 
-fn encode(frame: &Frame) -> Vec<u8> {
-    wire::encode(frame, &mut [0; MAX_FRAME]).expect("the frame fits").to_vec()
+fn encode(frame: &Message) -> Vec<u8> {
+    telemetry::encode(frame, &mut [0; MAX_MESSAGE]).expect("the frame fits").to_vec()
 }
 
-fn boot(version: u16) -> Frame {
-    Frame::Boot(BootInfo {
+fn boot(version: u16) -> Message {
+    Message::Boot(BootInfo {
         version,
         system: "pair".into(),
         board: "virt".into(),
@@ -26,8 +26,8 @@ fn boot(version: u16) -> Frame {
     })
 }
 
-fn vm(name: &str, core: u8) -> Frame {
-    Frame::Vm(VmInfo { name: name.into(), cores: vec![core], pages: 64 })
+fn vm(name: &str, core: u8) -> Message {
+    Message::Vm(VmInfo { name: name.into(), cores: vec![core], pages: 64 })
 }
 
 fn run(number: u32) -> HemRecord {
@@ -45,13 +45,13 @@ fn run(number: u32) -> HemRecord {
     }
 }
 
-fn hem(record: HemRecord) -> Frame {
-    Frame::Event(Event { core: 3, at: Nanos(5_000), record: Record::Hem(record) })
+fn hem(record: HemRecord) -> Message {
+    Message::Event(Event { core: 3, at: Nanos(5_000), record: Record::Hem(record) })
 }
 
 /// A good log: boot, two VMs, three runs.
 fn good() -> Vec<Vec<u8>> {
-    [boot(wire::VERSION), vm("victim", 3), vm("noise, loud", 1), hem(run(0)), hem(run(1)), hem(run(2))]
+    [boot(telemetry::VERSION), vm("victim", 3), vm("noise, loud", 1), hem(run(0)), hem(run(1)), hem(run(2))]
         .iter()
         .map(encode)
         .collect()
@@ -180,14 +180,14 @@ fn start_cut_inside_the_boot_frame() {
 #[test]
 fn other_version() {
     let mut frames = good();
-    frames[0] = encode(&boot(wire::VERSION + 1));
+    frames[0] = encode(&boot(telemetry::VERSION + 1));
     check("other_version", Some(&frames.concat()));
 }
 
 #[test]
 fn unknown_frame_kind() {
     // A frame whose CRC is right and whose kind this version does not have: 0x7f, then four bytes of CRC.
-    let crc = wire::crc32(&[0x7f]).to_le_bytes();
+    let crc = telemetry::crc32(&[0x7f]).to_le_bytes();
     assert!(!crc.contains(&0), "this frame needs no COBS escapes");
     let mut frames = good();
     frames.insert(3, [&[6, 0x7f][..], &crc, &[0]].concat());
@@ -202,7 +202,7 @@ fn two_boots() {
 #[test]
 fn huge_frame() {
     let mut frames = good();
-    frames.insert(4, [vec![0x55; 2 * MAX_FRAME], vec![0]].concat());
+    frames.insert(4, [vec![0x55; 2 * MAX_MESSAGE], vec![0]].concat());
     check("huge_frame", Some(&frames.concat()));
 }
 

@@ -77,7 +77,7 @@ impl Error {
             Self::Absent => help(
                 "in a VM of Cloison, `services_page = true` in its [[vm]] gives it one; on any other machine there is none",
             ),
-            Self::OtherPage(_) | Self::Version(_) => help("use the `cloison` command that came with the hypervisor"),
+            Self::OtherPage(_) | Self::Version(_) => help("use the `cloisonctl` command that came with the hypervisor"),
             Self::Memory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 help("run it as root; the kernel needs CONFIG_DEVMEM, and no lockdown")
             }
@@ -85,7 +85,7 @@ impl Error {
                 format!("add \"{name}\" to `services` in the VM's configuration, and boot the system anew")
             }),
             Self::Refused { error: CallError::PoolFull, .. } => {
-                help("nothing was moved; ask for fewer pages, or bring some back with `cloison migrate restore`")
+                help("nothing was moved; ask for fewer pages, or bring some back with `cloisonctl migrate restore`")
             }
             Self::Refused { error: CallError::Busy, .. } => help("try again"),
             _ => None,
@@ -379,7 +379,7 @@ pub fn vcpus() -> Vec<usize> {
 mod tests {
     use super::*;
     use cloison_abi::services;
-    use cloison_core::services_page::{Mailbox, Reader, Request};
+    use cloison_logic::services_page::{Mailbox, Reader, Request};
 
     /// The hypervisor's registers, with these calls behind them.
     struct Page<F> {

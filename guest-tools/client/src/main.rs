@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 /// Asks the hypervisor Cloison, through its services page, on behalf of the VM that this program runs in
 #[derive(Debug, Parser)]
 // A guest's console is a terminal that logs and programs read too.
-#[command(name = "cloison", version, arg_required_else_help = true, color = clap::ColorChoice::Never)]
+#[command(name = "cloisonctl", version, arg_required_else_help = true, color = clap::ColorChoice::Never)]
 struct Cli {
     #[command(subcommand)]
     command: Verb,

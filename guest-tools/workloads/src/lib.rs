@@ -4,10 +4,10 @@
 
 pub mod stamps;
 
+use cloison_benchmarks::{Kernel, Size};
 use cloison_guest::abi::map;
 use cloison_guest::ram::Ram;
 use cloison_guest::{arg, args, println, segment};
-use cloison_kernels::{Kernel, Size};
 
 /// Numbers under which observation segments are logged.
 pub mod id {

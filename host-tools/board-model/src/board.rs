@@ -274,7 +274,7 @@ impl Board {
     /// # Panics
     /// Never: a test reads the same text.
     pub fn zcu102() -> Self {
-        Self::parse(include_str!("../../../configs/boards/zcu102-model.toml")).expect("the shipped board file is sound")
+        Self::parse(include_str!("../../../configs/models/zcu102.toml")).expect("the shipped board file is sound")
     }
 }
 
@@ -282,7 +282,7 @@ impl Board {
 mod tests {
     use super::*;
 
-    const SHIPPED: &str = include_str!("../../../configs/boards/zcu102-model.toml");
+    const SHIPPED: &str = include_str!("../../../configs/models/zcu102.toml");
 
     #[track_caller]
     fn refused(old: &str, new: &str) -> String {

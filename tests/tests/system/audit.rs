@@ -1,7 +1,7 @@
 //! `cargo xtask inspect --live`: every page of every shipped system lies where its configuration says.
 
-use cloison_core::addr::{Ipa, PhysAddr};
-use cloison_core::blob::{Backing, Region};
+use cloison_formats::addr::{Ipa, PhysAddr};
+use cloison_formats::image::{Backing, Region};
 use cloison_tests::{all_shipped, image, load, shipped};
 use miette::Result;
 use serde_json::Value;

@@ -72,7 +72,7 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let [file, stats] = ["Image", "stats.json"].map(|name| scratch.path().join(name));
     image(&checked)?.write(&file)?;
-    let board = workspace::root().join("configs/boards/zcu102-model.toml");
+    let board = workspace::root().join("configs/models/zcu102.toml");
     let plugin = format!("{},board={},stats={}", board_model().display(), board.display(), stats.display());
     let outcome = machine(Board::Virt, &file, Clock::Real)?
         .arg("-accel")

@@ -1,7 +1,7 @@
 //! Images that are damaged, cut off or made for another machine: one clear line, and the machine is off.
 
-use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::blob::{self, END_MARKER, HEADER_LEN, Header, System};
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::image::{self, END_MARKER, HEADER_LEN, Header, System};
 use cloison_tests::{Clock, boot, config, image, load};
 use miette::Result;
 use xtask::image::Image;
@@ -59,7 +59,7 @@ impl Good {
         let mut system = self.image.system.clone();
         change(&mut system);
         let payload = &self.image.bytes[self.payload()];
-        let blob = blob::encode(&system, payload, crc32fast::hash).expect("a system can be written");
+        let blob = image::encode(&system, payload, crc32fast::hash).expect("a system can be written");
         self.with_blob(&blob)
     }
     fn with_blob(&self, blob: &[u8]) -> Vec<u8> {
@@ -116,9 +116,9 @@ fn a_hypervisor_alone_says_that_it_has_no_system() -> Result<()> {
 #[test]
 fn another_version_is_refused_by_its_number() -> Result<()> {
     on_both(|good| {
-        let other = blob::VERSION + 1;
+        let other = image::VERSION + 1;
         let bytes = good.with(|bytes| bytes[good.at(8)..good.at(12)].copy_from_slice(&other.to_le_bytes()));
-        let this = blob::VERSION;
+        let this = image::VERSION;
         good.unreadable(
             &bytes,
             &format!(
@@ -233,10 +233,10 @@ fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() 
     let contradictions: [(Change, &str); 8] = [
         (|system| system.vms[0].cores = vec![7], "a VM's core does not exist or is used twice"),
         (|system| system.vms[0].cores = vec![1, 1], "a VM's core does not exist or is used twice"),
-        (|system| system.pools[0].colors = system.hypervisor_colors, "a pool holds a colour of the hypervisor"),
+        (|system| system.pools[0].colors = system.hypervisor_colors, "a pool holds a color of the hypervisor"),
         (|system| system.ends_with = Some(3), "the system ends with a VM that does not exist"),
         (
-            |system| system.vms[0].regions[0].backing = blob::Backing::Pool(9),
+            |system| system.vms[0].regions[0].backing = image::Backing::Pool(9),
             "a region names a pool that does not exist",
         ),
         (|system| system.vms[0].image.len = 0x7000_0000, "a guest image lies outside the payload"),

@@ -1,6 +1,6 @@
 //! `cargo xtask demo`: the main job succeeds, and its figures are those of the run.
 
-use cloison_core::wire::MigrationOutcome;
+use cloison_formats::telemetry::MigrationOutcome;
 use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! Devices that are passed through: their registers and interrupts reach their VM and nobody else.
 
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_core::blob::{Backing, Quota, Region, System};
-use cloison_core::units::{EventId, Events, Nanos};
-use cloison_core::wire::{QuotaPeriod, VmState};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::image::{Backing, Quota, Region, System};
+use cloison_formats::telemetry::{QuotaPeriod, VmState};
+use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{Clock, Run, config, image, load, machine, number, run};
 use miette::{Result, miette};
 use xtask::config::Checked;

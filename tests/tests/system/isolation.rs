@@ -1,7 +1,7 @@
 //! A guest that tries everything it must not do, and neighbors that must not notice.
 
-use cloison_core::blob::{OnFault, Quota};
-use cloison_core::wire::VmState;
+use cloison_formats::image::{OnFault, Quota};
+use cloison_formats::telemetry::VmState;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 use xtask::config::Checked;

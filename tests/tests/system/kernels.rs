@@ -1,6 +1,6 @@
 //! Benchmarks compute in a guest what they compute on the host.
 
-use cloison_kernels::{Disparity, Kernel, Matmul, Segmentation, Size};
+use cloison_benchmarks::{Disparity, Kernel, Matmul, Segmentation, Size};
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 use xtask::qemu::Board;

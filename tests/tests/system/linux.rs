@@ -1,12 +1,12 @@
 //! Debian's kernels, unmodified: they boot, live side by side, panic alone, and do not notice that their pages move.
 
 use crate::running::{PATIENCE, Running};
-use cloison_core::addr::PAGE_SIZE;
-use cloison_core::blob::{Pool, PoolKind, Profile, ProfiledPage};
-use cloison_core::color::ColorSet;
-use cloison_core::units::Nanos;
-use cloison_core::wire::{ExitReason, MigrationOutcome, VmState};
-use cloison_kernels::random::Random;
+use cloison_benchmarks::random::Random;
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::color::ColorSet;
+use cloison_formats::image::{Pool, PoolKind, Profile, ProfiledPage};
+use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
+use cloison_formats::units::Nanos;
 use cloison_tests::{Clock, load, shipped};
 use miette::{Result, miette};
 use std::collections::BTreeSet;

@@ -1,9 +1,9 @@
 //! Pages that move while their VM writes and checks them: no wrong byte, no lost interrupt.
 
-use cloison_core::addr::{Ipa, PhysAddr};
-use cloison_core::color::color_of;
-use cloison_core::units::Nanos;
-use cloison_core::wire::{MigrationOutcome, MigrationRecord};
+use cloison_formats::addr::{Ipa, PhysAddr};
+use cloison_formats::color::color_of;
+use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord};
+use cloison_formats::units::Nanos;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 use std::collections::HashMap;

@@ -2,8 +2,8 @@
 //! themselves where Linux lets them.
 
 use crate::running::Running;
-use cloison_core::units::{Events, Nanos};
-use cloison_core::wire::QuotaPeriod;
+use cloison_formats::telemetry::QuotaPeriod;
+use cloison_formats::units::{Events, Nanos};
 use cloison_tests::{Clock, load, machine, shipped};
 use miette::{Result, miette};
 use xtask::config::ImageSource;

@@ -1,7 +1,7 @@
 //! Budgets of events: kept in every period, and no interrupt of a held core is lost.
 
-use cloison_core::units::Events;
-use cloison_core::wire::{QuotaPeriod, QuotaTotal};
+use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal};
+use cloison_formats::units::Events;
 use cloison_tests::{Clock, Run, config, image, load, machine, number, run, shipped};
 use miette::{Result, miette};
 use std::time::Duration;
@@ -86,7 +86,7 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
 
 #[test]
 fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
-    let cycles = cloison_core::units::EventId(0x11);
+    let cycles = cloison_formats::units::EventId(0x11);
     let (_, periods, total) = a_busy_guest(Board::Virt, |checked| checked.system.vms[0].quotas[0].event = cycles)?;
     assert!(total.by_interrupt);
     for period in &periods {

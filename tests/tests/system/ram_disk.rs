@@ -1,6 +1,6 @@
 //! The RAM disk of a Linux VM: a configuration's command in place of the shell, and what does not fit.
 
-use cloison_core::addr::PAGE_SIZE;
+use cloison_formats::addr::PAGE_SIZE;
 use cloison_tests::{Clock, Run, load, run, shipped};
 use miette::Result;
 use xtask::config::ImageSource;

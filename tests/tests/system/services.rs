@@ -1,8 +1,8 @@
 //! The services page: a root process of a Linux guest asks the hypervisor, and gets what its VM is granted.
 
 use crate::running::Running;
-use cloison_core::color::Color;
-use cloison_core::wire::MigrationOutcome;
+use cloison_formats::color::Color;
+use cloison_formats::telemetry::MigrationOutcome;
 use cloison_tests::{Clock, config, load, number, shipped};
 use miette::Result;
 use xtask::qemu::Board;
@@ -16,7 +16,7 @@ fn value(output: &str, name: &str) -> u64 {
 
 /// Colors of eight pages from an address on, and where they are.
 fn pages(linux: &mut Running, from: &str) -> Vec<(u8, String)> {
-    let output = linux.output("granted", &format!("cloison colors --from {from} --pages 8"));
+    let output = linux.output("granted", &format!("cloisonctl colors --from {from} --pages 8"));
     let page = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let color = words.next().and_then(|word| word.parse().ok()).expect("a color");
@@ -31,11 +31,11 @@ fn asks_for_everything(board: Board) -> Result<()> {
     linux.open("granted")?;
     linux.open("plain")?;
 
-    let info = linux.output("granted", "cloison info");
+    let info = linux.output("granted", "cloisonctl info");
     for line in ["interface    version 1", "VM           0", "services     hem, migrate, quota, profile"] {
         assert!(info.contains(line), "{info}");
     }
-    let colors = linux.output("granted", "cloison colors");
+    let colors = linux.output("granted", "cloisonctl colors");
     assert!(colors.contains("0x000060000000         16  0-11"), "{colors}");
     assert!(colors.contains("private pool           64  12-14, 0 of them taken"), "{colors}");
 
@@ -43,41 +43,42 @@ fn asks_for_everything(board: Board) -> Result<()> {
     for page in 0..8 {
         linux.output("granted", &format!("devmem 0x6000{page}ff8 64 0xc0105011{page}"));
     }
-    assert!(linux.output("granted", "cloison migrate top 4").starts_with("4 pages moved"));
-    assert!(linux.output("granted", "cloison migrate page 0x60000000 0x60001000").starts_with("2 pages moved"));
+    assert!(linux.output("granted", "cloisonctl migrate top 4").starts_with("4 pages moved"));
+    assert!(linux.output("granted", "cloisonctl migrate page 0x60000000 0x60001000").starts_with("2 pages moved"));
     for (page, (color, place)) in pages(&mut linux, "0x60000000").into_iter().enumerate() {
         let private = !(2..4).contains(&page);
         assert_eq!((color >= 12, place.as_str()), (private, if private { "private pool" } else { "its region" }));
     }
-    linux.output("granted", "cloison cacheability 0x60001000 2 uncached");
+    linux.output("granted", "cloisonctl cacheability 0x60001000 2 uncached");
     let places: Vec<String> = pages(&mut linux, "0x60000000").into_iter().map(|(_, place)| place).collect();
     assert_eq!(places[..4], ["private pool", "private pool, not cached", "its region, not cached", "its region"]);
     for page in 0..8 {
         let found = linux.output("granted", &format!("devmem 0x6000{page}ff8 64"));
         assert_eq!(found.trim(), format!("0x0000000C0105011{page}"));
     }
-    linux.output("granted", "cloison cacheability 0x60001000 2 cached");
-    assert!(linux.output("granted", "cloison migrate restore").starts_with("6 pages moved back"));
+    linux.output("granted", "cloisonctl cacheability 0x60001000 2 cached");
+    assert!(linux.output("granted", "cloisonctl migrate restore").starts_with("6 pages moved back"));
     assert!(pages(&mut linux, "0x60000000").iter().all(|(_, place)| place == "its region"));
 
     // The quota is vCPU 1's, and can be lowered, not raised.
-    let quotas = linux.output("granted", "cloison quota");
+    let quotas = linux.output("granted", "cloisonctl quota");
     let rows: Vec<Vec<&str>> = quotas.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     assert!(matches!(rows.as_slice(), [row] if row[..2] == ["1", "0"]), "{quotas}");
-    linux.output("granted", "cloison quota --vcpu 1 --set 0 3000000");
-    let raised =
-        linux.ask("granted", "cloison quota --vcpu 1 --set 0 4000001 2>&1; cloison quota --vcpu 0 --set 0 1 2>&1")?;
+    linux.output("granted", "cloisonctl quota --vcpu 1 --set 0 3000000");
+    let raised = linux
+        .ask("granted", "cloisonctl quota --vcpu 1 --set 0 4000001 2>&1; cloisonctl quota --vcpu 0 --set 0 1 2>&1")?;
     assert!(raised.output.contains("a budget can be lowered, not raised"), "{}", raised.output);
     assert!(raised.output.contains("this vCPU's core has no such quota"), "{}", raised.output);
 
     // What the command prints is what the log says.
-    let hem = linux.output("granted", "cloison hem --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'");
+    let hem =
+        linux.output("granted", "cloisonctl hem --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'");
     let (counted, cycles) = (value(&hem, "event 0x0008"), value(&hem, "cycles"));
-    assert_eq!(linux.ask("granted", "cloison hem -- sh -c 'exit 9'")?.status, 9);
-    assert_ne!(linux.ask("granted", "cloison hem -- /no/such/thing 2>&1")?.status, 0);
+    assert_eq!(linux.ask("granted", "cloisonctl hem -- sh -c 'exit 9'")?.status, 9);
+    assert_ne!(linux.ask("granted", "cloisonctl hem -- /no/such/thing 2>&1")?.status, 0);
 
     // One that was granted nothing, and does what everybody may.
-    assert!(linux.output("plain", "cloison info").contains("services     none"));
+    assert!(linux.output("plain", "cloisonctl info").contains("services     none"));
     for (command, service) in [
         ("migrate top 1", "migrate"),
         ("quota", "quota"),
@@ -114,8 +115,9 @@ fn asks_for_everything(board: Board) -> Result<()> {
     let of = |outcome| moved.iter().filter(|record| record.outcome == outcome).count();
     assert_eq!((of(MigrationOutcome::Moved), of(MigrationOutcome::Restored)), (6, 6));
     let colors = run.system.board.llc.colors().expect("colors");
-    let private =
-        |record: &&cloison_core::wire::MigrationRecord| cloison_core::color::color_of(record.to, colors) >= Color(12);
+    let private = |record: &&cloison_formats::telemetry::MigrationRecord| {
+        cloison_formats::color::color_of(record.to, colors) >= Color(12)
+    };
     assert_eq!(moved.iter().filter(private).count(), 6);
     Ok(())
 }
@@ -137,7 +139,7 @@ fn programs_take_turns_at_the_page() -> Result<()> {
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Real)?;
     linux.open("granted")?;
     let script = "for n in 0 1 2 3; do (for m in $(seq 25); do
-            cloison colors --from 0x6000${n}000 --pages 1 | tail -n 1 | grep -q \"0x00006000${n}000 .* its region\" || echo WRONG
+            cloisonctl colors --from 0x6000${n}000 --pages 1 | tail -n 1 | grep -q \"0x00006000${n}000 .* its region\" || echo WRONG
         done; echo done $n) & done; wait";
     let output = linux.output("granted", script);
     assert!(!output.contains("WRONG") && output.matches("done").count() == 4, "{output}");
@@ -149,7 +151,7 @@ fn a_vm_without_the_page_is_told_so() -> Result<()> {
     let board = Board::Virt;
     let mut linux = Running::start(&load(&shipped("linux-cloud"), board)?, board, Clock::Counted)?;
     linux.open("linux")?;
-    let done = linux.ask("linux", "cloison info 2>&1; echo status=$?")?;
+    let done = linux.ask("linux", "cloisonctl info 2>&1; echo status=$?")?;
     assert!(done.output.contains("this machine has no services page of Cloison"), "{}", done.output);
     assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
     // Where the page would be is nothing: a bus error for the program, and no harm to the VM.

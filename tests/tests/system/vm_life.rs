@@ -1,7 +1,7 @@
 //! The life of VMs: they start, restart alone, use all their cores, talk on one console, and end.
 
-use cloison_core::units::EventId;
-use cloison_core::wire::{MigrationOutcome, VmState};
+use cloison_formats::telemetry::{MigrationOutcome, VmState};
+use cloison_formats::units::EventId;
 use cloison_tests::{Clock, LIMIT, Run, config, image, load, machine, number, run, shipped};
 use miette::Result;
 use std::time::Duration;

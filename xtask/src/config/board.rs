@@ -3,9 +3,9 @@
 use super::events::EventTable;
 use super::node::{Context, Field, Table};
 use super::problem::{Problem, SourceFile};
-use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::blob::{Board, Gic, Uart, UartKind};
-use cloison_core::color::{CacheGeometry, GeometryError};
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::color::{CacheGeometry, GeometryError};
+use cloison_formats::image::{Board, Gic, Uart, UartKind};
 use std::path::{Path, PathBuf};
 
 /// A board file after its check.
@@ -30,16 +30,11 @@ pub struct BoardFile {
 /// No board has more RAM in one piece than this.
 const MOST_RAM: u64 = 64 << 30;
 
-/// Ends the names of files that say how QEMU plays a board, not how Cloison finds it.
-const MODEL: &str = "-model";
-
 /// The names of the boards in a directory, sorted.
 pub fn available(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
-        .filter(|name| !name.ends_with(MODEL))
-        .collect();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned())).collect();
     names.sort();
     names
 }

@@ -3,7 +3,7 @@
 use super::events::EventTable;
 use super::node::Table;
 use super::vm::read_events;
-use cloison_core::blob::Campaign;
+use cloison_formats::image::Campaign;
 
 /// Most runs of a VM in one boot: their numbers fit the log's, and a boot ends on the day that it began.
 const MOST: u64 = 1_000_000;

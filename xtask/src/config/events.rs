@@ -2,7 +2,7 @@
 
 use super::node::Field;
 use super::node::{Context, suggest};
-use cloison_core::units::EventId;
+use cloison_formats::units::EventId;
 
 /// Whether an event moves on a stock QEMU, which has neither caches nor a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use super::ImageSource;
 use super::problem::count;
 use super::quantity::show_size;
 use crate::linux::KernelSource;
-use cloison_core::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::blob::{Backing, Board, System};
-use cloison_core::color::ColorSet;
-use cloison_core::pool::FrameAllocator;
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::color::ColorSet;
+use cloison_formats::image::{Backing, Board, System};
+use cloison_logic::pool::FrameAllocator;
 use std::path::Path;
 
 /// Kept out of the pools for the system image, where the boot loader put it: hypervisor, guests, device tree. Linux
@@ -64,7 +64,7 @@ impl Account {
         }
         taken.extend(top_of_ram(board, contiguous));
         let frames = FrameAllocator::new(colors, &board.ram, &taken);
-        let pages = (0..colors).map(|color| frames.total(cloison_core::color::Color(color as u8))).collect();
+        let pages = (0..colors).map(|color| frames.total(cloison_formats::color::Color(color as u8))).collect();
         let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
         Self { ram: sum(&board.ram), image, reserved: sum(&board.reserved), contiguous, pages }
     }

@@ -28,7 +28,7 @@ mod vm_image;
 
 use crate::workspace;
 pub use board::BoardFile;
-use cloison_core::blob::System;
+use cloison_formats::image::System;
 pub use problem::{Errors, Problem};
 use problem::{SourceFile, count, display_path};
 use std::path::{Path, PathBuf};
@@ -64,7 +64,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
 pub enum ImageSource {
     /// A workload that comes with Cloison.
     Workload(String),
-    /// An ELF file, or a raw image whose load address and entry are in the VM's [`cloison_core::blob::Image`].
+    /// An ELF file, or a raw image whose load address and entry are in the VM's [`cloison_formats::image::Image`].
     File(PathBuf),
     /// A Linux kernel.
     Linux(crate::linux::Linux),

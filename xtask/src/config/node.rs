@@ -5,7 +5,7 @@
 
 use super::problem::{Problem, SourceFile};
 use super::quantity::{self, Malformed};
-use cloison_core::units::{Events, Nanos};
+use cloison_formats::units::{Events, Nanos};
 use std::cell::RefCell;
 use std::ops::Range;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -382,7 +382,7 @@ impl<'a> Field<'a> {
     /// A number of whole pages, not zero, given as bytes.
     pub fn pages(&self) -> Option<u32> {
         let bytes = self.size()?;
-        let page = cloison_core::addr::PAGE_SIZE;
+        let page = cloison_formats::addr::PAGE_SIZE;
         if bytes == 0 {
             self.push(self.error("the size is zero").label("zero").help("give it at least one page: \"4K\""));
             return None;

@@ -2,7 +2,7 @@
 
 use super::node::{Context, suggest};
 use super::problem::count;
-use cloison_core::blob::{Backing, ProfiledPage, Region};
+use cloison_formats::image::{Backing, ProfiledPage, Region};
 
 /// The version of the file format.
 pub const VERSION: u64 = 1;

@@ -1,7 +1,7 @@
 //! Quantities as users write them: `64M`, `1 ms`, `0-3,8`, budgets.
 
-use cloison_core::addr::PAGE_SIZE;
-use cloison_core::units::{Events, Nanos};
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::units::{Events, Nanos};
 use std::ops::Range;
 
 /// Why a text is not the quantity that it should be.

@@ -4,8 +4,8 @@ use super::node::{Field, Table, suggest};
 use super::vm::{PoolSpec, PoolUse, Scene, name};
 use crate::linux::Shown;
 use cloison_abi::map;
-use cloison_core::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_core::blob::{Backing, Board, IPA_BITS, Region};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
 
 /// The guest's devices that Cloison emulates, in the IPA space of every VM.

@@ -7,9 +7,9 @@ use super::problem::{Problem, SourceFile, count, sort};
 use super::quantity::show_size;
 use super::vm::{self, PoolSpec, PoolUse, Scene, VmSpec, name};
 use super::{Checked, DEFAULT_BOARD, board_dirs, events_dir};
-use cloison_core::addr::PAGE_SIZE;
-use cloison_core::blob::{Backing, LogLevel, Pool, PoolKind, System};
-use cloison_core::color::{Color, ColorSet};
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System};
 use std::ops::Range;
 use std::path::Path;
 
@@ -449,7 +449,7 @@ fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[Poo
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
         let needed = demand.pages();
         // Where to point: at the last thing that asks for pages of this pool.
-        let in_pool = |region: &cloison_core::blob::Region| region.backing == Backing::Pool(index as u8);
+        let in_pool = |region: &cloison_formats::image::Region| region.backing == Backing::Pool(index as u8);
         let asks = vms.iter().rev().find_map(|vm| {
             let top = vm.vm.profile.as_ref().filter(|profile| usize::from(profile.pool) == index);
             if let Some((field, span)) = top.and(vm.top.clone()) {

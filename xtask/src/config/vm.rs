@@ -9,9 +9,9 @@ use super::region::{self, RegionSpec};
 use super::vm_image::{self, plain};
 use super::{ImageSource, profile};
 use cloison_abi::{irq, services};
-use cloison_core::blob::{Backing, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
-use cloison_core::units::{EventId, Nanos};
-use cloison_core::vgic::MAX_IRQ;
+use cloison_formats::image::{Backing, OnFault, Pool, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
+use cloison_formats::units::{EventId, Nanos};
+use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -264,7 +264,7 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
     let mut irqs: Vec<(u32, Range<usize>)> = Vec::new();
     for element in field.elements().unwrap_or_default() {
         let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else { continue };
-        let uart = |uart: &cloison_core::blob::Uart| u64::from(uart.irq) == number;
+        let uart = |uart: &cloison_formats::image::Uart| u64::from(uart.irq) == number;
         let own = board.map(|board| &board.board).and_then(|board| {
             if uart(&board.console) {
                 Some("the console's")

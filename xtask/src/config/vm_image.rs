@@ -7,8 +7,8 @@ use super::region::page_ipa;
 use super::{ImageSource, WORKLOADS, linux};
 use crate::linux::Shown;
 use cloison_abi::map;
-use cloison_core::addr::Ipa;
-use cloison_core::blob::{Backing, Image, Region};
+use cloison_formats::addr::Ipa;
+use cloison_formats::image::{Backing, Image, Region};
 use std::path::Path;
 
 /// An image whose place only the builder knows.

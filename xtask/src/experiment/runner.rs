@@ -12,7 +12,7 @@ use crate::image;
 use crate::model::{Model, Region, Statistics};
 use crate::qemu::{Machine, Outcome};
 use crate::telemetry::{End, Telemetry};
-use cloison_core::wire::MigrationOutcome;
+use cloison_formats::telemetry::MigrationOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};

@@ -3,8 +3,8 @@
 use super::layout::Layout;
 use super::{Linux, Shown};
 use cloison_abi::{irq, map, page};
-use cloison_core::addr::PAGE_SIZE;
-use cloison_core::blob::{Backing, Region, Vm};
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::image::{Backing, Region, Vm};
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter};
 

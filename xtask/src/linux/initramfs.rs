@@ -58,7 +58,7 @@ fn base() -> Result<Vec<u8>> {
     let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
     nodes.push(("dev/console".into(), Node::Device(CONSOLE)));
     nodes.push(("bin/busybox".into(), Node::Program(&busybox)));
-    nodes.push(("bin/cloison".into(), Node::Program(&client)));
+    nodes.push(("bin/cloisonctl".into(), Node::Program(&client)));
     nodes.push(("bin/sh".into(), Node::Link("busybox")));
     nodes.push(("init".into(), Node::Program(INIT.as_bytes())));
     pack(&nodes, Compression::fast())

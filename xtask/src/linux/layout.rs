@@ -2,8 +2,8 @@
 
 use super::kernel::Kernel;
 use super::{Linux, Shown};
-use cloison_core::addr::{Ipa, PAGE_SIZE};
-use cloison_core::blob::{Backing, Region, Vm};
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::image::{Backing, Region, Vm};
 use thiserror::Error;
 
 /// Kernels start at a multiple of this, plus their text offset.

@@ -23,7 +23,7 @@ pub mod shell;
 use crate::config::{self, ImageSource};
 use crate::figures::Figures;
 use crate::report;
-use cloison_core::blob::{Module, Vm};
+use cloison_formats::image::{Module, Vm};
 use kernel::Kernel;
 use layout::Layout;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};

@@ -2,10 +2,10 @@
 #![no_std]
 #![no_main]
 
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::{Call, CallError, map};
 use cloison_guest::ram::{LINE_WORDS, PAGE, Ram};
 use cloison_guest::{arg, args, call, cpu, entry, println, psci, segment, smp};
-use cloison_kernels::random::Random;
 use cloison_workloads::stamps::{PAGE_WORDS, Stamps};
 use cloison_workloads::{PROFILED, SURVIVOR, id};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};

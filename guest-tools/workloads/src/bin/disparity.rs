@@ -1,10 +1,10 @@
-//! Disparity: depth from two images, by windows over integral images (`cloison_kernels::disparity`).
+//! Disparity: depth from two images, by windows over integral images (`cloison_benchmarks::disparity`).
 #![no_std]
 #![no_main]
 #![forbid(unsafe_code)]
 
+use cloison_benchmarks::Disparity;
 use cloison_guest::entry;
-use cloison_kernels::Disparity;
 use cloison_workloads::{id, repeat};
 
 entry!(main);

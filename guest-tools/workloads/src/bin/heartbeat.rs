@@ -3,12 +3,12 @@
 #![no_main]
 #![forbid(unsafe_code)]
 
+use cloison_benchmarks::checksum::fnv1a;
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::irq;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::ram::Ram;
 use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
-use cloison_kernels::checksum::fnv1a;
-use cloison_kernels::random::Random;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);

@@ -2,9 +2,9 @@
 #![no_std]
 #![no_main]
 
+use cloison_benchmarks::random::Random;
 use cloison_guest::ram::{LINE, LINE_WORDS, Ram};
 use cloison_guest::{arg, args, entry, println, segment};
-use cloison_kernels::random::Random;
 use cloison_workloads::{PROFILED, id};
 use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,10 +1,10 @@
-//! Matmul: a product of integer matrices whose columns stride (`cloison_kernels::matmul`).
+//! Matmul: a product of integer matrices whose columns stride (`cloison_benchmarks::matmul`).
 #![no_std]
 #![no_main]
 #![forbid(unsafe_code)]
 
+use cloison_benchmarks::Matmul;
 use cloison_guest::entry;
-use cloison_kernels::Matmul;
 use cloison_workloads::{id, repeat};
 
 entry!(main);

@@ -2,14 +2,14 @@
 #![no_std]
 #![no_main]
 
+use cloison_benchmarks::checksum::fnv1a;
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::irq;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::mmio::{Device, GICD};
 use cloison_guest::probe::{self, Op};
 use cloison_guest::ram::Ram;
 use cloison_guest::{arg, args, cpu, entry, exceptions, println, timer};
-use cloison_kernels::checksum::fnv1a;
-use cloison_kernels::random::Random;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spin::Once;
 

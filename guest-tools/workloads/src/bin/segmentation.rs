@@ -1,10 +1,10 @@
-//! Segmentation: an image divided into regions by a graph (`cloison_kernels::segmentation`).
+//! Segmentation: an image divided into regions by a graph (`cloison_benchmarks::segmentation`).
 #![no_std]
 #![no_main]
 #![forbid(unsafe_code)]
 
+use cloison_benchmarks::Segmentation;
 use cloison_guest::entry;
-use cloison_kernels::Segmentation;
 use cloison_workloads::{id, repeat};
 
 entry!(main);

@@ -286,7 +286,7 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
             }
         }
     }
-    let mut board = board.ok_or("no board: give board=configs/boards/zcu102-model.toml")?;
+    let mut board = board.ok_or("no board: give board=configs/models/zcu102.toml")?;
     board.reseed(options.seed);
     let plugin = Plugin::new(board, cores as usize, options);
     if QEMU.set(Qemu { api, internals, id }).is_err() {

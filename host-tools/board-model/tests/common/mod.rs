@@ -45,7 +45,7 @@ fn build_guest(directory: &Path) -> PathBuf {
 
 /// The shipped board, with this replacement in all its caches.
 pub fn board(directory: &Path, replacement: &str) -> PathBuf {
-    let shipped = fs::read_to_string(workspace::root().join("configs/boards/zcu102-model.toml")).expect("board file");
+    let shipped = fs::read_to_string(workspace::root().join("configs/models/zcu102.toml")).expect("board file");
     let path = directory.join("board.toml");
     let replacement = format!("replacement = \"{replacement}\"");
     let changed = shipped.replace("replacement = \"pseudo-random\"", &replacement);

@@ -1,11 +1,11 @@
 //! Hypercalls, firmware calls and PSCI, malformed or about what is not this VM's.
 
 use crate::{Own, Phase};
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::{Call, map, page, psci, services};
 use cloison_guest::call;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe::{self, Op};
-use cloison_kernels::random::Random;
 use core::arch::global_asm;
 
 // `hostile_hvc(registers)`, `hostile_smc(registers)`: x0 to x17 from the array, the call, and back. Called by

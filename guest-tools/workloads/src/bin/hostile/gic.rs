@@ -1,11 +1,11 @@
 //! The interrupt controller: registers of interrupts that are not this VM's, and waits that should end.
 
 use crate::{Own, Phase};
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::irq;
 use cloison_guest::mmio::{Device, GICC, GICD};
 use cloison_guest::probe::{self, Op};
 use cloison_guest::{cpu, gic, timer};
-use cloison_kernels::random::Random;
 use core::arch::asm;
 
 const TYPER: u64 = 0x004;

@@ -10,11 +10,11 @@ mod gic;
 mod memory;
 mod registers;
 
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::map;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe::{self, Op};
 use cloison_guest::{arg, args, entry, println, psci};
-use cloison_kernels::random::Random;
 use core::arch::asm;
 use core::fmt;
 

@@ -1,9 +1,9 @@
 //! Memory that is not this VM's: other VMs', the hypervisor's, devices', nobody's.
 
 use crate::{Own, Phase};
+use cloison_benchmarks::random::Random;
 use cloison_guest::abi::map;
 use cloison_guest::probe::{self, Op};
-use cloison_kernels::random::Random;
 
 /// One past the largest intermediate physical address: 40 bits.
 const IPA_END: u64 = 1 << 40;

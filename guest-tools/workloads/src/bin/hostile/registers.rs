@@ -1,9 +1,9 @@
 //! System registers: the counters reserved for quotas, and everything that belongs to a higher exception level.
 
 use crate::Phase;
+use cloison_benchmarks::random::Random;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe;
-use cloison_kernels::random::Random;
 
 /// A system register or instruction: op0, op1, CRn, CRm, op2.
 type Name = (u32, u32, u32, u32, u32);

@@ -4,8 +4,8 @@
 //! byte. A reader that joins late or loses bytes finds the next frame at the next zero.
 
 use crate::addr::{Ipa, PhysAddr};
-use crate::blob::PoolKind;
 use crate::color::ColorSet;
+use crate::image::PoolKind;
 use crate::units::{Cycles, EventId, Events, Nanos};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -19,8 +19,8 @@ pub const VERSION: u16 = 2;
 /// The most events that one HEM record carries.
 pub const MAX_HEMS: usize = 6;
 /// No encoded frame is longer than this, its closing zero included.
-pub const MAX_FRAME: usize = 4096;
-/// Pages per [`Stage2Run`] at most, so that it fits [`MAX_FRAME`].
+pub const MAX_MESSAGE: usize = 4096;
+/// Pages per [`Stage2Run`] at most, so that it fits [`MAX_MESSAGE`].
 pub const MAX_RUN: usize = 128;
 
 static CRC32: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
@@ -32,7 +32,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 
 /// One frame of the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Frame {
+pub enum Message {
     /// The first frame: which system this is.
     Boot(BootInfo),
     /// A pool after all regions were allocated.
@@ -61,9 +61,9 @@ pub struct BootInfo {
     pub system: String,
     /// The board's name.
     pub board: String,
-    /// Page colours, from CCSIDR_EL1.
+    /// Page colors, from CCSIDR_EL1.
     pub colors: u32,
-    /// The hypervisor's own colours.
+    /// The hypervisor's own colors.
     pub hypervisor_colors: ColorSet,
     /// How many frames hold the hypervisor's text, data, stacks, heap and page tables. They take its colors in turn,
     /// lowest first.
@@ -81,11 +81,11 @@ pub struct PoolInfo {
     pub name: String,
     /// PVT or SH.
     pub kind: PoolKind,
-    /// Its colours.
+    /// Its colors.
     pub colors: ColorSet,
-    /// Pages taken per colour, in the order of `colors`.
+    /// Pages taken per color, in the order of `colors`.
     pub used: Vec<u32>,
-    /// Pages that exist per colour.
+    /// Pages that exist per color.
     pub total: Vec<u32>,
 }
 
@@ -368,7 +368,7 @@ impl fmt::Display for VmState {
 }
 
 /// Encodes a frame into `buffer` and returns the bytes to send, the closing zero included; `None` where it does not fit.
-pub fn encode<'a>(frame: &Frame, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
+pub fn encode<'a>(frame: &Message, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let flavor = CrcModifier::new(Cobs::try_new(Slice::new(buffer)).ok()?, CRC32.digest());
     postcard::serialize_with_flavor(frame, flavor).ok().map(|sent: &mut [u8]| &*sent)
 }
@@ -398,7 +398,7 @@ impl fmt::Display for DecodeError {
 }
 
 /// Reads a stream frame by frame; each item says at which byte its frame starts.
-pub fn decode(stream: &[u8]) -> impl Iterator<Item = (usize, Result<Frame, DecodeError>)> {
+pub fn decode(stream: &[u8]) -> impl Iterator<Item = (usize, Result<Message, DecodeError>)> {
     let mut at = 0;
     core::iter::from_fn(move || {
         while stream.get(at) == Some(&0) {
@@ -415,7 +415,7 @@ pub fn decode(stream: &[u8]) -> impl Iterator<Item = (usize, Result<Frame, Decod
     })
 }
 
-fn decode_one(encoded: &[u8]) -> Result<Frame, DecodeError> {
+fn decode_one(encoded: &[u8]) -> Result<Message, DecodeError> {
     let mut bytes = encoded.to_vec();
     let len = cobs_decode(&mut bytes).ok_or(DecodeError::Framing)?;
     let message = len.checked_sub(4).ok_or(DecodeError::Framing)?;
@@ -456,8 +456,8 @@ mod tests {
     use alloc::vec;
     use proptest::prelude::*;
 
-    fn hem(run: u32) -> Frame {
-        Frame::Event(Event {
+    fn hem(run: u32) -> Message {
+        Message::Event(Event {
             core: 1,
             at: Nanos(12_345),
             record: Record::Hem(HemRecord {
@@ -478,13 +478,13 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let frames = [
-            Frame::AuditEnd { pages: 0 },
+            Message::AuditEnd { pages: 0 },
             hem(0),
-            Frame::Stage2(Stage2Run { vm: 7, ipa: Ipa(0x7f_ffff_f000), frames: vec![u32::MAX; MAX_RUN] }),
+            Message::Stage2(Stage2Run { vm: 7, ipa: Ipa(0x7f_ffff_f000), frames: vec![u32::MAX; MAX_RUN] }),
         ];
         let mut stream = vec![];
         for frame in &frames {
-            stream.extend_from_slice(encode(frame, &mut [0; MAX_FRAME]).expect("fits"));
+            stream.extend_from_slice(encode(frame, &mut [0; MAX_MESSAGE]).expect("fits"));
         }
         let back: Vec<_> = decode(&stream).map(|(_, frame)| frame.expect("decodes")).collect();
         assert_eq!(back, frames);
@@ -499,7 +499,7 @@ mod tests {
     fn a_cut_stream_says_so_and_keeps_what_came_before() {
         let mut stream = vec![];
         for run in 0..3 {
-            stream.extend_from_slice(encode(&hem(run), &mut [0; MAX_FRAME]).expect("fits"));
+            stream.extend_from_slice(encode(&hem(run), &mut [0; MAX_MESSAGE]).expect("fits"));
         }
         stream.truncate(stream.len() - 3);
         let back: Vec<_> = decode(&stream).map(|(_, frame)| frame).collect();
@@ -510,7 +510,7 @@ mod tests {
         #[test]
         fn any_single_changed_byte_is_noticed(run: u32, at: prop::sample::Index, flip in 1u8..) {
             let original = hem(run);
-            let mut buffer = [0; MAX_FRAME];
+            let mut buffer = [0; MAX_MESSAGE];
             let mut stream = encode(&original, &mut buffer).expect("fits").to_vec();
             let at = at.index(stream.len());
             stream[at] ^= flip;

@@ -46,7 +46,7 @@ pub struct Header {
 
 /// Why a system image is refused. `Display` is the one line that the user sees on the UART.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BlobError {
+pub enum ImageError {
     /// The magic is not there: no system image follows the hypervisor.
     NoImage,
     /// Built for another version of the hypervisor.
@@ -88,7 +88,7 @@ pub enum BlobError {
     Invalid(&'static str),
 }
 
-impl fmt::Display for BlobError {
+impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoImage => {
@@ -127,17 +127,17 @@ fn word(bytes: &[u8], index: usize) -> u32 {
 
 impl Header {
     /// Reads and checks a header; `crc` computes CRC-32 (ISO-HDLC).
-    pub fn parse(bytes: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Self, BlobError> {
+    pub fn parse(bytes: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Self, ImageError> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
-            return Err(BlobError::NoImage);
+            return Err(ImageError::NoImage);
         }
         let found = word(bytes, 2);
         if found != VERSION {
-            return Err(BlobError::Version { found });
+            return Err(ImageError::Version { found });
         }
         let (expected, found) = (word(bytes, 15), crc(&bytes[..HEADER_LEN - 4]));
         if expected != found {
-            return Err(BlobError::HeaderCrc { expected, found });
+            return Err(ImageError::HeaderCrc { expected, found });
         }
         let header = Self {
             config_len: word(bytes, 3),
@@ -149,7 +149,7 @@ impl Header {
         let config_end = HEADER_LEN as u64 + u64::from(header.config_len);
         if !u64::from(header.payload_offset).is_multiple_of(PAGE_SIZE) || u64::from(header.payload_offset) < config_end
         {
-            return Err(BlobError::Layout);
+            return Err(ImageError::Layout);
         }
         Ok(header)
     }
@@ -175,9 +175,9 @@ impl Header {
 
     /// Checks the rest of the image behind a parsed header (`image` starts at the header and is `total_len` long) and
     /// decodes the configuration.
-    pub fn decode(&self, image: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<System, BlobError> {
+    pub fn decode(&self, image: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<System, ImageError> {
         let expected_len = self.total_len();
-        let truncated = BlobError::Truncated { expected_len };
+        let truncated = ImageError::Truncated { expected_len };
         if (image.len() as u64) < expected_len {
             return Err(truncated);
         }
@@ -188,14 +188,14 @@ impl Header {
         let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
         let found = crc(config);
         if found != self.config_crc {
-            return Err(BlobError::ConfigCrc { expected: self.config_crc, found });
+            return Err(ImageError::ConfigCrc { expected: self.config_crc, found });
         }
         let found = crc(&image[self.payload_offset as usize..payload_end]);
         if found != self.payload_crc {
-            return Err(BlobError::PayloadCrc { expected: self.payload_crc, found });
+            return Err(ImageError::PayloadCrc { expected: self.payload_crc, found });
         }
-        let system: System = postcard::from_bytes(config).map_err(|_| BlobError::Decode)?;
-        system.validate(self.payload_len).map_err(BlobError::Invalid)?;
+        let system: System = postcard::from_bytes(config).map_err(|_| ImageError::Decode)?;
+        system.validate(self.payload_len).map_err(ImageError::Invalid)?;
         Ok(system)
     }
 }
@@ -231,9 +231,9 @@ pub struct System {
     pub board: Board,
     /// How much the hypervisor says.
     pub log_level: LogLevel,
-    /// The colours that hold the hypervisor's own text, data, stacks and page tables.
+    /// The colors that hold the hypervisor's own text, data, stacks and page tables.
     pub hypervisor_colors: ColorSet,
-    /// Bytes of RAM set aside, uncoloured, for regions with [`Backing::Contiguous`].
+    /// Bytes of RAM set aside, uncolored, for regions with [`Backing::Contiguous`].
     pub contiguous: u64,
     /// The memory pools.
     pub pools: Vec<Pool>,
@@ -324,16 +324,16 @@ pub struct Gic {
     pub mediated_timer: bool,
 }
 
-/// A pool of coloured pages.
+/// A pool of colored pages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pool {
     /// Name in the configuration.
     pub name: String,
     /// Private or shared.
     pub kind: PoolKind,
-    /// Its colours.
+    /// Its colors.
     pub colors: ColorSet,
-    /// The most pages that may be taken from it for regions and migration together; `None`: as many as its colours
+    /// The most pages that may be taken from it for regions and migration together; `None`: as many as its colors
     /// have.
     pub limit: Option<u32>,
 }
@@ -341,7 +341,7 @@ pub struct Pool {
 /// PVT: one VM's own; SH: several VMs may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolKind {
-    /// Private: colours that no other pool has.
+    /// Private: colors that no other pool has.
     Pvt,
     /// Shared.
     Sh,
@@ -429,7 +429,7 @@ pub struct Region {
 pub enum Backing {
     /// Pages of the pool with this index.
     Pool(u8),
-    /// Physically contiguous, uncoloured memory.
+    /// Physically contiguous, uncolored memory.
     Contiguous,
     /// A device's registers, passed through.
     Device(PhysAddr),
@@ -509,10 +509,10 @@ impl System {
         if cores == 0 || cores > 8 {
             return Err("the board must have 1 to 8 cores");
         }
-        let colors = self.board.llc.colors().map_err(|_| "the board's cache gives no usable colours")?;
+        let colors = self.board.llc.colors().map_err(|_| "the board's cache gives no usable colors")?;
         let all = ColorSet::first(colors);
         if self.hypervisor_colors.is_empty() || !self.hypervisor_colors.without(all).is_empty() {
-            return Err("the hypervisor's colours are none, or outside the cache's");
+            return Err("the hypervisor's colors are none, or outside the cache's");
         }
         if self.vms.is_empty() || self.vms.len() > 8 {
             return Err("there must be 1 to 8 VMs");
@@ -532,10 +532,10 @@ impl System {
         let mut taken = 0u32;
         for (index, pool) in self.pools.iter().enumerate() {
             if pool.colors.is_empty() || !pool.colors.without(all).is_empty() {
-                return Err("a pool's colours are none, or outside the cache's");
+                return Err("a pool's colors are none, or outside the cache's");
             }
             if !pool.colors.and(self.hypervisor_colors).is_empty() {
-                return Err("a pool holds a colour of the hypervisor");
+                return Err("a pool holds a color of the hypervisor");
             }
             let clash = |other: &Pool| {
                 (pool.kind == PoolKind::Pvt || other.kind == PoolKind::Pvt) && !pool.colors.and(other.colors).is_empty()

@@ -4,8 +4,8 @@
 //! comes in as nanoseconds of the system counter; periods lie on a fixed grid from the start, so that a late
 //! replenishment does not shift the ones after it (MemGuard's regulation, at EL2).
 
-use crate::units::{Events, Nanos, Period};
-use crate::wire::QuotaTotal;
+use cloison_formats::telemetry::QuotaTotal;
+use cloison_formats::units::{Events, Nanos, Period};
 
 /// What the core has to do after a look at its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

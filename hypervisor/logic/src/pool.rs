@@ -1,16 +1,16 @@
-//! Page frames by colour, and the PVT and SH pools made of them.
+//! Page frames by color, and the PVT and SH pools made of them.
 //!
-//! One bit a frame, one bitmap a colour: bit `n` of colour `c` is the frame of colour `c` in the `n`-th stripe, a stripe
-//! being as many consecutive pages as there are colours. A set bit is a taken frame, so that a fresh map is all zeros.
+//! One bit a frame, one bitmap a color: bit `n` of color `c` is the frame of color `c` in the `n`-th stripe, a stripe
+//! being as many consecutive pages as there are colors. A set bit is a taken frame, so that a fresh map is all zeros.
 
-use crate::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use crate::blob::Pool;
-use crate::color::{Color, color_of};
 use alloc::vec;
 use alloc::vec::Vec;
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::color::{Color, color_of};
+use cloison_formats::image::Pool;
 use core::fmt;
 
-/// The frames of all colours.
+/// The frames of all colors.
 #[derive(Debug)]
 pub struct FrameAllocator {
     colors: u32,
@@ -118,7 +118,7 @@ impl FrameAllocator {
         PhysAddr(base + (u64::from(stripe - first) * u64::from(self.colors) + u64::from(color.0)) * PAGE_SIZE)
     }
 
-    /// Takes a free frame of this colour, the lowest there is.
+    /// Takes a free frame of this color, the lowest there is.
     pub fn allocate(&mut self, color: Color) -> Option<PhysAddr> {
         #[cfg(feature = "fault-injection")]
         let color = {
@@ -184,27 +184,27 @@ impl FrameAllocator {
         Ok(())
     }
 
-    /// How many colours there are.
+    /// How many colors there are.
     pub fn colors(&self) -> u32 {
         self.colors
     }
 
-    /// How many frames of this colour exist, taken or not.
+    /// How many frames of this color exist, taken or not.
     pub fn total(&self, color: Color) -> u32 {
         self.maps.get(usize::from(color.0)).map_or(0, |map| map.total)
     }
 
-    /// How many frames of this colour are free.
+    /// How many frames of this color are free.
     pub fn available(&self, color: Color) -> u32 {
         self.maps.get(usize::from(color.0)).map_or(0, |map| map.free)
     }
 }
 
-/// A pool in use: its description, and how far its round over the colours has come.
+/// A pool in use: its description, and how far its round over the colors has come.
 #[derive(Debug)]
 pub struct PoolState {
     spec: Pool,
-    /// Bit of the colour that was served last.
+    /// Bit of the color that was served last.
     cursor: u8,
     taken: u32,
 }
@@ -214,7 +214,7 @@ pub struct PoolState {
 pub enum PoolError {
     /// The pool's own limit is reached.
     Limit(u32),
-    /// None of its colours has a free frame.
+    /// None of its colors has a free frame.
     Exhausted,
 }
 
@@ -222,7 +222,7 @@ impl fmt::Display for PoolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Limit(pages) => write!(f, "its limit of {pages} pages is reached"),
-            Self::Exhausted => f.write_str("its colours have no free frame left"),
+            Self::Exhausted => f.write_str("its colors have no free frame left"),
         }
     }
 }
@@ -243,7 +243,7 @@ impl PoolState {
         self.taken
     }
 
-    /// Takes a page. The colours are served in turn, so that neighbouring pages spread over all sets of the pool.
+    /// Takes a page. The colors are served in turn, so that neighbouring pages spread over all sets of the pool.
     pub fn allocate(&mut self, frames: &mut FrameAllocator) -> Result<PhysAddr, PoolError> {
         if let Some(limit) = self.spec.limit.filter(|&limit| self.taken >= limit) {
             return Err(PoolError::Limit(limit));
@@ -301,7 +301,7 @@ impl PoolState {
         Ok(())
     }
 
-    /// Whether `pages` more can be taken: the limit and the free frames of its colours decide.
+    /// Whether `pages` more can be taken: the limit and the free frames of its colors decide.
     pub fn has_room(&self, pages: u32, frames: &FrameAllocator) -> bool {
         let within_limit = self.spec.limit.is_none_or(|limit| self.taken.saturating_add(pages) <= limit);
         let free: u64 = self.spec.colors.iter().map(|color| u64::from(frames.available(color))).sum();
@@ -312,9 +312,9 @@ impl PoolState {
 #[cfg(all(test, not(feature = "fault-injection")))]
 mod tests {
     use super::*;
-    use crate::blob::PoolKind;
-    use crate::color::ColorSet;
     use alloc::string::String;
+    use cloison_formats::color::ColorSet;
+    use cloison_formats::image::PoolKind;
     use proptest::prelude::*;
     use std::collections::HashSet;
 

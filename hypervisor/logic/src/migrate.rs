@@ -2,9 +2,9 @@
 //!
 //! A page keeps its home frame while it lives in the PVT pool, so that going back cannot fail.
 
-use crate::addr::{Ipa, PhysAddr};
-use crate::blob::{Profile, ProfiledPage, Region};
 use alloc::vec::Vec;
+use cloison_formats::addr::{Ipa, PhysAddr};
+use cloison_formats::image::{Profile, ProfiledPage, Region};
 
 /// The `k` most important pages of a profile, most important first; ties go to the lower region and page (BBProf,
 /// section 5.1, "Page Ranking and Migration"). Pages named twice count once, with their larger importance.
@@ -78,9 +78,9 @@ impl AwayList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::blob::Backing;
     use alloc::string::String;
     use alloc::vec;
+    use cloison_formats::image::Backing;
     use proptest::prelude::*;
 
     fn regions() -> Vec<Region> {

@@ -1,34 +1,34 @@
-//! Page colours: which last-level-cache sets a page can occupy.
+//! Page colors: which last-level-cache sets a page can occupy.
 //!
-//! The colour of a page is the part of the cache's set index that lies above the page offset (BBProf, section 3,
-//! "Cache Coloring"). On the ZCU102 (1 MiB, 16 ways, 64 B lines) these are the address bits \[15:12\]: 16 colours.
+//! The color of a page is the part of the cache's set index that lies above the page offset (BBProf, section 3,
+//! "Cache Coloring"). On the ZCU102 (1 MiB, 16 ways, 64 B lines) these are the address bits \[15:12\]: 16 colors.
 
 use crate::addr::{PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The most colours that a [`ColorSet`] can hold.
+/// The most colors that a [`ColorSet`] can hold.
 pub const MAX_COLORS: u32 = 64;
 
-/// One page colour.
+/// One page color.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Color(pub u8);
 
-/// A set of colours, as a bit mask.
+/// A set of colors, as a bit mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ColorSet(pub u64);
 
 impl ColorSet {
-    /// No colour.
+    /// No color.
     pub const EMPTY: Self = Self(0);
 
-    /// The colours `0..count`.
+    /// The colors `0..count`.
     pub const fn first(count: u32) -> Self {
         if count >= MAX_COLORS { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
-    /// The set with one colour more.
+    /// The set with one color more.
     #[must_use]
     pub const fn with(self, color: Color) -> Self {
         Self(self.0 | 1 << color.0)
@@ -37,22 +37,22 @@ impl ColorSet {
     pub const fn contains(self, color: Color) -> bool {
         color.0 < 64 && self.0 >> color.0 & 1 == 1
     }
-    /// The colours in both.
+    /// The colors in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
-    /// The colours in either.
+    /// The colors in either.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-    /// The colours of `self` that are not in `other`.
+    /// The colors of `self` that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
-    /// How many colours the set holds.
+    /// How many colors the set holds.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
@@ -60,7 +60,7 @@ impl ColorSet {
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
-    /// The colours, lowest first.
+    /// The colors, lowest first.
     pub fn iter(self) -> impl Iterator<Item = Color> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -114,12 +114,12 @@ pub struct CacheGeometry {
     pub line: u32,
 }
 
-/// Why a cache geometry gives no usable colours.
+/// Why a cache geometry gives no usable colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeometryError {
     /// A field is zero, or the number of sets is not a power of two.
     NotPowerOfTwo,
-    /// More colours than [`MAX_COLORS`].
+    /// More colors than [`MAX_COLORS`].
     TooManyColors(u64),
 }
 
@@ -127,7 +127,7 @@ impl fmt::Display for GeometryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotPowerOfTwo => f.write_str("size / (ways × line) is not a power of two"),
-            Self::TooManyColors(count) => write!(f, "{count} colours; Cloison handles up to {MAX_COLORS}"),
+            Self::TooManyColors(count) => write!(f, "{count} colors; Cloison handles up to {MAX_COLORS}"),
         }
     }
 }
@@ -141,7 +141,7 @@ impl CacheGeometry {
         Self { size: sets * ways as u64 * line as u64, ways, line }
     }
 
-    /// How many colours the cache divides the pages into: bytes per way over bytes per page, at least 1.
+    /// How many colors the cache divides the pages into: bytes per way over bytes per page, at least 1.
     pub const fn colors(&self) -> Result<u32, GeometryError> {
         if self.ways == 0 || self.line == 0 || !self.size.is_multiple_of(self.ways as u64 * self.line as u64) {
             return Err(GeometryError::NotPowerOfTwo);
@@ -158,7 +158,7 @@ impl CacheGeometry {
     }
 }
 
-/// The colour of the page that holds `pa`, where the cache makes `colors` (a power of two) of them.
+/// The color of the page that holds `pa`, where the cache makes `colors` (a power of two) of them.
 pub const fn color_of(pa: PhysAddr, colors: u32) -> Color {
     Color((pa.0 >> PAGE_SHIFT & (colors as u64 - 1)) as u8)
 }

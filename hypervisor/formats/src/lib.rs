@@ -1,0 +1,21 @@
+//! The formats and units that the hypervisor and the host share.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`addr`] | physical and intermediate physical addresses as types |
+//! | [`color`] | page colors, color sets, cache geometry |
+//! | [`units`] | events, cycles, periods |
+//! | [`image`] | the system image: header, configuration, payload |
+//! | [`telemetry`] | the telemetry stream of the second UART: HEM records and the rest |
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod addr;
+pub mod color;
+pub mod image;
+pub mod telemetry;
+pub mod units;

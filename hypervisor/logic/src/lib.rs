@@ -1,0 +1,27 @@
+//! The hypervisor's pure logic: decisions that need no hardware, so that they run and are tested on the host.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`pool`] | frame allocation per color; PVT and SH pools |
+//! | [`quota`] | the state machine of a budget per period |
+//! | [`migrate`] | which pages of a profile move, and where to |
+//! | [`services_page`] | the registers through which programs at EL0 make calls |
+//! | [`vgic`] | a VM's GICv2 distributor and the list registers |
+//! | [`vpmu`] | a vCPU's PMU |
+//! | [`vuart`] | a VM's PL011 |
+//! | [`console`] | guests' lines on the console, and who gets its input |
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod console;
+pub mod migrate;
+pub mod pool;
+pub mod quota;
+pub mod services_page;
+pub mod vgic;
+pub mod vpmu;
+pub mod vuart;
