@@ -5,52 +5,72 @@
 //!    scheduler.
 //! 2. *A guest hurts only itself.* What it says is an allegation: addresses go through stage 2, calls give typed
 //!    errors, and nothing it drives allocates without bound.
-//! 3. *What can be tested on the host lives in `cloison_core`.* Here is what needs the machine.
+//! 3. *What can be tested on the host lives in `cloison_logic`.* Here is what needs the machine.
 //! 4. *EL2 runs with interrupts masked, from entry to exit.* Each core owns its state; what cores share is atomic or
 //!    behind a ticket lock.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`boot`] | from the boot loader to Rust; onto the colored copy |
+//! | [`entry`] | from the boot loader to Rust; onto the colored copy |
 //! | [`mmu`], [`layout`] | EL2's own frames and tables |
 //! | [`exceptions`], [`traps`] | vectors; what a guest traps on |
-//! | [`cpu`], [`vm`] | what a core owns; the life of VMs and vCPUs |
+//! | [`cpu`], [`life`] | what a core owns; the life of VMs and vCPUs |
 //! | [`stage2`], [`migrate`], [`audit`] | guest memory by color; moving pages; proof of both |
 //! | [`virq`], [`gic`] | virtual and physical interrupts |
 //! | [`psci`], [`hypercall`] | what guests may call |
 //! | [`quota`], [`hem`], [`pmu`], [`vpmu`] | budgets, observation segments and guests' PMUs on event counters |
 //! | [`telemetry`], [`console`] | what leaves on the UARTs |
-//! | [`time`], [`heap`], [`mmio`], [`sysreg`] | counter and deadlines, heap, registers |
+//! | [`timer`], [`heap`], [`mmio`], [`sysreg`] | counter and deadlines, heap, registers |
 #![no_std]
 #![no_main]
 
 extern crate alloc;
 
-mod audit;
-mod boot;
-mod console;
-mod cpu;
-mod exceptions;
-mod gic;
-mod heap;
-mod hem;
-mod hypercall;
-mod layout;
-mod migrate;
-mod mmio;
-mod mmu;
-mod pmu;
-mod psci;
-mod quota;
-mod stage2;
-mod sysreg;
-mod telemetry;
-mod time;
-mod traps;
-mod virq;
-mod vm;
-mod vpmu;
+/// The processor as EL2 uses it: registers, address spaces, heap.
+mod machine {
+    pub mod heap;
+    pub mod layout;
+    pub mod mmio;
+    pub mod mmu;
+    pub mod stage2;
+    pub mod sysreg;
+}
+/// The board's devices.
+mod devices {
+    pub mod console;
+    pub mod gic;
+    pub mod pmu;
+    pub mod timer;
+}
+/// What cores and VMs own, and what is done for a VM.
+mod vm {
+    pub mod cpu;
+    pub mod hem;
+    pub mod life;
+    pub mod migrate;
+    pub mod quota;
+    pub mod telemetry;
+    pub mod virq;
+    pub mod vpmu;
+}
+/// Why a guest comes to EL2: exceptions, traps and calls.
+mod exits {
+    pub mod exceptions;
+    pub mod hypercall;
+    pub mod psci;
+    pub mod traps;
+}
+/// From the boot loader's jump to the first guest.
+mod start {
+    pub mod audit;
+    pub mod boot;
+}
 
+use crate::devices::{console, gic, pmu, timer};
+use crate::exits::{exceptions, traps};
+use crate::machine::{heap, layout, mmu, stage2, sysreg};
+use crate::start::{audit, boot as entry};
+use crate::vm::{cpu, life, telemetry};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
@@ -78,10 +98,10 @@ fn refuse(why: core::fmt::Arguments) -> ! {
 }
 
 /// From here on there are a stack, a heap and a console.
-pub fn boot(loaded: &boot::Loaded) -> ! {
+pub fn boot(loaded: &entry::Loaded) -> ! {
     heap::init_early();
-    console::init_early(&boot::parameters());
-    time::init();
+    console::init_early(&entry::parameters());
+    timer::init();
     let (header, system) = match read_system(loaded.behind) {
         Ok(found) => found,
         Err(error) => refuse(format_args!("{error}")),
@@ -124,13 +144,13 @@ fn check_machine(system: &System) -> Result<(), alloc::string::String> {
     Ok(())
 }
 
-fn run(loaded: &boot::Loaded, header: Header, system: System) -> ! {
+fn run(loaded: &entry::Loaded, header: Header, system: System) -> ! {
     let header_at = loaded.header();
     let colors = system.board.llc.colors().unwrap_or(1);
     for range in &system.board.ram {
         let mut gigabyte = range.start.0;
         while gigabyte < range.end().0 {
-            boot::early_identity(gigabyte);
+            entry::early_identity(gigabyte);
             gigabyte = (gigabyte | 0x3fff_ffff) + 1;
         }
     }
@@ -140,7 +160,7 @@ fn run(loaded: &boot::Loaded, header: Header, system: System) -> ! {
         refuse(format_args!("loaded at {}, which is not in the RAM of board {}", loaded.start, system.board.name));
     };
     let mut frames = mmu::OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
-    let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(vm::mapped_ranges(vm))).sum();
+    let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(life::mapped_ranges(vm))).sum();
     let gic = system.board.gic;
     let payload = PhysRange {
         start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
@@ -160,13 +180,13 @@ fn run(loaded: &boot::Loaded, header: Header, system: System) -> ! {
             payload,
             cores: system.board.cores.len(),
             stage2_frames,
-            image: &boot::image(),
+            image: &entry::image(),
         },
     );
     if let Some(taken) = system.board.reserved.iter().find(|taken| taken.overlaps(&frames.span())) {
         refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
     }
-    boot::continue_on_copy(&built);
+    entry::continue_on_copy(&built);
     // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
     heap::extend(built.heap);
     let console = console::init_final(system.board.console.kind);
@@ -195,13 +215,13 @@ fn run(loaded: &boot::Loaded, header: Header, system: System) -> ! {
             None => refuse(format_args!("no {} contiguous bytes of RAM", system.contiguous)),
         }
     }
-    let memory = vm::Memory {
+    let memory = life::Memory {
         frames: FrameAllocator::new(colors, &system.board.ram, &reserved),
         pools: system.pools.iter().cloned().map(PoolState::new).collect(),
         contiguous,
     };
     let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
-    let system = match vm::create(system, memory, tables) {
+    let system = match life::create(system, memory, tables) {
         Ok(system) => system,
         Err(error) => refuse(format_args!("{error}")),
     };
@@ -218,10 +238,10 @@ fn run(loaded: &boot::Loaded, header: Header, system: System) -> ! {
     let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
     core_up(shared, boot_core(&shared.system));
     start_secondaries(&shared.system, built.trampoline);
-    vm::init_console_input(console, shared.system.board.console.irq);
+    life::init_console_input(console, shared.system.board.console.irq);
     let cpu = cpu::this();
-    for vm in vm::all() {
-        vm::start(cpu, vm);
+    for vm in life::all() {
+        life::start(cpu, vm);
     }
     exceptions::park()
 }
@@ -261,7 +281,7 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
             .collect(),
         timer_hz: sysreg::read!("cntfrq_el0"),
     }));
-    let memory = vm::memory().lock();
+    let memory = life::memory().lock();
     for pool in &memory.pools {
         let spec = pool.spec();
         let per_color =
@@ -274,7 +294,7 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
             total: per_color(&|color| memory.frames.total(color)),
         }));
     }
-    for vm in vm::all() {
+    for vm in life::all() {
         telemetry::send(&Message::Vm(VmInfo {
             name: vm.spec.name.clone(),
             cores: vm.spec.cores.clone(),
@@ -291,7 +311,7 @@ fn boot_core(system: &System) -> usize {
 
 /// What each core does for itself, before any guest runs.
 fn core_up(shared: &Shared, index: usize) {
-    cpu::init(index, shared.windows, vm::owner(index), &shared.system);
+    cpu::init(index, shared.windows, life::owner(index), &shared.system);
     gic::init_core(shared.system.board.pmu_irq);
     traps::init_core();
     pmu::init_core(cpu::this().quotas.borrow().reserved());
@@ -305,11 +325,11 @@ fn core_up(shared: &Shared, index: usize) {
 fn start_secondaries(system: &System, trampoline: PhysAddr) {
     let own = boot_core(system);
     for (index, &mpidr) in system.board.cores.iter().enumerate() {
-        if index == own || vm::owner(index).is_none() {
+        if index == own || life::owner(index).is_none() {
             continue;
         }
         let before = CORES_UP.load(Ordering::Acquire);
-        let entry = trampoline.0 + boot::SECONDARY_OFFSET;
+        let entry = trampoline.0 + entry::SECONDARY_OFFSET;
         let result = sysreg::smc(cloison_abi::psci::CPU_ON_64, mpidr, entry, index as u64);
         if result != cloison_abi::psci::SUCCESS {
             refuse(format_args!("core {index} does not start: PSCI CPU_ON says {result}"));

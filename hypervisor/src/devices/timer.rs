@@ -1,7 +1,7 @@
 //! The system counter in nanoseconds, and the EL2 timer with its deadlines.
 
-use crate::cpu::Cpu;
-use crate::sysreg;
+use crate::machine::sysreg;
+use crate::vm::cpu::Cpu;
 use cloison_formats::units::Nanos;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -91,14 +91,14 @@ impl Deadlines {
 pub fn on_timer(cpu: &'static Cpu) {
     let now = now();
     if cpu.deadlines.quota.get() <= now.0 {
-        crate::quota::on_deadline(cpu, now);
+        crate::vm::quota::on_deadline(cpu, now);
     }
     if cpu.deadlines.migration.get() <= now.0 {
         cpu.deadlines.migration.set(u64::MAX);
-        crate::migrate::on_deadline(cpu);
+        crate::vm::migrate::on_deadline(cpu);
     }
     if cpu.deadlines.telemetry.get() <= now.0 {
-        crate::telemetry::drain(cpu);
+        crate::vm::telemetry::drain(cpu);
     }
     cpu.deadlines.program();
 }

@@ -3,7 +3,7 @@
 //! EL2 takes every physical interrupt. EOImode is 1: writing EOIR drops the priority, and only DIR (or a guest's EOI
 //! through a list register with the HW bit) deactivates.
 
-use crate::mmio::{GICC, GICC_DIR, GICD, GICH};
+use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH};
 use spin::mutex::TicketMutex;
 
 /// Software-generated interrupt by which cores tell each other to look at their mailbox.
@@ -99,7 +99,7 @@ pub fn deactivate(acknowledged: u32) {
 /// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers).
 #[inline(always)]
 pub fn kick(targets: u8) {
-    crate::sysreg::dsb_ish();
+    crate::machine::sysreg::dsb_ish();
     GICD.write(GICD_SGIR, u32::from(targets) << 16 | KICK);
 }
 

@@ -1,8 +1,10 @@
 //! The virtual PMU: `cloison_logic::vpmu` on the counters of this core that no quota has.
 
-use crate::cpu::Cpu;
-use crate::vm::Vm;
-use crate::{pmu, sysreg, virq};
+use crate::devices::pmu;
+use crate::machine::sysreg;
+use crate::vm::cpu::Cpu;
+use crate::vm::life::Vm;
+use crate::vm::virq;
 use cloison_logic::vpmu::{Host, Register};
 
 /// This core's physical PMU.

@@ -1,7 +1,10 @@
 //! The EL2 vectors: a guest's way in and out, and the end of everything when EL2 itself faults.
 
-use crate::cpu;
-use crate::{gic, sysreg, traps, virq};
+use crate::devices::gic;
+use crate::exits::traps;
+use crate::machine::sysreg;
+use crate::vm::cpu;
+use crate::vm::virq;
 use cloison_formats::telemetry::ExitReason;
 use core::arch::global_asm;
 
@@ -162,7 +165,7 @@ park_on_fresh_stack:
     guest_irq = sym guest_irq,
     guest_serror = sym guest_serror,
     guest_aarch32 = sym guest_aarch32,
-    parked = sym crate::vm::parked,
+    parked = sym crate::vm::life::parked,
 );
 
 unsafe extern "C" {
@@ -213,26 +216,26 @@ fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
         virq::physical(cpu, gic::acknowledge());
     }
     if cpu.leave.get() {
-        crate::vm::leave(cpu);
+        crate::vm::life::leave(cpu);
     }
 }
 
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
     let cpu = cpu::this();
     // The guest's own stray access; the hypervisor's would arrive at the vectors above.
-    crate::vm::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
+    crate::vm::life::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
 }
 
 extern "C" fn guest_aarch32() -> ! {
     // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first exit.
-    crate::vm::kill(cpu::this(), format_args!("AArch32 is not supported"))
+    crate::vm::life::kill(cpu::this(), format_args!("AArch32 is not supported"))
 }
 
 /// Prints what is known about an exception that EL2 took from itself, and stops the machine.
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
     let esr = sysreg::read!("esr_el2");
-    crate::console::print_fatal(format_args!(
+    crate::devices::console::print_fatal(format_args!(
         "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
         cpu::current_index(),
         KINDS[kind as usize & 3],
@@ -247,7 +250,7 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         for (column, value) in values.iter().enumerate() {
             let _ = core::fmt::write(&mut text, format_args!("  x{:<2} {value:#018x}", row * 4 + column));
         }
-        crate::console::print_fatal(format_args!("{}\n", text.as_str()));
+        crate::devices::console::print_fatal(format_args!("{}\n", text.as_str()));
     }
     backtrace(registers.x[29]);
     stop_machine()
@@ -276,23 +279,23 @@ impl core::fmt::Write for Line {
 
 /// Prints the return addresses of the frames from `frame` on.
 fn backtrace(mut frame: u64) {
-    crate::console::print_fatal(format_args!("backtrace:"));
+    crate::devices::console::print_fatal(format_args!("backtrace:"));
     for _ in 0..16 {
-        let on_stack = (crate::layout::STACKS..crate::layout::STACKS + 0x10_0000).contains(&frame);
-        let in_image = (crate::boot::image().data..crate::boot::image().end).contains(&frame);
+        let on_stack = (crate::machine::layout::STACKS..crate::machine::layout::STACKS + 0x10_0000).contains(&frame);
+        let in_image = (crate::start::boot::image().data..crate::start::boot::image().end).contains(&frame);
         if frame & 15 != 0 || !(on_stack || in_image) {
             break;
         }
         // SAFETY: the address lies in a stack or in the image's data, both mapped; a torn frame chain gives a wrong
         // address, not a fault, since the loop checks each link.
         let (next, address) = unsafe { ((frame as *const u64).read(), (frame as *const u64).add(1).read()) };
-        crate::console::print_fatal(format_args!(" {address:#x}"));
+        crate::devices::console::print_fatal(format_args!(" {address:#x}"));
         if next <= frame {
             break;
         }
         frame = next;
     }
-    crate::console::print_fatal(format_args!("\n"));
+    crate::devices::console::print_fatal(format_args!("\n"));
 }
 
 /// Turns the machine off, so that a lost hypervisor is noticed and not a silent hang.
@@ -305,7 +308,7 @@ pub fn stop_machine() -> ! {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    crate::console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
+    crate::devices::console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
     let frame: u64;
     // SAFETY: reads the frame pointer.
     unsafe { core::arch::asm!("mov {}, x29", out(reg) frame, options(nomem, nostack)) };

@@ -1,10 +1,12 @@
 //! What a guest traps on: emulated devices, system registers, and accesses to what it does not have.
 
-use crate::cpu::{Cpu, Line};
-use crate::exceptions::GuestRegisters;
-use crate::stage2::{self, Page};
-use crate::vm::{self, Vm};
-use crate::{hypercall, sysreg, virq, vpmu};
+use crate::exits::exceptions::GuestRegisters;
+use crate::exits::hypercall;
+use crate::machine::stage2::{self, Page};
+use crate::machine::sysreg;
+use crate::vm::cpu::{Cpu, Line};
+use crate::vm::life::{self, Vm};
+use crate::vm::{virq, vpmu};
 use aarch64_cpu::registers::{CNTHCTL_EL2, HCR_EL2, SPSR_EL2};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
@@ -240,7 +242,7 @@ fn uart_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u32) {
     let (device, line) = &mut *uart;
     if let Some(byte) = device.write(offset, value) {
         if let Some(part) = line.push(byte) {
-            crate::console::print_guest(vm.id, &vm.spec.name, &part);
+            crate::devices::console::print_guest(vm.id, &vm.spec.name, &part);
         }
         if line.is_waiting() != (cpu.line.get() != Line::Whole) {
             watch_line(cpu, line.is_waiting());
@@ -288,8 +290,8 @@ fn retry(vm: &Vm, ipa: Ipa) -> bool {
 
 /// The guest touched what it does not have: it takes an external abort, or its VM ends.
 fn forbidden(cpu: &'static Cpu, vm: &'static Vm, esr: u64, what: &str) {
-    if vm::kills(vm) {
-        vm::kill(
+    if life::kills(vm) {
+        life::kill(
             cpu,
             format_args!("{what} of unmapped IPA {} (virtual address {:#x})", fault_ipa(), sysreg::read!("far_el2")),
         );

@@ -4,10 +4,12 @@
 //! written back again, and given its new frame. A vCPU that touches it meanwhile faults into EL2 and waits there
 //! (`traps`). One core at a time does this to a VM.
 
-use crate::cpu::Cpu;
-use crate::stage2::{Cacheability, Page};
-use crate::vm::{self, Memory, Vm};
-use crate::{sysreg, telemetry, time};
+use crate::devices::timer;
+use crate::machine::stage2::{Cacheability, Page};
+use crate::machine::sysreg;
+use crate::vm::cpu::Cpu;
+use crate::vm::life::{self, Memory, Vm};
+use crate::vm::telemetry;
 use alloc::vec::Vec;
 use cloison_abi::{CallError, page_flags, services};
 use cloison_formats::addr::{Ipa, PhysAddr};
@@ -41,7 +43,7 @@ impl Migration {
 
 /// Moves a page to `to` and says where it was; `None` where it is not a page of RAM.
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
-    let began = time::ticks();
+    let began = timer::ticks();
     let (from, cacheability) = vm.stage2.unmap(ipa)?;
     cpu.windows.copy(from, to);
     // The page may hold instructions.
@@ -51,8 +53,8 @@ fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nan
         sysreg::tell_cacheable(from, true);
     }
     vm.stage2.remap(ipa, to, cacheability);
-    let took = time::ticks() - began;
-    Some((from, time::to_nanos(took)))
+    let took = timer::ticks() - began;
+    Some((from, timer::to_nanos(took)))
 }
 
 fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
@@ -63,7 +65,7 @@ fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, 
 fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipa: Ipa) -> Result<(), CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
     let frame = {
-        let mut memory = vm::memory().lock();
+        let mut memory = life::memory().lock();
         let Memory { frames, pools, .. } = &mut *memory;
         if !away.has_room() {
             return Err(CallError::PoolFull);
@@ -85,7 +87,7 @@ fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipa: Ipa) -> Result<(), CallError
 
 fn give_back(vm: &Vm, frame: PhysAddr) {
     if let Some(profile) = &vm.spec.profile {
-        let mut memory = vm::memory().lock();
+        let mut memory = life::memory().lock();
         let Memory { frames, pools, .. } = &mut *memory;
         if let Err(error) = pools[usize::from(profile.pool)].free(frame, frames) {
             log::error!("VM {}: frame not taken back: {error:?}", vm.spec.name);
@@ -168,7 +170,7 @@ pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
 /// The PVT pool of the VM's profile: its colors, how many pages it may give, and how many it has given.
 pub fn private_pool(vm: &Vm) -> Result<[u64; 3], CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
-    let memory = vm::memory().lock();
+    let memory = life::memory().lock();
     let pool = &memory.pools[usize::from(profile.pool)];
     let colors = pool.spec().colors;
     let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
@@ -186,7 +188,7 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<[u64; 3], CallError> {
     let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
     let private = if migration.away.contains(ipa.page_base()) { page_flags::PRIVATE } else { 0 };
     let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
-    let color = color_of(frame, vm::memory().lock().frames.colors());
+    let color = color_of(frame, life::memory().lock().frames.colors());
     Ok([u64::from(color.0), private | if cached { 0 } else { page_flags::UNCACHED }, 0])
 }
 
@@ -230,7 +232,7 @@ pub fn restore_cacheability(cpu: &Cpu, vm: &Vm) {
 pub fn arm(cpu: &Cpu, vm: &Vm) {
     let Some(profile) = vm.spec.profile.as_ref().filter(|profile| profile.top > 0) else { return };
     if let Some(after) = profile.after {
-        cpu.deadlines.migration.set(time::now().0.saturating_add(after.0));
+        cpu.deadlines.migration.set(timer::now().0.saturating_add(after.0));
         cpu.deadlines.program();
     }
 }

@@ -4,8 +4,8 @@
 //! single frames, and migration exchanges one frame under a running guest; both are what Cloison exists for, and both
 //! want the last-level descriptors at hand, so these tables are its own. Descriptor bits come from `aarch64-paging`.
 
-use crate::mmu::{self, OwnFrames};
-use crate::sysreg;
+use crate::machine::mmu::{self, OwnFrames};
+use crate::machine::sysreg;
 use aarch64_cpu::registers::VTCR_EL2;
 use aarch64_paging::descriptor::Stage2Attributes as Attr;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};

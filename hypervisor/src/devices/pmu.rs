@@ -4,7 +4,7 @@
 //! apart, and TPM traps every access of a guest's all the same: an emulator that honors HPMN by halves must not let a
 //! guest stop its own quota.
 
-use crate::sysreg;
+use crate::machine::sysreg;
 use aarch64_cpu::registers::MDCR_EL2;
 use cloison_formats::units::EventId;
 use core::sync::atomic::{AtomicU32, Ordering};

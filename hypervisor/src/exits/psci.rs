@@ -1,7 +1,7 @@
 //! PSCI for guests (Arm DEN 0022): their vCPUs and their own reset, nobody else's.
 
-use crate::cpu::Cpu;
-use crate::vm::{self, Power, Vm};
+use crate::vm::cpu::Cpu;
+use crate::vm::life::{self, Power, Vm};
 use cloison_abi::psci;
 use cloison_formats::addr::Ipa;
 
@@ -25,9 +25,9 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
     let wide = function >> 30 & 1 == 1;
     let narrow = |value: u64| if wide { value } else { value & 0xffff_ffff };
     Some(match function {
-        psci::CPU_OFF => vm::cpu_off(cpu, vm),
-        psci::SYSTEM_OFF => vm::off(cpu, vm),
-        psci::SYSTEM_RESET => vm::restart(cpu, vm),
+        psci::CPU_OFF => life::cpu_off(cpu, vm),
+        psci::SYSTEM_OFF => life::off(cpu, vm),
+        psci::SYSTEM_RESET => life::restart(cpu, vm),
         psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => {
             // A standby state: the guest's WFI does the same.
             psci::SUCCESS

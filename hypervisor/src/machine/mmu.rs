@@ -4,9 +4,9 @@
 //! the hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
 //! guest images. No guest memory, no memory of the boot loader, nothing writable and executable.
 
-use crate::heap::HeapPages;
-use crate::layout;
-use crate::sysreg;
+use crate::machine::heap::HeapPages;
+use crate::machine::layout;
+use crate::machine::sysreg;
 use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress, UpdatableDescriptor};
 use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, Translation};
@@ -157,7 +157,7 @@ pub struct Plan<'a> {
     /// Frames that stage 2 will need for its tables.
     pub stage2_frames: u32,
     /// Link addresses of the image's parts.
-    pub image: &'a crate::boot::ImageLayout,
+    pub image: &'a crate::start::boot::ImageLayout,
 }
 
 /// The tables, ready to be switched to.

@@ -3,9 +3,9 @@
 //! Nothing here waits for the line while guests run: a core sends what fits the UART's FIFO and comes back later; a
 //! full ring drops the record, counts it, and says so in the stream.
 
-use crate::console::Uart;
-use crate::cpu::Cpu;
-use crate::time;
+use crate::devices::console::Uart;
+use crate::devices::timer;
+use crate::vm::cpu::Cpu;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use cloison_formats::telemetry::{self, Event, Message, Record};
@@ -116,7 +116,7 @@ pub fn send(frame: &Message) {
 
 /// Notes a record of this core.
 pub fn record(cpu: &Cpu, record: Record) {
-    let now = time::now();
+    let now = timer::now();
     cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: now, record });
     if cpu.deadlines.telemetry.get() == u64::MAX {
         cpu.deadlines.telemetry.set(now.0 + DELAY.0);
@@ -131,7 +131,7 @@ pub fn drain(cpu: &Cpu) {
         budget = budget.saturating_sub(1);
         budget > 0
     });
-    cpu.deadlines.telemetry.set(if empty { u64::MAX } else { time::now().0 + DELAY.0 });
+    cpu.deadlines.telemetry.set(if empty { u64::MAX } else { timer::now().0 + DELAY.0 });
 }
 
 /// Sends all of this core's records, waiting for the line. When its vCPU has stopped.
@@ -142,7 +142,7 @@ pub fn flush(cpu: &Cpu) {
             if ring.dropped == 0 {
                 break;
             }
-            ring.settle(cpu.index as u8, time::now());
+            ring.settle(cpu.index as u8, timer::now());
         }
         core::hint::spin_loop();
     }

@@ -1,6 +1,6 @@
 //! Device registers: volatile access to the pages that `layout::DEVICES` maps.
 
-use crate::layout;
+use crate::machine::layout;
 use cloison_formats::addr::PhysAddr;
 
 /// A page of device registers that is mapped for good. Only this module makes one.

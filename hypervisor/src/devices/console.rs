@@ -1,6 +1,6 @@
 //! The physical UARTs: the console that all VMs share, and the telemetry line.
 
-use crate::mmio::{self, Registers};
+use crate::machine::mmio::{self, Registers};
 use cloison_formats::image::UartKind;
 use cloison_logic::console::{Output, Part};
 use core::fmt::{self, Write};
@@ -104,7 +104,7 @@ struct Console {
 static LAST_RESORT: Once<Uart> = Once::new();
 
 /// Sets the console up under the early map, at its physical address.
-pub fn init_early(parameters: &crate::boot::BootParameters) {
+pub fn init_early(parameters: &crate::start::boot::BootParameters) {
     let kind = match parameters.console_kind {
         1 => UartKind::Pl011,
         2 => UartKind::Cadence,
@@ -190,7 +190,7 @@ impl log::Log for Logger {
             log::Level::Debug => "debug: ",
             log::Level::Trace => "trace: ",
         };
-        print(format_args!("[core {}] {level}{}\n", crate::cpu::current_index(), record.args()));
+        print(format_args!("[core {}] {level}{}\n", crate::vm::cpu::current_index(), record.args()));
     }
 
     fn flush(&self) {}

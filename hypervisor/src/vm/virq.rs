@@ -1,8 +1,8 @@
 //! Virtual interrupts: the glue between the emulated distributor and the GIC's list registers.
 
-use crate::cpu::{self, Cpu, Request};
-use crate::gic;
-use crate::vm::Vm;
+use crate::devices::gic;
+use crate::vm::cpu::{self, Cpu, Request};
+use crate::vm::life::Vm;
 use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus, Width};
 use core::ops::DerefMut;
 
@@ -112,7 +112,7 @@ pub fn physical(cpu: &'static Cpu, acknowledged: u32) {
         }
         gic::HYPERVISOR_TIMER => {
             gic::drop_priority(acknowledged);
-            crate::time::on_timer(cpu);
+            crate::devices::timer::on_timer(cpu);
             gic::deactivate(acknowledged);
         }
         gic::MAINTENANCE => {
@@ -120,15 +120,15 @@ pub fn physical(cpu: &'static Cpu, acknowledged: u32) {
             fill(cpu);
             gic::deactivate(acknowledged);
         }
-        _ if crate::pmu::is_interrupt(id) => {
+        _ if crate::devices::pmu::is_interrupt(id) => {
             gic::drop_priority(acknowledged);
-            crate::quota::on_overflow(cpu);
-            crate::vpmu::on_overflow(cpu);
+            crate::vm::quota::on_overflow(cpu);
+            crate::vm::vpmu::on_overflow(cpu);
             gic::deactivate(acknowledged);
         }
-        _ if crate::vm::is_console_input(id) => {
+        _ if crate::vm::life::is_console_input(id) => {
             gic::drop_priority(acknowledged);
-            crate::vm::on_console_input(cpu);
+            crate::vm::life::on_console_input(cpu);
             gic::deactivate(acknowledged);
         }
         _ => {

@@ -1,8 +1,9 @@
 //! Observation segments: counts of the VM's HEMs between two calls of the guest.
 
-use crate::cpu::Cpu;
-use crate::vm::Vm;
-use crate::{pmu, telemetry};
+use crate::devices::pmu;
+use crate::vm::cpu::Cpu;
+use crate::vm::life::Vm;
+use crate::vm::telemetry;
 use cloison_abi::CallError;
 use cloison_formats::telemetry::{HemRecord, MAX_HEMS, Record};
 use cloison_formats::units::{Cycles, EventId};
@@ -99,7 +100,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), Call
         return Ok((last.counts[at], last.overflowed >> at & 1 == 1, last.events[at]));
     };
     let event = wanted(vm).0.iter().take(open.hems as usize).nth(index as usize).ok_or(CallError::Absent)?;
-    let overflowed = crate::sysreg::read!("pmovsclr_el0") >> index & 1 == 1;
+    let overflowed = crate::machine::sysreg::read!("pmovsclr_el0") >> index & 1 == 1;
     Ok((pmu::count(index as u32), overflowed, *event))
 }
 

@@ -4,9 +4,10 @@
 //! stops the core; elsewhere, or where a quota asks for both, the EL2 timer looks every poll interval. Either way the end of the period comes by the EL2
 //! timer, and counting happens at EL1 and EL0 only: a core that waits in EL2 spends nothing.
 
-use crate::cpu::Cpu;
-use crate::vm::Vm;
-use crate::{pmu, telemetry, time};
+use crate::devices::{pmu, timer};
+use crate::vm::cpu::Cpu;
+use crate::vm::life::Vm;
+use crate::vm::telemetry;
 use alloc::vec::Vec;
 use cloison_abi::CallError;
 use cloison_formats::image::{Quota, System};
@@ -105,7 +106,7 @@ pub fn start(cpu: &Cpu) {
     if quotas.entries.is_empty() {
         return;
     }
-    let now = time::now();
+    let now = timer::now();
     let by_interrupt = quotas.by_interrupt;
     for entry in &mut quotas.entries {
         entry.regulator = Some(Regulator::new(entry.spec.budget, entry.spec.period, now));
@@ -142,7 +143,7 @@ pub fn stop(cpu: &Cpu) {
 
 /// The PMU's interrupt.
 pub fn on_overflow(cpu: &Cpu) {
-    let now = time::now();
+    let now = timer::now();
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
         if pmu::take_overflows(entry.mask()) != 0 {

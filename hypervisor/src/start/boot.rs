@@ -4,7 +4,7 @@
 //! 2 MiB boundary, its memory clean to the point of coherency. What runs before the MMU is on touches only the two
 //! tables below and uses no lock.
 
-use crate::mmu::Built;
+use crate::machine::mmu::Built;
 use aarch64_cpu::registers::{MAIR_EL2, SCTLR_EL2, TCR_EL2};
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_formats::addr::PhysAddr;
@@ -203,10 +203,10 @@ secondary_entry:
 "#,
     normal_block = const NORMAL_BLOCK,
     device_block = const DEVICE_BLOCK,
-    image = const crate::layout::IMAGE,
-    stacks = const crate::layout::STACKS,
-    stack_size = const crate::layout::STACK_SIZE,
-    stack_stride = const crate::layout::STACK_STRIDE,
+    image = const crate::machine::layout::IMAGE,
+    stacks = const crate::machine::layout::STACKS,
+    stack_size = const crate::machine::layout::STACK_SIZE,
+    stack_stride = const crate::machine::layout::STACK_STRIDE,
     stack = const BOOT_STACK,
     mair = const MAIR,
     tcr = const TCR,

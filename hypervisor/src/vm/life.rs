@@ -4,9 +4,12 @@
 //! except that `CPU_ON` and a restart move one from off to about-to-start. A VM that stops or restarts first has all
 //! its other vCPUs leave their guest (`Request::Stop`), and waits for them.
 
-use crate::cpu::{self, Cpu, Request};
-use crate::stage2::{Page, Stage2, TableSource};
-use crate::{console, exceptions, gic, hem, migrate, quota, sysreg, telemetry, virq, vpmu};
+use crate::devices::{console, gic};
+use crate::exits::exceptions;
+use crate::machine::stage2::{Page, Stage2, TableSource};
+use crate::machine::sysreg;
+use crate::vm::cpu::{self, Cpu, Request};
+use crate::vm::{hem, migrate, quota, telemetry, virq, vpmu};
 use alloc::string::String;
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
@@ -323,7 +326,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
     let arguments = if first { vm.first_arguments() } else { [slot.context.load(Ordering::Relaxed), 0, 0, 0] };
     slot.power.store(Power::On as u8, Ordering::Release);
     cpu.clear_exits();
-    crate::traps::reset_guest_registers(vm, cpu.vcpu, entry);
+    crate::exits::traps::reset_guest_registers(vm, cpu.vcpu, entry);
     virq::start(cpu, vm);
     hem::reset(cpu);
     vpmu::reset(cpu, vm);
@@ -344,7 +347,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
         virq::stop(cpu, vm);
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();
-        crate::traps::print_unfinished_line(cpu, vm);
+        crate::exits::traps::print_unfinished_line(cpu, vm);
         telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
         telemetry::flush(cpu);
         cpu.leave.set(false);
@@ -440,7 +443,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if cpu.vcpu == 0 {
         quota::stop(cpu);
         hem::reset(cpu);
-        crate::traps::print_unfinished_line(cpu, vm);
+        crate::exits::traps::print_unfinished_line(cpu, vm);
         sysreg::write!("cntv_ctl_el0", 0);
         cpu.deadlines.clear();
         vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);

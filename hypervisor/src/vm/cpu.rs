@@ -1,9 +1,11 @@
 //! What each physical core owns, and the mailboxes by which cores reach each other.
 
-use crate::mmu::Windows;
-use crate::time::Deadlines;
-use crate::vm::Vm;
-use crate::{hem, layout, pmu, quota, telemetry, virq};
+use crate::devices::pmu;
+use crate::devices::timer::Deadlines;
+use crate::machine::layout;
+use crate::machine::mmu::Windows;
+use crate::vm::life::Vm;
+use crate::vm::{hem, quota, telemetry, virq};
 use alloc::boxed::Box;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
@@ -99,7 +101,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
 /// The running core's state.
 #[inline(always)]
 pub fn this() -> &'static Cpu {
-    let pointer = crate::sysreg::read!("tpidr_el2") as *const Cpu;
+    let pointer = crate::machine::sysreg::read!("tpidr_el2") as *const Cpu;
     // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran anything that comes here, and no
     // guest can write TPIDR_EL2.
     unsafe { &*pointer }
@@ -107,9 +109,9 @@ pub fn this() -> &'static Cpu {
 
 /// The running core's number, also before its state exists.
 pub fn current_index() -> usize {
-    if crate::sysreg::read!("tpidr_el2") == 0 {
+    if crate::machine::sysreg::read!("tpidr_el2") == 0 {
         // Good enough for a message: affinity 0 is the core's number on boards with one cluster.
-        return crate::sysreg::read!("mpidr_el1") as usize & 0xff;
+        return crate::machine::sysreg::read!("mpidr_el1") as usize & 0xff;
     }
     this().index
 }
@@ -142,7 +144,7 @@ static MAILBOXES: [AtomicU32; layout::MAX_CORES] = [const { AtomicU32::new(0) };
 /// Asks another core (or this one) to do something, and interrupts it.
 pub fn ask(core: u8, request: Request) {
     MAILBOXES[usize::from(core)].fetch_or(request as u32, Ordering::Release);
-    crate::gic::kick(1 << core);
+    crate::devices::gic::kick(1 << core);
 }
 
 /// Takes the requests that have arrived.

@@ -1,10 +1,12 @@
 //! Cloison's own calls (`cloison_abi::Call`), granted per VM.
 
-use crate::cpu::Cpu;
-use crate::exceptions::GuestRegisters;
-use crate::stage2::Cacheability;
-use crate::vm::{self, Vm};
-use crate::{hem, migrate, psci, quota, time};
+use crate::devices::timer;
+use crate::exits::exceptions::GuestRegisters;
+use crate::exits::psci;
+use crate::machine::stage2::Cacheability;
+use crate::vm::cpu::Cpu;
+use crate::vm::life::{self, Vm};
+use crate::vm::{hem, migrate, quota};
 use cloison_abi::{ABI_VERSION, Call, CallError, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
@@ -78,7 +80,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     match call {
         Call::Identify => Err(CallError::NotSupported),
-        Call::Time => Ok([time::now().0, 0, 0]),
+        Call::Time => Ok([timer::now().0, 0, 0]),
         Call::SegmentBegin => {
             granted(services::HEM)?;
             hem::begin(cpu, vm, word(x1)?, word(x2)?, word(x3)?).map(|()| [0; 3])
@@ -113,7 +115,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             };
             migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
-        Call::Region => vm::region(vm, x1),
+        Call::Region => life::region(vm, x1),
         Call::PrivatePool => {
             granted(services::MIGRATE)?;
             migrate::private_pool(vm)
