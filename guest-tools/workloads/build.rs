@@ -1,8 +1,11 @@
 //! Links each workload with the guests' linker script, which the runtime puts on the search path.
 
 fn main() {
-    println!("cargo::rustc-link-arg-bins=-Tguest.ld");
-    println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");
+    // Elsewhere they are checked and not linked.
+    if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "none") {
+        println!("cargo::rustc-link-arg-bins=-Tguest.ld");
+        println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");
+    }
     println!("cargo::rerun-if-changed=../runtime/guest.ld");
     println!("cargo::rerun-if-changed=build.rs");
 }

@@ -1,7 +1,7 @@
 //! The guest's first instructions, its identity map, and the way in of secondary vCPUs.
 
+use crate::global_asm;
 use cloison_abi::map;
-use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The most vCPUs that the runtime has stacks for.

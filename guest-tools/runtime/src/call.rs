@@ -11,7 +11,7 @@ pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
     // SAFETY: by the calling convention only x0-x3 change; memory may (no `nomem`), by other vCPUs or by a migration,
     // which the guest cannot see.
     unsafe {
-        core::arch::asm!(
+        crate::asm!(
             "hvc #0",
             inlateout("x0") u64::from(function) => x0,
             inlateout("x1") args[0] => x1,

@@ -12,14 +12,14 @@ pub fn current() -> usize {
 pub fn mask_interrupts() -> bool {
     let unmasked = !DAIF.is_set(DAIF::I);
     // SAFETY: masking an interrupt breaks no memory safety. A compiler barrier on purpose (no `nomem`).
-    unsafe { core::arch::asm!("msr daifset, #2", options(nostack, preserves_flags)) };
+    unsafe { crate::asm!("msr daifset, #2", options(nostack, preserves_flags)) };
     unmasked
 }
 
 /// Unmasks interrupts; the program has named its handler.
 pub fn unmask_interrupts() {
     // SAFETY: the vectors are set since boot and save everything. A compiler barrier on purpose (no `nomem`).
-    unsafe { core::arch::asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
+    unsafe { crate::asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
 }
 
 /// Runs `f` with interrupts masked.
@@ -63,7 +63,7 @@ pub fn wait_for_event() {
 /// Says that another vCPU may go first. An emulator that runs one at a time changes over; hardware does nothing.
 pub fn give_way() {
     // SAFETY: a hint. Accesses to memory stay on their side of it (no `nomem`).
-    unsafe { core::arch::asm!("yield", options(nostack, preserves_flags)) };
+    unsafe { crate::asm!("yield", options(nostack, preserves_flags)) };
 }
 
 /// Lets the next exceptions go to another vector table; where they went before.

@@ -2,8 +2,8 @@
 
 use crate::boot::MAX_VCPUS;
 use crate::gic::{self, Interrupt};
+use crate::global_asm;
 use crate::timer;
-use core::arch::global_asm;
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spin::Once;

@@ -19,7 +19,11 @@
 //! | [`model`] | what the board model is told |
 //! | [`ram`] | buffers in the RAM behind the image |
 //! | [`probe`] | accesses and instructions that may fault |
+//!
+//! Guests run on AArch64 alone. On other machines they type-check, so that `cargo check --workspace` and editors work
+//! there; assembly is left out, and what would execute it panics.
 #![no_std]
+#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 pub mod boot;
 pub mod call;
@@ -39,8 +43,8 @@ pub mod uart;
 
 pub use boot::{arg, args, first_ticks};
 pub use cloison_abi as abi;
-
-use core::panic::PanicInfo;
+#[cfg(target_arch = "aarch64")]
+pub use core::arch::{asm, global_asm};
 
 /// Names the function that runs on vCPU 0: `entry!(main)` with `fn main()`.
 #[macro_export]
@@ -56,8 +60,26 @@ macro_rules! entry {
     };
 }
 
+/// Replaces `core::arch::asm!` where the instructions do not exist.
+#[cfg(not(target_arch = "aarch64"))]
+#[macro_export]
+macro_rules! asm {
+    ($($tokens:tt)*) => {
+        unimplemented!("guests run on AArch64")
+    };
+}
+
+/// Replaces `core::arch::global_asm!` where the instructions do not exist.
+#[cfg(not(target_arch = "aarch64"))]
+#[macro_export]
+macro_rules! global_asm {
+    ($($tokens:tt)*) => {};
+}
+
+// An operating system's programs have `std`'s.
+#[cfg(target_os = "none")]
 #[panic_handler]
-fn panic(info: &PanicInfo<'_>) -> ! {
+fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     cpu::mask_interrupts();
     uart::force_unlock();
     println!("guest vCPU {}: {info}", cpu::current());

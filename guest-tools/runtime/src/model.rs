@@ -1,6 +1,6 @@
 //! What a guest says to the board model (docs/board-model.md) by HINT instructions, which everything else executes as NOP.
 
-use core::arch::asm;
+use crate::asm;
 
 /// The region of interest begins, with the caches as they are.
 #[inline(always)]

@@ -5,7 +5,7 @@ macro_rules! read {
     ($name:literal) => {{
         let value: u64;
         // SAFETY: reading a counter or its controls has no effect on memory.
-        unsafe { core::arch::asm!("isb", concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack)) };
+        unsafe { crate::asm!("isb", concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack)) };
         value
     }};
 }
@@ -15,7 +15,7 @@ macro_rules! write {
     ($name:literal, $value:expr) => {{
         let value: u64 = $value;
         // SAFETY: counters and their controls have no effect on memory.
-        unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack)) };
+        unsafe { crate::asm!(concat!("msr ", $name, ", {}"), "isb", in(reg) value, options(nostack)) };
     }};
 }
 

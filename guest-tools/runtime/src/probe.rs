@@ -1,7 +1,7 @@
 //! Accesses and instructions that may fault: the fault comes back as a value.
 
 use crate::exceptions::{Fault, expected};
-use core::arch::global_asm;
+use crate::global_asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, compiler_fence};
 
 // `cloison_guest_probe(slot, code, x0, x1)` calls `code` with the two values in x0 and x1 and returns its x0. A fault
@@ -203,7 +203,7 @@ pub unsafe fn execute(instruction: u32, x0: u64) -> Result<u64, Fault> {
     // SAFETY: makes the two words that were just stored visible to instruction fetches of this vCPU. RAM is mapped
     // executable.
     unsafe {
-        core::arch::asm!(
+        crate::asm!(
             "dc cvau, {code}",
             "dsb ish",
             "ic ivau, {code}",

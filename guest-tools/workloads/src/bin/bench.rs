@@ -4,15 +4,14 @@
 //! A figure is the ticks between two reads of CNTVCT_EL0 with one operation between them, less the same without it
 //! (for HVC: with a `nop`, as the HVC itself is an instruction of the guest). `NAME` is the least of all tries and
 //! `NAME_max` the greatest. Nothing is printed before all is measured.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::abi::{Call, irq, map, psci};
 use cloison_guest::mmio::{GICC, GICD};
 use cloison_guest::ram::{PAGE, Ram};
-use cloison_guest::{call, cpu, entry, first_ticks, gic, println, timer};
+use cloison_guest::{asm, call, cpu, entry, first_ticks, gic, global_asm, println, timer};
 use cloison_workloads::PROFILED;
-use core::arch::{asm, global_asm};
 
 entry!(main);
 

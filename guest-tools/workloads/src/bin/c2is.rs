@@ -1,10 +1,9 @@
 //! C2IS: a function over 65 text pages, called again and again (BBProf, section 7.3).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
-use cloison_guest::{arg, entry, println, segment};
+use cloison_guest::{arg, entry, global_asm, println, segment};
 use cloison_workloads::id;
-use core::arch::global_asm;
 
 entry!(main);
 

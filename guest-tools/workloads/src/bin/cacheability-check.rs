@@ -1,6 +1,5 @@
 //! Cacheability check: two vCPUs write and check pages without pause while those pages go in and out of the caches.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::random::Random;
 use cloison_guest::abi::{Call, CallError, map};

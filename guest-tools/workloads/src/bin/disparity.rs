@@ -1,6 +1,5 @@
 //! Disparity: depth from two images, by windows over integral images (`cloison_benchmarks::disparity`).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_benchmarks::Disparity;

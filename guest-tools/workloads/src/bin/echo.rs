@@ -1,6 +1,5 @@
 //! Echo: says back each line of input, which arrives by interrupt.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::abi::irq;

@@ -1,6 +1,5 @@
 //! Heartbeat: a timer beat that checks the VM's memory, to show that a neighbor did it no harm.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_benchmarks::checksum::fnv1a;

@@ -1,6 +1,5 @@
 //! Interf: cache-allocating stores, one per line, over a buffer (BBProf, section 7.1).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::abi::irq;

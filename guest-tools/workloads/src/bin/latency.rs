@@ -1,12 +1,11 @@
 //! Latency: a chase through a buffer in random order, each load's address being what the one before it got.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_benchmarks::random::Random;
 use cloison_guest::ram::{LINE, LINE_WORDS, Ram};
-use cloison_guest::{arg, args, entry, println, segment};
+use cloison_guest::{arg, args, entry, global_asm, println, segment};
 use cloison_workloads::{PROFILED, id};
-use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);

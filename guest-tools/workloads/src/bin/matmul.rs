@@ -1,6 +1,5 @@
 //! Matmul: a product of integer matrices whose columns stride (`cloison_benchmarks::matmul`).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_benchmarks::Matmul;

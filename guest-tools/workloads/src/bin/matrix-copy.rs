@@ -1,11 +1,10 @@
 //! Matrix copy: the loop whose event counts are known beforehand (HEM reliability, figure 7).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::ram::Ram;
-use cloison_guest::{arg, entry, println, segment};
+use cloison_guest::{arg, entry, global_asm, println, segment};
 use cloison_workloads::id;
-use core::arch::global_asm;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);

@@ -1,6 +1,5 @@
 //! Migrate check: two vCPUs write and check pages without pause while those pages migrate back and forth.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::abi::{CallError, irq};

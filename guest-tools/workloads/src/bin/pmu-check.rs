@@ -1,6 +1,5 @@
 //! PMU check: the VM's own counters count what is known, interrupt, and end where the hypervisor's begin.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::gic::{self, Interrupt};

@@ -1,6 +1,5 @@
 //! Quota check: a busy guest whose timer also expires while its core is throttled; no interrupt may be lost.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::abi::irq;

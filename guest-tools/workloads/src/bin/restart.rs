@@ -1,6 +1,5 @@
 //! Restart: resets its own VM some times, counting in memory that a reset leaves alone.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::ram::Ram;

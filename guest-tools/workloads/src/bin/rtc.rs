@@ -1,6 +1,5 @@
 //! Rtc: drives a passed-through clock by its interrupts, or tries to reach one.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::checksum::fnv1a;
 use cloison_benchmarks::random::Random;

@@ -1,6 +1,5 @@
 //! Segmentation: an image divided into regions by a graph (`cloison_benchmarks::segmentation`).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_benchmarks::Segmentation;

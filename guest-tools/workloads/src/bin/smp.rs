@@ -1,6 +1,5 @@
 //! Smp: all vCPUs on, a ring of software-generated interrupts, off, and one on again.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::boot::MAX_VCPUS;

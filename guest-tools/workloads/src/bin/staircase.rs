@@ -1,6 +1,5 @@
 //! Staircase: five steps of pages, each read more often than the one before (BBProf, section 7.2).
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::ram::{LINE_WORDS, PAGE, Ram};

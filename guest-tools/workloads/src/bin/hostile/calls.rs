@@ -5,8 +5,8 @@ use cloison_benchmarks::random::Random;
 use cloison_guest::abi::{Call, map, page, psci, services};
 use cloison_guest::call;
 use cloison_guest::exceptions::Fault;
+use cloison_guest::global_asm;
 use cloison_guest::probe::{self, Op};
-use core::arch::global_asm;
 
 // `hostile_hvc(registers)`, `hostile_smc(registers)`: x0 to x17 from the array, the call, and back. Called by
 // `probe::jump`, which keeps all registers for us.

@@ -5,8 +5,7 @@ use cloison_benchmarks::random::Random;
 use cloison_guest::abi::irq;
 use cloison_guest::mmio::{Device, GICC, GICD};
 use cloison_guest::probe::{self, Op};
-use cloison_guest::{cpu, gic, timer};
-use core::arch::asm;
+use cloison_guest::{asm, cpu, gic, timer};
 
 const TYPER: u64 = 0x004;
 const ITARGETSR: u64 = 0x800;

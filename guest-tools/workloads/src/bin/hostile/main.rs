@@ -2,8 +2,8 @@
 //!
 //! Each attempt is *refused* (a fault, or an error code), *ignored* (nothing happened that the guest could notice, and
 //! nothing need happen), or it *leaked*: it read, changed or reached something that is not the VM's.
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 mod calls;
 mod gic;
@@ -14,8 +14,7 @@ use cloison_benchmarks::random::Random;
 use cloison_guest::abi::map;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe::{self, Op};
-use cloison_guest::{arg, args, entry, println, psci};
-use core::arch::asm;
+use cloison_guest::{arg, args, asm, entry, println, psci};
 use core::fmt;
 
 entry!(main);
