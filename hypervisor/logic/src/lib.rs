@@ -6,6 +6,7 @@
 //! | [`quota`] | the state machine of a budget per period |
 //! | [`migrate`] | which pages of a profile move, and where to |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
+//! | [`syndrome`] | why a core entered EL2, and what a guest is told instead |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's PL011 |
@@ -22,6 +23,7 @@ pub mod migrate;
 pub mod pool;
 pub mod quota;
 pub mod services_page;
+pub mod syndrome;
 pub mod vgic;
 pub mod vpmu;
 pub mod vuart;

@@ -32,6 +32,7 @@
 //! one. ISACTIVER writes are ignored; pending and active bits of an SPI in *another* vCPU's list register read as 0.
 //! Interrupts that the VM does not own, and reserved offsets, are RAZ/WI.
 
+use crate::syndrome::Width;
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -89,16 +90,6 @@ pub trait Host {
 #[must_use]
 pub struct Vcpus(pub u8);
 
-/// Width of a trapped access, as ESR_EL2.ISS.SAS says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Width {
-    Byte,
-    Half,
-    Word,
-    Double,
-}
-
 /// Why an access is not emulated; the guest gets an external abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -111,10 +102,6 @@ pub enum Refused {
 }
 
 impl Width {
-    /// From ESR_EL2.ISS.SAS.
-    pub const fn from_sas(sas: u64) -> Self {
-        [Self::Byte, Self::Half, Self::Word, Self::Double][(sas & 3) as usize]
-    }
     /// Where in its 32-bit register an access lies: shift and mask.
     #[inline(always)]
     const fn lane(self, offset: u16) -> Result<(u32, u32), Refused> {

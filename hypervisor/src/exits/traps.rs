@@ -11,7 +11,7 @@ use aarch64_cpu::registers::{CNTHCTL_EL2, HCR_EL2, SPSR_EL2};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
 use cloison_formats::telemetry::ExitReason;
-use cloison_logic::vgic::Width;
+use cloison_logic::syndrome::Width;
 use cloison_logic::vpmu::Register;
 
 /// Exception classes (Arm ARM DDI 0487, D24.2.40, ESR_EL2.EC).

@@ -3,7 +3,8 @@
 use crate::devices::gic;
 use crate::vm::cpu::{self, Cpu, Request};
 use crate::vm::life::Vm;
-use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus, Width};
+use cloison_logic::syndrome::Width;
+use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus};
 use core::ops::DerefMut;
 
 /// GICD_TYPER: a constant, read without a look at any state.

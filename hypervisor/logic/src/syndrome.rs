@@ -1,0 +1,425 @@
+//! Exception syndromes: what brought a core to EL2, decoded once, and what EL2 lets a guest's EL1 read instead.
+//!
+//! All encodings are those of ESR_EL2 (Arm ARM DDI 0487, D24.2.40) and ESR_EL1 (D24.2.39); each function names the part
+//! that it follows. Bits 63 to 32 of a syndrome (ISS2) say nothing that EL2 needs, and are not looked at.
+
+use cloison_formats::addr::Ipa;
+
+/// Width of an access to memory, as ISS.SAS encodes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Width {
+    Byte,
+    Half,
+    Word,
+    Double,
+}
+
+impl Width {
+    /// From the two bits of ISS.SAS.
+    #[inline(always)]
+    pub const fn from_sas(sas: u64) -> Self {
+        [Self::Byte, Self::Half, Self::Word, Self::Double][(sas & 3) as usize]
+    }
+
+    const fn bits(self) -> u32 {
+        8 << self as u32
+    }
+}
+
+/// The load or store that a data abort interrupted, where the syndrome describes it (ISS.ISV).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The general register that is loaded or stored (ISS.SRT); 31 is the zero register.
+    pub register: u8,
+    /// How much of it (ISS.SAS).
+    pub width: Width,
+    /// The load extends the sign (ISS.SSE): LDRSB, LDRSH, LDRSW.
+    pub sign_extend: bool,
+    /// The register is X and not W (ISS.SF); matters where the sign is extended.
+    pub wide: bool,
+}
+
+impl Access {
+    /// Returns what the register holds after a load that found `value` in the device, in its lowest bits.
+    #[inline(always)]
+    pub const fn loaded(self, value: u64) -> u64 {
+        let unused = 64 - self.width.bits();
+        match (self.sign_extend, self.wide) {
+            (false, _) => value << unused >> unused,
+            (true, true) => ((value << unused) as i64 >> unused) as u64,
+            (true, false) => ((value << unused) as i64 >> unused) as u32 as u64,
+        }
+    }
+
+    /// Returns what a store of a register with this `value` sends to the device.
+    #[inline(always)]
+    pub const fn stored(self, value: u64) -> u64 {
+        let unused = 64 - self.width.bits();
+        value << unused >> unused
+    }
+}
+
+/// Why stage 2 refused an access (ISS.DFSC or IFSC), without the level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Fault {
+    AddressSize,
+    Translation,
+    AccessFlag,
+    Permission,
+    /// Any other status code: external aborts, alignment, TLB conflict, …
+    Other(u8),
+}
+
+/// A data abort ("ISS encoding for an exception from a Data Abort").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataAbort {
+    /// The instruction, if the syndrome describes it: not for pairs, writeback, exclusives, cache maintenance.
+    pub access: Option<Access>,
+    /// A store, or cache maintenance.
+    pub is_write: bool,
+    /// Why.
+    pub fault: Fault,
+}
+
+/// The name of a system register or instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Encoding {
+    pub op0: u8,
+    pub op1: u8,
+    pub crn: u8,
+    pub crm: u8,
+    pub op2: u8,
+}
+
+impl Encoding {
+    /// In the order in which assembly writes them: `S<op0>_<op1>_<CRn>_<CRm>_<op2>`.
+    pub const fn new(op0: u8, op1: u8, crn: u8, crm: u8, op2: u8) -> Self {
+        Self { op0, op1, crn, crm, op2 }
+    }
+}
+
+/// A trapped MSR, MRS or SYS ("ISS encoding for an exception from MSR, MRS, or System instruction execution in AArch64
+/// state").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemAccess {
+    /// What it names.
+    pub encoding: Encoding,
+    /// The general register; 31 is the zero register.
+    pub register: u8,
+    /// An MRS.
+    pub is_read: bool,
+}
+
+/// Why a guest entered EL2 by a synchronous exception.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// WFI or WFE.
+    Wait,
+    /// SVE, Advanced SIMD or floating point (CPTR_EL2).
+    FpSimd,
+    /// HVC from AArch64.
+    Hypercall,
+    /// SMC from AArch64.
+    Smc,
+    /// MSR, MRS or SYS from AArch64.
+    SystemRegister(SystemAccess),
+    /// An instruction fetch that stage 2 refused.
+    InstructionAbort(Fault),
+    /// A load or store that stage 2 refused.
+    DataAbort(DataAbort),
+    /// Any other class (ESR_EL2.EC).
+    Other(u8),
+}
+
+// Exception classes (ESR_ELx.EC).
+const WFX: u8 = 0x01;
+const FP_SIMD: u8 = 0x07;
+const HVC64: u8 = 0x16;
+const SMC64: u8 = 0x17;
+const MSR_MRS: u8 = 0x18;
+const INSTRUCTION_ABORT_LOWER: u8 = 0x20;
+const INSTRUCTION_ABORT_SAME: u8 = 0x21;
+const DATA_ABORT_LOWER: u8 = 0x24;
+const DATA_ABORT_SAME: u8 = 0x25;
+
+/// The field of `bits` bits from bit `lowest` on.
+#[inline(always)]
+const fn field(syndrome: u64, lowest: u32, bits: u32) -> u8 {
+    (syndrome >> lowest & ((1 << bits) - 1)) as u8
+}
+
+/// Returns the exception class of a syndrome: six bits, whatever ISS2 holds.
+#[inline(always)]
+pub const fn class(syndrome: u64) -> u8 {
+    field(syndrome, 26, 6)
+}
+
+impl Trap {
+    /// Decodes ESR_EL2 after an exception from a guest.
+    #[inline(always)]
+    pub const fn decode(esr: u64) -> Self {
+        match class(esr) {
+            WFX => Self::Wait,
+            FP_SIMD => Self::FpSimd,
+            HVC64 => Self::Hypercall,
+            SMC64 => Self::Smc,
+            MSR_MRS => Self::SystemRegister(SystemAccess {
+                encoding: Encoding {
+                    op0: field(esr, 20, 2),
+                    op1: field(esr, 14, 3),
+                    crn: field(esr, 10, 4),
+                    crm: field(esr, 1, 4),
+                    op2: field(esr, 17, 3),
+                },
+                register: field(esr, 5, 5),
+                is_read: field(esr, 0, 1) == 1,
+            }),
+            INSTRUCTION_ABORT_LOWER => Self::InstructionAbort(fault(esr)),
+            DATA_ABORT_LOWER => {
+                let access = Access {
+                    register: field(esr, 16, 5),
+                    width: Width::from_sas(esr >> 22),
+                    sign_extend: field(esr, 21, 1) == 1,
+                    wide: field(esr, 15, 1) == 1,
+                };
+                let access = if field(esr, 24, 1) == 1 { Some(access) } else { None };
+                Self::DataAbort(DataAbort { access, is_write: field(esr, 6, 1) == 1, fault: fault(esr) })
+            }
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// The fault status code of an abort ("DFSC", "IFSC"): four codes each, one per level.
+#[inline(always)]
+const fn fault(esr: u64) -> Fault {
+    match field(esr, 0, 6) {
+        0x00..=0x03 => Fault::AddressSize,
+        0x04..=0x07 => Fault::Translation,
+        0x08..=0x0b => Fault::AccessFlag,
+        0x0c..=0x0f => Fault::Permission,
+        other => Fault::Other(other),
+    }
+}
+
+/// Returns the IPA that a stage-2 fault was about: the page from HPFAR_EL2.FIPA (D24.2.66), the offset in it from FAR_EL2.
+#[inline(always)]
+pub const fn fault_ipa(hpfar: u64, far: u64) -> Ipa {
+    Ipa((hpfar >> 4 << 12) | (far & 0xfff))
+}
+
+/// What a guest tried to do with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Attempt {
+    Fetch,
+    Read,
+    Write,
+}
+
+/// Which of EL1's vectors a synchronous exception takes: where it came from (Arm ARM DDI 0487, D1.3.1, vector offsets).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Vector {
+    /// EL1 with SP_EL0.
+    CurrentSp0 = 0x000,
+    /// EL1 with SP_EL1.
+    CurrentSpx = 0x200,
+    /// EL0 in AArch64 state.
+    Lower = 0x400,
+}
+
+impl Vector {
+    /// By SPSR_EL2.M\[3:0\]: the mode that the exception interrupted (D24.2.151).
+    pub const fn from_mode(mode: u64) -> Self {
+        match mode {
+            0x0 => Self::Lower,
+            0x4 => Self::CurrentSp0,
+            _ => Self::CurrentSpx,
+        }
+    }
+}
+
+/// A syndrome for ESR_EL1. Every one of them says that the instruction has 32 bits (IL).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Syndrome(pub u64);
+
+impl Syndrome {
+    /// An instruction that does not exist ("ISS encoding for exceptions with an unknown reason").
+    pub const UNDEFINED: Self = Self::new(0, 0);
+
+    const fn new(class: u8, iss: u64) -> Self {
+        Self((class as u64) << 26 | 1 << 25 | iss)
+    }
+
+    /// A synchronous external abort (DFSC 0x10), not on a table walk.
+    pub const fn external_abort(attempt: Attempt, vector: Vector) -> Self {
+        let class = match (attempt, vector) {
+            (Attempt::Fetch, Vector::Lower) => INSTRUCTION_ABORT_LOWER,
+            (Attempt::Fetch, _) => INSTRUCTION_ABORT_SAME,
+            (_, Vector::Lower) => DATA_ABORT_LOWER,
+            (_, _) => DATA_ABORT_SAME,
+        };
+        Self::new(class, 0x10 | if matches!(attempt, Attempt::Write) { 1 << 6 } else { 0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    /// Miri tries some of the values; that is slow enough.
+    const STEP: usize = if cfg!(miri) { 4099 } else { 1 };
+    /// What ISS2 may hold on a newer core.
+    const ISS2: [u64; 3] = [0, 0x1f << 32, u64::MAX << 32];
+
+    const fn esr(class: u8, iss: u64) -> u64 {
+        Syndrome::new(class, iss).0
+    }
+
+    #[test]
+    fn every_class_is_told_apart_whatever_iss2_holds() {
+        for ec in 0..64u8 {
+            for iss2 in ISS2 {
+                let trap = Trap::decode(esr(ec, 0) | iss2);
+                let expected = match ec {
+                    0b000001 => matches!(trap, Trap::Wait),
+                    0b000111 => matches!(trap, Trap::FpSimd),
+                    0b010110 => matches!(trap, Trap::Hypercall),
+                    0b010111 => matches!(trap, Trap::Smc),
+                    0b011000 => matches!(trap, Trap::SystemRegister(_)),
+                    0b100000 => matches!(trap, Trap::InstructionAbort(_)),
+                    0b100100 => matches!(trap, Trap::DataAbort(_)),
+                    _ => trap == Trap::Other(ec),
+                };
+                assert!(expected, "{ec:#08b}, {iss2:#x}: {trap:?}");
+                assert_eq!(class(esr(ec, 0) | iss2), ec);
+            }
+        }
+    }
+
+    /// The fault status codes of stage 2, from the table of DFSC; the rest are others.
+    fn expected_fault(code: u8) -> Fault {
+        match (code >> 2, code) {
+            (0b0000, _) => Fault::AddressSize,
+            (0b0001, _) => Fault::Translation,
+            (0b0010, _) => Fault::AccessFlag,
+            (0b0011, _) => Fault::Permission,
+            _ => Fault::Other(code),
+        }
+    }
+
+    #[test]
+    fn every_data_abort_is_decoded() {
+        // All fields that count, each with all its values, set up bit by bit.
+        for n in (0..1u64 << 17).step_by(STEP) {
+            let bits = |lowest: u32, count: u32| n >> lowest & ((1 << count) - 1);
+            let (isv, sas, sse, srt, sf, wnr, dfsc) =
+                (bits(0, 1), bits(1, 2), bits(3, 1), bits(4, 5), bits(9, 1), bits(10, 1), bits(11, 6));
+            let iss = isv << 24 | sas << 22 | sse << 21 | srt << 16 | sf << 15 | wnr << 6 | dfsc;
+            // What does not count: acquire, FnV, EA, CM, S1PTW, and ISS2.
+            for rest in [0, 1 << 14 | 1 << 10 | 1 << 9 | 1 << 8 | 1 << 7 | 0x1f << 32] {
+                let Trap::DataAbort(abort) = Trap::decode(esr(0x24, iss) | rest) else { panic!("{iss:#x}") };
+                let access = Access {
+                    register: srt as u8,
+                    width: match sas {
+                        0 => Width::Byte,
+                        1 => Width::Half,
+                        2 => Width::Word,
+                        _ => Width::Double,
+                    },
+                    sign_extend: sse == 1,
+                    wide: sf == 1,
+                };
+                assert_eq!(abort.access, (isv == 1).then_some(access), "{iss:#x}");
+                assert_eq!((abort.is_write, abort.fault), (wnr == 1, expected_fault(dfsc as u8)), "{iss:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_instruction_abort_is_decoded() {
+        for code in 0..64 {
+            let trap = Trap::decode(esr(0x20, code | 1 << 9));
+            assert_eq!(trap, Trap::InstructionAbort(expected_fault(code as u8)));
+        }
+    }
+
+    #[test]
+    fn every_system_register_is_decoded() {
+        for n in (0..1u64 << 22).step_by(STEP) {
+            let bits = |lowest: u32, count: u32| n >> lowest & ((1 << count) - 1);
+            let (op0, op1, crn, crm, op2) = (bits(0, 2), bits(2, 3), bits(5, 4), bits(9, 4), bits(13, 3));
+            let (rt, read) = (bits(16, 5), bits(21, 1));
+            let iss = op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | rt << 5 | crm << 1 | read;
+            let expected = SystemAccess {
+                encoding: Encoding::new(op0 as u8, op1 as u8, crn as u8, crm as u8, op2 as u8),
+                register: rt as u8,
+                is_read: read == 1,
+            };
+            assert_eq!(Trap::decode(esr(0x18, iss)), Trap::SystemRegister(expected), "{iss:#x}");
+        }
+        // `mrs x3, id_aa64pfr0_el1`, as a Cortex-A53 reports it.
+        let Trap::SystemRegister(access) = Trap::decode(0x6230_0069) else { panic!() };
+        assert_eq!(access, SystemAccess { encoding: Encoding::new(3, 0, 0, 4, 0), register: 3, is_read: true });
+    }
+
+    #[test]
+    fn loads_extend_as_the_instructions_do() {
+        use Width::{Byte, Double, Half, Word};
+        let access = |width, sign_extend, wide| Access { register: 0, width, sign_extend, wide };
+        let found = 0xfedc_ba98_8765_83f1;
+        let table = [
+            ("ldrb w", access(Byte, false, false), 0xf1),
+            ("ldrsb w", access(Byte, true, false), 0xffff_fff1),
+            ("ldrsb x", access(Byte, true, true), 0xffff_ffff_ffff_fff1),
+            ("ldrh w", access(Half, false, false), 0x83f1),
+            ("ldrsh w", access(Half, true, false), 0xffff_83f1),
+            ("ldrsh x", access(Half, true, true), 0xffff_ffff_ffff_83f1),
+            ("ldr w", access(Word, false, false), 0x8765_83f1),
+            ("ldrsw x", access(Word, true, true), 0xffff_ffff_8765_83f1),
+            ("ldr x", access(Double, false, true), found),
+        ];
+        for (instruction, access, expected) in table {
+            assert_eq!(access.loaded(found), expected, "{instruction}");
+            // With the sign bit clear, a signed load is an unsigned one.
+            let positive = 0x0123_4567_0123_0142;
+            let plain = Access { sign_extend: false, ..access };
+            assert_eq!(access.loaded(positive), plain.loaded(positive), "{instruction}");
+        }
+        let stored: Vec<u64> = [Byte, Half, Word, Double].map(|w| access(w, false, false).stored(found)).into();
+        assert_eq!(stored, [0xf1, 0x83f1, 0x8765_83f1, found]);
+    }
+
+    #[test]
+    fn the_fault_address_is_the_page_and_the_offset() {
+        // HPFAR_EL2.NS (bit 63) is no part of the address.
+        assert_eq!(fault_ipa(0x8000_0000_0008_0010, 0xffff_0000_1234_5abc), Ipa(0x0800_1abc));
+        assert_eq!(fault_ipa(0xfff_ffff_fff0, 0), Ipa(0xf_ffff_ffff_f000));
+    }
+
+    #[test]
+    fn what_a_guest_is_told_is_what_hardware_would_tell_it() {
+        use Attempt::{Fetch, Read, Write};
+        let table = [
+            (Fetch, 0x0, 0x8200_0010),
+            (Fetch, 0x4, 0x8600_0010),
+            (Fetch, 0x5, 0x8600_0010),
+            (Read, 0x0, 0x9200_0010),
+            (Read, 0x5, 0x9600_0010),
+            (Write, 0x0, 0x9200_0050),
+            (Write, 0x4, 0x9600_0050),
+        ];
+        for (attempt, mode, expected) in table {
+            let told = Syndrome::external_abort(attempt, Vector::from_mode(mode));
+            assert_eq!(told, Syndrome(expected), "{attempt:?} in mode {mode:#x}");
+        }
+        assert_eq!(Syndrome::UNDEFINED, Syndrome(0x0200_0000));
+        assert_eq!([0x0, 0x4, 0x5].map(|mode| Vector::from_mode(mode) as u64), [0x400, 0x000, 0x200]);
+    }
+}
