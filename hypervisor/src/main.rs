@@ -20,6 +20,7 @@
 //! | [`psci`], [`hypercall`] | what guests may call |
 //! | [`quota`], [`hem`], [`pmu`], [`vpmu`] | budgets, observation segments and guests' PMUs on event counters |
 //! | [`telemetry`], [`console`] | what leaves on the UARTs |
+//! | [`power`] | starting cores, turning the machine off |
 //! | [`timer`], [`heap`], [`mmio`], [`sysreg`] | counter and deadlines, heap, registers |
 #![no_std]
 #![no_main]
@@ -40,6 +41,7 @@ mod devices {
     pub mod console;
     pub mod gic;
     pub mod pmu;
+    pub mod power;
     pub mod timer;
 }
 /// What cores and VMs own, and what is done for a VM.
@@ -66,7 +68,7 @@ mod start {
     pub mod boot;
 }
 
-use crate::devices::{console, gic, pmu, timer};
+use crate::devices::{console, gic, pmu, power, timer};
 use crate::exits::{exceptions, traps};
 use crate::machine::{heap, layout, mmu, stage2, sysreg};
 use crate::start::{audit, boot as entry};
@@ -94,13 +96,15 @@ static CORES_UP: AtomicU32 = AtomicU32::new(0);
 /// Prints why the system cannot run and stops the machine.
 fn refuse(why: core::fmt::Arguments) -> ! {
     console::print(format_args!("cloison: {why}\n"));
-    exceptions::stop_machine()
+    power::off()
 }
 
 /// From here on there are a stack, a heap and a console.
 pub fn boot(loaded: &entry::Loaded) -> ! {
     heap::init_early();
-    console::init_early(&entry::parameters());
+    let parameters = entry::parameters();
+    power::init_early(parameters.psci);
+    console::init_early(&parameters);
     timer::init();
     let (header, system) = match read_system(loaded.behind) {
         Ok(found) => found,
@@ -176,6 +180,7 @@ fn run(loaded: &entry::Loaded, header: Header, system: System) -> ! {
                 Some(gic.gich),
                 Some(system.board.console.base.page_base()),
                 system.board.telemetry.map(|uart| uart.base.page_base()),
+                system.board.power_off.as_ref().map(|off| off.page),
             ],
             payload,
             cores: system.board.cores.len(),
@@ -189,6 +194,7 @@ fn run(loaded: &entry::Loaded, header: Header, system: System) -> ! {
     entry::continue_on_copy(&built);
     // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
     heap::extend(built.heap);
+    power::init_final(&system.board);
     let console = console::init_final(system.board.console.kind);
     if let Some(uart) = &system.board.telemetry {
         telemetry::init(console::telemetry(uart.kind));
@@ -230,7 +236,7 @@ fn run(loaded: &entry::Loaded, header: Header, system: System) -> ! {
         audit::own(frames, PhysAddr(built.ttbr));
         audit::run();
         log::info!("audit done; turning the machine off");
-        exceptions::stop_machine();
+        power::off();
     }
     gic::init_distributor();
     pmu::init(system.board.pmu_irq);
@@ -324,15 +330,14 @@ fn core_up(shared: &Shared, index: usize) {
 /// Starts the other cores, one after the other.
 fn start_secondaries(system: &System, trampoline: PhysAddr) {
     let own = boot_core(system);
-    for (index, &mpidr) in system.board.cores.iter().enumerate() {
+    for index in 0..system.board.cores.len() {
         if index == own || life::owner(index).is_none() {
             continue;
         }
         let before = CORES_UP.load(Ordering::Acquire);
         let entry = trampoline.0 + entry::SECONDARY_OFFSET;
-        let result = sysreg::smc(cloison_abi::psci::CPU_ON_64, mpidr, entry, index as u64);
-        if result != cloison_abi::psci::SUCCESS {
-            refuse(format_args!("core {index} does not start: PSCI CPU_ON says {result}"));
+        if let Err(code) = power::start_core(&system.board, index, entry, &cpu::this().windows) {
+            refuse(format_args!("core {index} does not start: PSCI CPU_ON says {code}"));
         }
         while CORES_UP.load(Ordering::Acquire) == before {
             aarch64_cpu::asm::wfe();

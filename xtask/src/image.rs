@@ -264,7 +264,7 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let blob = image::encode(&system, payload, crc32fast::hash)
         .map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
     bytes.extend_from_slice(&blob);
-    let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 24) else {
+    let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 32) else {
         return Err(ImageError::NoHeader);
     };
     if parameters[..8] != BOOT_PARAMETERS.1 {
@@ -273,9 +273,11 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let kind: u64 = match system.board.console.kind {
         image::UartKind::Pl011 => 1,
         image::UartKind::Cadence => 2,
+        image::UartKind::Mini => 3,
     };
     parameters[8..16].copy_from_slice(&system.board.console.base.0.to_le_bytes());
     parameters[16..24].copy_from_slice(&kind.to_le_bytes());
+    parameters[24..32].copy_from_slice(&u64::from(system.board.power_off.is_some()).to_le_bytes());
     let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
     bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
     Ok(Image { bytes, system, hypervisor_len })
@@ -353,6 +355,8 @@ mod tests {
             name: "virt".into(),
             cores: vec![0, 1, 2, 3],
             console: uart,
+            spin_table: None,
+            power_off: None,
             telemetry: None,
             gic,
             pmu_irq: None,
@@ -427,6 +431,18 @@ mod tests {
             assert!(matches!(system_image(&headless, system(), b"8 bytes."), Err(ImageError::NoHeader)));
         }
         assert!(matches!(system_image(&hypervisor(), system(), b"7 bytes"), Err(ImageError::Invalid(_))));
+        let stray_word = || {
+            let mut system = system();
+            system.board.spin_table = Some([0x4000_00d8, 0x4000_00e0, 0x4000_00e8, 0x4000_00f0].map(PhysAddr).into());
+            system
+        };
+        assert!(matches!(system_image(&hypervisor(), stray_word(), b"8 bytes."), Err(ImageError::Invalid(_))));
+        let mut reserved = stray_word();
+        reserved.board.reserved.push(PhysRange { start: PhysAddr(0x4000_0000), len: 4096 });
+        assert!(system_image(&hypervisor(), reserved.clone(), b"8 bytes.").is_ok());
+        reserved.board.power_off =
+            Some(image::PowerOff { page: PhysAddr(0xfe10_0000), writes: vec![(0x20, 0x5a00_0555), (0x1000, 1)] });
+        assert!(matches!(system_image(&hypervisor(), reserved, b"8 bytes."), Err(ImageError::Invalid(_))));
         let mut large = system();
         large.vms[0].image.len = 5 * 4096;
         let error = check_fit(&large.vms[0]).unwrap_err().to_string();

@@ -483,6 +483,8 @@ mod tests {
                 name: "virt".into(),
                 cores: vec![0, 1],
                 console: Uart { kind: UartKind::Pl011, base: at(0x0900_0000), irq: 33 },
+                spin_table: None,
+                power_off: None,
                 telemetry: None,
                 gic: Gic {
                     gicd: at(0x0800_0000),

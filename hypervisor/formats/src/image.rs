@@ -25,7 +25,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. An image of any other version is refused.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -263,6 +263,10 @@ pub struct Board {
     pub name: String,
     /// MPIDR affinity of each physical core, in the order of core numbers.
     pub cores: Vec<u64>,
+    /// The word in reserved RAM at which each core waits for its first address; `None`: PSCI starts cores.
+    pub spin_table: Option<Vec<PhysAddr>>,
+    /// What turns the machine off; `None`: PSCI.
+    pub power_off: Option<PowerOff>,
     /// The console.
     pub console: Uart,
     /// The telemetry UART; without it the log only counts what it drops.
@@ -283,6 +287,15 @@ pub struct Board {
     pub reserved: Vec<PhysRange>,
 }
 
+/// Registers whose writing turns the machine off.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PowerOff {
+    /// The page that they are in.
+    pub page: PhysAddr,
+    /// Byte offset in the page and 32-bit value of each write, in order.
+    pub writes: Vec<(u16, u32)>,
+}
+
 /// A UART.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Uart {
@@ -301,6 +314,8 @@ pub enum UartKind {
     Pl011,
     /// Cadence UART (Zynq UltraScale+).
     Cadence,
+    /// The Raspberry Pi's mini UART, in the page of the auxiliary peripherals.
+    Mini,
 }
 
 /// A GICv2 with the virtualization extensions. The second pages are given apart because the ZCU102 places them 64 KiB
@@ -509,6 +524,15 @@ impl System {
         if cores == 0 || cores > 8 {
             return Err("the board must have 1 to 8 cores");
         }
+        if let Some(words) = &self.board.spin_table {
+            let is_reserved = |word: &PhysAddr| self.board.reserved.iter().any(|range| range.contains(*word));
+            if words.len() != cores || !words.iter().all(|word| word.0.is_multiple_of(8) && is_reserved(word)) {
+                return Err("the spin table is not one aligned word in reserved memory for each core");
+            }
+        }
+        if self.board.power_off.iter().flat_map(|off| &off.writes).any(|(at, _)| at % 4 != 0 || *at >= 0x1000) {
+            return Err("a register that turns the machine off is not an aligned word of its page");
+        }
         let colors = self.board.llc.colors().map_err(|_| "the board's cache gives no usable colors")?;
         let all = ColorSet::first(colors);
         if self.hypervisor_colors.is_empty() || !self.hypervisor_colors.without(all).is_empty() {
@@ -647,7 +671,8 @@ impl Board {
     fn own_devices(&self) -> impl Iterator<Item = PhysAddr> {
         let gic = &self.gic;
         let pages = [gic.gicd, gic.gicc, gic.gicc_dir, gic.gich, gic.gicv, gic.gicv_dir, self.console.base];
-        pages.into_iter().chain(self.telemetry.map(|uart| uart.base)).map(PhysAddr::page_base)
+        let others = [self.telemetry.map(|uart| uart.base), self.power_off.as_ref().map(|off| off.page)];
+        pages.into_iter().chain(others.into_iter().flatten()).map(PhysAddr::page_base)
     }
 }
 

@@ -25,6 +25,10 @@ impl Uart {
             }
             // Transmit and receive enable (Zynq UltraScale+ UG1087, Control_reg0).
             UartKind::Cadence => self.registers.write(0x00, 0x14),
+            // AUX_ENABLES, 8 bits, transmit and receive enable (BCM2711 peripherals, 2.2).
+            UartKind::Mini => {
+                [(0x04, 1), (0x4c, 3), (0x60, 3)].into_iter().for_each(|(at, value)| self.registers.write(at, value));
+            }
         }
     }
 
@@ -38,6 +42,8 @@ impl Uart {
                 self.registers.write(0x20, 1);
                 self.registers.write(0x08, 1);
             }
+            // Receive interrupt: while there is a byte.
+            UartKind::Mini => self.registers.write(0x44, 1),
         }
     }
 
@@ -47,7 +53,12 @@ impl Uart {
         while !self.can_send() {
             core::hint::spin_loop();
         }
-        self.registers.write(if self.kind == UartKind::Pl011 { 0x00 } else { 0x30 }, u32::from(byte));
+        let data = match self.kind {
+            UartKind::Pl011 => 0x00,
+            UartKind::Cadence => 0x30,
+            UartKind::Mini => 0x40,
+        };
+        self.registers.write(data, u32::from(byte));
     }
 
     /// Whether the FIFO has room.
@@ -56,6 +67,7 @@ impl Uart {
         match self.kind {
             UartKind::Pl011 => self.registers.read(0x18) & 1 << 5 == 0,
             UartKind::Cadence => self.registers.read(0x2c) & 1 << 4 == 0,
+            UartKind::Mini => self.registers.read(0x54) & 1 << 5 != 0,
         }
     }
 
@@ -64,16 +76,18 @@ impl Uart {
         match self.kind {
             UartKind::Pl011 => self.registers.write(0x44, 1 << 4 | 1 << 6),
             UartKind::Cadence => self.registers.write(0x14, 1),
+            UartKind::Mini => {}
         }
     }
 
     /// Takes a received byte.
     pub fn receive(self) -> Option<u8> {
-        let (status, empty, data) = match self.kind {
-            UartKind::Pl011 => (0x18, 1 << 4, 0x00),
-            UartKind::Cadence => (0x2c, 1 << 1, 0x30),
+        let (status, mask, there, data) = match self.kind {
+            UartKind::Pl011 => (0x18, 1 << 4, 0, 0x00),
+            UartKind::Cadence => (0x2c, 1 << 1, 0, 0x30),
+            UartKind::Mini => (0x54, 1, 1, 0x40),
         };
-        (self.registers.read(status) & empty == 0).then(|| self.registers.read(data) as u8)
+        (self.registers.read(status) & mask == there).then(|| self.registers.read(data) as u8)
     }
 }
 
@@ -108,6 +122,7 @@ pub fn init_early(parameters: &crate::start::boot::BootParameters) {
     let kind = match parameters.console_kind {
         1 => UartKind::Pl011,
         2 => UartKind::Cadence,
+        3 => UartKind::Mini,
         _ => return,
     };
     let uart = Uart { registers: Registers::early_console(parameters.console_base), kind };

@@ -1,6 +1,6 @@
 //! The EL2 vectors: a guest's way in and out, and the end of everything when EL2 itself faults.
 
-use crate::devices::gic;
+use crate::devices::{gic, power};
 use crate::exits::traps;
 use crate::machine::sysreg;
 use crate::vm::cpu;
@@ -253,7 +253,7 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         crate::devices::console::print_fatal(format_args!("{}\n", text.as_str()));
     }
     backtrace(registers.x[29]);
-    stop_machine()
+    power::off()
 }
 
 /// A line of text on the stack: no heap where the heap may be what is broken.
@@ -298,14 +298,6 @@ fn backtrace(mut frame: u64) {
     crate::devices::console::print_fatal(format_args!("\n"));
 }
 
-/// Turns the machine off, so that a lost hypervisor is noticed and not a silent hang.
-pub fn stop_machine() -> ! {
-    sysreg::smc(cloison_abi::psci::SYSTEM_OFF, 0, 0, 0);
-    loop {
-        aarch64_cpu::asm::wfi();
-    }
-}
-
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
     crate::devices::console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
@@ -313,5 +305,5 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
     // SAFETY: reads the frame pointer.
     unsafe { core::arch::asm!("mov {}, x29", out(reg) frame, options(nomem, nostack)) };
     backtrace(frame);
-    stop_machine()
+    power::off()
 }

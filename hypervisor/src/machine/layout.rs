@@ -22,6 +22,8 @@ pub const GICH: u64 = DEVICES + 3 * PAGE_SIZE;
 pub const CONSOLE: u64 = DEVICES + 4 * PAGE_SIZE;
 /// Telemetry UART.
 pub const TELEMETRY: u64 = DEVICES + 5 * PAGE_SIZE;
+/// Registers that turn the machine off.
+pub const POWER_OFF: u64 = DEVICES + 6 * PAGE_SIZE;
 /// Windows onto guest pages: per core two pages, then two that stay unmapped.
 pub const WINDOW: u64 = 0x58_0000_0000;
 /// The guest images as they were loaded: read-only and not cached, so that reading them again for a restart displaces

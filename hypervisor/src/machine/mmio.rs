@@ -19,6 +19,8 @@ pub const GICH: Registers = Registers(layout::GICH);
 pub const CONSOLE: Registers = Registers(layout::CONSOLE);
 /// Telemetry UART.
 pub const TELEMETRY: Registers = Registers(layout::TELEMETRY);
+/// What turns the machine off.
+pub const POWER_OFF: Registers = Registers(layout::POWER_OFF);
 
 impl Registers {
     /// The console under the early map, at the address that the image builder has named.

@@ -149,7 +149,7 @@ static PAYLOAD_WITHIN: AtomicU64 = AtomicU64::new(0);
 /// What the final tables need to know.
 pub struct Plan<'a> {
     /// Device pages, at `layout::DEVICES` in this order.
-    pub devices: [Option<PhysAddr>; 6],
+    pub devices: [Option<PhysAddr>; 7],
     /// The guest images.
     pub payload: PhysRange,
     /// Physical cores.
@@ -336,6 +336,15 @@ impl Windows {
             // configuration's check keeps images inside it.
             unsafe { sysreg::copy_page(from, to) };
             sysreg::clean_invalidate_page(to);
+        });
+    }
+
+    /// Writes a word of reserved memory for a core with its caches off.
+    pub fn store(&self, at: PhysAddr, value: u64) {
+        self.with(at.page_base(), |page| {
+            // SAFETY: the window is this core's; the configuration's check keeps the word aligned and in reserved memory.
+            unsafe { ((page + at.0 % PAGE_SIZE) as *mut u64).write_volatile(value) };
+            sysreg::clean_invalidate_page(page);
         });
     }
 

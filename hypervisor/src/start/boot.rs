@@ -43,8 +43,8 @@ _start:
 __boot_parameters:
     .ascii  "CLOIBOOT"
     .quad   0                       // console base
-    .quad   0                       // console kind: 1 PL011, 2 Cadence
-    .quad   0
+    .quad   0                       // console kind: 1 PL011, 2 Cadence, 3 mini
+    .quad   0                       // 1: no PSCI
 
 1:  mrs     x1, CurrentEL
     cmp     x1, #(2 << 2)
@@ -160,7 +160,7 @@ switch_to_copy:
     msr     sctlr_el2, x3
     isb
     b       8f
-    // Second entry, at offset 32: a secondary core, MMU off; x0: its number.
+    // Second entry, at offset 32: a secondary core, MMU off.
     .balign 32
     adr     x4, trampoline_parameters
     ldr     x9, [x4, #32]
@@ -185,8 +185,10 @@ trampoline_parameters:
     .quad   secondary_entry
 
     .section .text.boot
-    // A secondary core at the link address; x0: its number.
+    // A secondary core at the link address.
 secondary_entry:
+    adrp    x0, {starting}
+    ldr     w0, [x0, :lo12:{starting}]
     ldr     x1, =({stacks} + 4096 + {stack_size})
     mov     x2, #{stack_stride}
     madd    x1, x0, x2, x1
@@ -213,6 +215,7 @@ secondary_entry:
     sctlr = const SCTLR,
     boot_main = sym boot_main,
     secondary_main = sym crate::secondary_main,
+    starting = sym crate::devices::power::STARTING,
     early = sym EARLY,
 );
 
@@ -247,8 +250,10 @@ const DEVICE_BLOCK: u64 =
 pub struct BootParameters {
     /// Physical base of the console UART; 0 where the image was not built by the image builder.
     pub console_base: PhysAddr,
-    /// 1: PL011, 2: Cadence.
+    /// 1: PL011, 2: Cadence, 3: mini UART.
     pub console_kind: u64,
+    /// Whether the firmware has PSCI.
+    pub psci: bool,
 }
 
 unsafe extern "C" {
@@ -292,7 +297,7 @@ pub fn image() -> ImageLayout {
 pub fn parameters() -> BootParameters {
     // SAFETY: the symbol names 32 initialized, 8-byte aligned bytes of read-only text.
     let words = unsafe { (&raw const __boot_parameters).read_volatile() };
-    BootParameters { console_base: PhysAddr(words[1]), console_kind: words[2] }
+    BootParameters { console_base: PhysAddr(words[1]), console_kind: words[2], psci: words[3] == 0 }
 }
 
 /// Adds the gigabyte of normal memory that holds `pa` to the early identity map.

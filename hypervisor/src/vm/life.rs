@@ -4,7 +4,7 @@
 //! except that `CPU_ON` and a restart move one from off to about-to-start. A VM that stops or restarts first has all
 //! its other vCPUs leave their guest (`Request::Stop`), and waits for them.
 
-use crate::devices::{console, gic};
+use crate::devices::{console, gic, power};
 use crate::exits::exceptions;
 use crate::machine::stage2::{Page, Stage2, TableSource};
 use crate::machine::sysreg;
@@ -490,7 +490,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
     }
     telemetry::flush(cpu);
     log::info!("all VMs are off; turning the machine off");
-    exceptions::stop_machine()
+    power::off()
 }
 
 /// Takes console input from now on; it goes to the first VM until switched.

@@ -1,6 +1,7 @@
 //! Board files: `configs/boards/<name>.toml`, what differs between machines.
 
 use super::events::EventTable;
+use super::firmware::{read_power_off, read_spin_table};
 use super::node::{Context, Field, Table};
 use super::problem::{Problem, SourceFile};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
@@ -29,6 +30,10 @@ pub struct BoardFile {
 
 /// No board has more RAM in one piece than this.
 const MOST_RAM: u64 = 64 << 30;
+
+/// UARTs that the hypervisor drives.
+const UART_KINDS: [(&str, UartKind); 3] =
+    [("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence), ("mini-uart", UartKind::Mini)];
 
 /// The names of the boards in a directory, sorted.
 pub fn available(dir: &Path) -> Vec<String> {
@@ -149,6 +154,11 @@ impl BoardFile {
         let console = root.required("console", "describe the console UART: [console] kind, base, irq");
         let console = console.and_then(|field| read_uart(&field));
         let telemetry = root.optional("telemetry").and_then(|field| read_uart(&field));
+        let spin_table = root.optional("spin_table").and_then(|field| {
+            let ranges: Vec<_> = reserved.iter().map(|(range, _)| *range).collect();
+            read_spin_table(&field, cores.as_ref().map(Vec::len), &ranges)
+        });
+        let power_off = root.optional("power_off").and_then(|field| read_power_off(&field));
         let gic = root.required("gic", "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir");
         let gic = gic.and_then(|field| read_gic(&field));
         let pmu = root.required("pmu", "describe the PMU: [pmu] counters = 6").and_then(|field| read_pmu(&field));
@@ -161,6 +171,8 @@ impl BoardFile {
             board: Board {
                 name: name?.to_owned(),
                 cores: cores?,
+                spin_table,
+                power_off,
                 console: console?,
                 telemetry,
                 gic: gic?,
@@ -226,7 +238,7 @@ fn read_range(table: Table<'_>) -> Option<(PhysRange, std::ops::Range<usize>)> {
 }
 
 /// A physical address at a page's start.
-fn page_address(field: &Field<'_>) -> Option<PhysAddr> {
+pub fn page_address(field: &Field<'_>) -> Option<PhysAddr> {
     let address = PhysAddr(field.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
     if !address.is_page_aligned() {
         field.push(
@@ -243,8 +255,8 @@ fn page_address(field: &Field<'_>) -> Option<PhysAddr> {
 fn read_uart(field: &Field<'_>) -> Option<Uart> {
     let table = field.table()?;
     let kind = table
-        .required("kind", "kind = \"pl011\" or \"cadence\"")
-        .and_then(|field| field.one_of("UART kind", &[("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence)]));
+        .required("kind", "kind = \"pl011\", \"cadence\" or \"mini-uart\"")
+        .and_then(|field| field.one_of("UART kind", &UART_KINDS));
     let base = table.required("base", "base = 0x0900_0000").and_then(|field| page_address(&field));
     let irq = table.required("irq", "irq = 33").and_then(|field| field.integer_up_to(1019, "its GIC interrupt number"));
     table.finish();

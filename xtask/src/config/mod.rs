@@ -15,6 +15,7 @@
 pub mod board;
 mod campaign;
 pub mod events;
+mod firmware;
 mod linux;
 pub mod memory;
 pub(crate) mod node;
