@@ -3,8 +3,10 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
-//! | [`quota`] | the state machine of a budget per period |
+//! | [`quota`] | a core's quotas: their counters and the state machine of a budget per period |
 //! | [`migrate`] | which pages of a profile move, and where to |
+//! | [`segment`] | what an observation segment counts, and its record |
+//! | [`ring`] | log entries that wait for the telemetry line |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
 //! | [`syndrome`] | why a core entered EL2, and what a guest is told instead |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
@@ -22,6 +24,8 @@ pub mod console;
 pub mod migrate;
 pub mod pool;
 pub mod quota;
+pub mod ring;
+pub mod segment;
 pub mod services_page;
 pub mod syndrome;
 pub mod vgic;

@@ -4,7 +4,7 @@
 
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PhysAddr};
-use cloison_formats::image::{Profile, ProfiledPage, Region};
+use cloison_formats::image::{Profile, ProfiledPage, Region, Vm};
 
 /// The `k` most important pages of a profile, most important first; ties go to the lower region and page (BBProf,
 /// section 5.1, "Page Ranking and Migration"). Pages named twice count once, with their larger importance.
@@ -50,28 +50,56 @@ impl AwayList {
         Self { pages: Vec::with_capacity(capacity) }
     }
     /// How many pages are away.
+    #[inline]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
     /// Whether none is.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
     /// Whether one more page can be noted without allocating.
+    #[inline]
     pub fn has_room(&self) -> bool {
         self.pages.len() < self.pages.capacity()
     }
     /// Whether this page is away.
+    #[inline]
     pub fn contains(&self, ipa: Ipa) -> bool {
         self.pages.iter().any(|page| page.ipa == ipa)
     }
     /// Notes a page that has just gone.
+    #[inline]
     pub fn push(&mut self, page: Away) {
         self.pages.push(page);
     }
     /// The page that went last, taken off the list: undoing goes backwards.
+    #[inline]
     pub fn pop(&mut self) -> Option<Away> {
         self.pages.pop()
+    }
+}
+
+/// Pages outside its profile that a guest may have migrated by name.
+const EXTRA_PAGES: usize = 64;
+
+/// A VM's migration state.
+#[derive(Debug, Default)]
+pub struct Migration {
+    /// The profile's pages, most important first.
+    pub ranking: Vec<Ipa>,
+    /// The pages that live in the PVT pool.
+    pub away: AwayList,
+}
+
+impl Migration {
+    /// The state of a VM none of whose pages is away.
+    pub fn new(vm: &Vm) -> Self {
+        let Some(profile) = &vm.profile else { return Self::default() };
+        let ranking = top(profile, &vm.regions, usize::MAX);
+        let away = AwayList::with_capacity(ranking.len() + EXTRA_PAGES);
+        Self { ranking, away }
     }
 }
 

@@ -1,9 +1,11 @@
-//! The state machine behind a quota: a budget of events per period on one core.
+//! The quotas of a core: their counters, and the state machine of a budget of events per period.
 //!
 //! The hardware side (counter, overflow interrupt or poll, the wait in EL2) asks and tells; this module decides. Time
 //! comes in as nanoseconds of the system counter; periods lie on a fixed grid from the start, so that a late
 //! replenishment does not shift the ones after it (MemGuard's regulation, at EL2).
 
+use alloc::vec::Vec;
+use cloison_formats::image::Quota;
 use cloison_formats::telemetry::QuotaTotal;
 use cloison_formats::units::{Events, Nanos, Period};
 
@@ -136,9 +138,175 @@ impl Regulator {
     }
 }
 
+/// How a board's cores notice that a budget is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enforcement {
+    /// By the PMU's overflow interrupt; else by polling.
+    pub by_interrupt: bool,
+    /// Each quota needs a second counter for that (`Board::pmu_shadow`).
+    pub shadow: bool,
+}
+
+/// A quota on the core that it binds.
+#[derive(Debug)]
+pub struct Entry {
+    /// Position in the VM's configuration.
+    pub index: u8,
+    /// The configuration.
+    pub spec: Quota,
+    /// The counter that counts its event.
+    pub counter: u32,
+    /// A second counter on the same event, preset one lower.
+    pub shadow: Option<u32>,
+    /// `None` while the vCPU is off.
+    pub regulator: Option<Regulator>,
+    /// The counter's value when the period began.
+    pub preset: u32,
+}
+
+impl Entry {
+    /// Its counters as a bit mask.
+    #[inline]
+    pub fn mask(&self) -> u64 {
+        1 << self.counter | self.shadow.map_or(0, |shadow| 1 << shadow)
+    }
+
+    /// Events since the period began, by what the counter shows.
+    #[inline]
+    pub fn counted(&self, shown: u32) -> Events {
+        Events(u64::from(shown.wrapping_sub(self.preset)))
+    }
+
+    /// Sets the counter's first value, `budget` below its overflow, and returns it.
+    #[inline]
+    pub fn preset_for(&mut self, budget: Events) -> u32 {
+        self.preset = 0u32.wrapping_sub(budget.0.min(u64::from(u32::MAX)) as u32);
+        self.preset
+    }
+}
+
+/// The quotas of one core.
+#[derive(Debug)]
+pub struct Quotas {
+    /// In the configuration's order.
+    pub entries: Vec<Entry>,
+    /// How a spent budget is noticed.
+    pub enforcement: Enforcement,
+}
+
+impl Quotas {
+    /// Those of a VM's quotas that bind `vcpu`, with counters from the highest of `counters` down.
+    pub fn assign(quotas: &[Quota], vcpu: usize, counters: u32, enforcement: Enforcement) -> Self {
+        let mut next = counters;
+        let mut take = || {
+            next = next.saturating_sub(1);
+            next
+        };
+        let own = quotas.iter().enumerate().filter(|(_, quota)| usize::from(quota.vcpu) == vcpu);
+        let mut entry = |(index, spec): (usize, &Quota)| Entry {
+            index: index as u8,
+            spec: *spec,
+            counter: take(),
+            shadow: (enforcement.by_interrupt && enforcement.shadow).then(&mut take),
+            regulator: None,
+            preset: 0,
+        };
+        let entries = own.map(&mut entry).collect();
+        Self { entries, enforcement }
+    }
+
+    /// How many counters the quotas take.
+    pub fn reserved(&self) -> u32 {
+        self.entries.iter().map(|entry| entry.mask().count_ones()).sum()
+    }
+
+    /// Whether the timer has to look at a quota's counter between the ends of its periods.
+    #[inline]
+    pub fn is_polled(&self, entry: &Entry) -> bool {
+        !self.enforcement.by_interrupt || entry.spec.backstop
+    }
+
+    /// Whether a budget is spent, so that the core is to be held.
+    #[inline]
+    pub fn is_throttled(&self) -> bool {
+        self.entries.iter().any(|entry| entry.regulator.as_ref().is_some_and(Regulator::is_throttled))
+    }
+
+    /// When the core has to look at its quotas next; `None` where none is in force.
+    #[inline]
+    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        let due = |entry: &Entry| {
+            let regulator = entry.regulator.as_ref()?;
+            let replenish = regulator.replenish_at();
+            if !self.is_polled(entry) || regulator.is_throttled() {
+                Some(replenish)
+            } else {
+                Some(replenish.min(Nanos(now.0 + entry.spec.poll.0)))
+            }
+        };
+        self.entries.iter().filter_map(due).min()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_formats::units::EventId;
+
+    fn spec(vcpu: u8, backstop: bool) -> Quota {
+        Quota {
+            vcpu,
+            event: EventId::INST_RETIRED,
+            budget: Events(100),
+            period: Nanos(1000),
+            poll: Nanos(10),
+            backstop,
+            trace: false,
+        }
+    }
+
+    fn assigned(quotas: &[Quota], vcpu: usize, by_interrupt: bool, shadow: bool) -> Quotas {
+        Quotas::assign(quotas, vcpu, 6, Enforcement { by_interrupt, shadow })
+    }
+
+    #[test]
+    fn counters_are_taken_from_the_top_for_the_own_vcpu() {
+        let quotas = [spec(0, false), spec(1, false), spec(0, true)];
+        let plain = assigned(&quotas, 0, true, false);
+        let of = |quotas: &Quotas| quotas.entries.iter().map(|e| (e.index, e.counter, e.shadow)).collect::<Vec<_>>();
+        assert_eq!(of(&plain), [(0, 5, None), (2, 4, None)]);
+        assert_eq!(plain.reserved(), 2);
+        let shadowed = assigned(&quotas, 0, true, true);
+        assert_eq!(of(&shadowed), [(0, 5, Some(4)), (2, 3, Some(2))]);
+        assert_eq!((shadowed.reserved(), shadowed.entries[1].mask()), (4, 0b1100));
+        assert_eq!(of(&assigned(&quotas, 0, false, true)), of(&plain), "polling needs no shadow");
+        assert_eq!(of(&assigned(&quotas, 2, true, true)), []);
+    }
+
+    #[test]
+    fn a_counter_overflows_when_the_budget_is_spent() {
+        let mut quotas = assigned(&[spec(0, false)], 0, true, false);
+        let entry = &mut quotas.entries[0];
+        let first = entry.preset_for(Events(100));
+        assert_eq!(first.wrapping_add(100), 0);
+        assert_eq!(entry.counted(first.wrapping_add(103)), Events(103));
+        assert_eq!(entry.preset_for(Events(u64::MAX)), 1, "a budget beyond the counter is as much as it holds");
+    }
+
+    #[test]
+    fn a_poll_comes_before_the_end_of_the_period_unless_the_core_is_held() {
+        let mut quotas = assigned(&[spec(0, true)], 0, true, false);
+        assert_eq!(quotas.next_deadline(Nanos(0)), None);
+        quotas.entries[0].regulator = Some(Regulator::new(Events(100), Nanos(1000), Nanos(0)));
+        assert_eq!(quotas.next_deadline(Nanos(500)), Some(Nanos(510)));
+        assert_eq!(quotas.next_deadline(Nanos(995)), Some(Nanos(1000)));
+        let regulator = quotas.entries[0].regulator.as_mut().expect("set above");
+        regulator.check(Events(100), Nanos(600));
+        assert!(quotas.is_throttled());
+        assert_eq!(quotas.next_deadline(Nanos(600)), Some(Nanos(1000)));
+        quotas.entries[0].spec.backstop = false;
+        assert_eq!(quotas.next_deadline(Nanos(600)), Some(Nanos(1000)));
+    }
     use proptest::prelude::*;
 
     #[test]

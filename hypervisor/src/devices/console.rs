@@ -118,7 +118,7 @@ struct Console {
 static LAST_RESORT: Once<Uart> = Once::new();
 
 /// Sets the console up under the early map, at its physical address.
-pub fn init_early(parameters: &crate::start::boot::BootParameters) {
+pub fn init_early(parameters: &crate::machine::early::BootParameters) {
     let kind = match parameters.console_kind {
         1 => UartKind::Pl011,
         2 => UartKind::Cadence,
@@ -188,40 +188,4 @@ pub fn print_fatal(arguments: fmt::Arguments) {
     if let Some(&(mut uart)) = LAST_RESORT.get() {
         let _ = uart.write_fmt(arguments);
     }
-}
-
-struct Logger;
-
-impl log::Log for Logger {
-    fn enabled(&self, _: &log::Metadata) -> bool {
-        true
-    }
-
-    fn log(&self, record: &log::Record) {
-        let level = match record.level() {
-            log::Level::Error => "error: ",
-            log::Level::Warn => "warning: ",
-            log::Level::Info => "",
-            log::Level::Debug => "debug: ",
-            log::Level::Trace => "trace: ",
-        };
-        print(format_args!("[core {}] {level}{}\n", crate::vm::cpu::current_index(), record.args()));
-    }
-
-    fn flush(&self) {}
-}
-
-/// Connects the `log` macros with the console.
-pub fn init_log(level: cloison_formats::image::LogLevel) {
-    use cloison_formats::image::LogLevel;
-    static LOGGER: Logger = Logger;
-    // A second call changes nothing; there is one.
-    let _ = log::set_logger(&LOGGER);
-    log::set_max_level(match level {
-        LogLevel::Error => log::LevelFilter::Error,
-        LogLevel::Warn => log::LevelFilter::Warn,
-        LogLevel::Info => log::LevelFilter::Info,
-        LogLevel::Debug => log::LevelFilter::Debug,
-        LogLevel::Trace => log::LevelFilter::Trace,
-    });
 }

@@ -1,7 +1,6 @@
 //! The system counter in nanoseconds, and the EL2 timer with its deadlines.
 
 use crate::machine::sysreg;
-use crate::vm::cpu::Cpu;
 use cloison_formats::units::Nanos;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -85,20 +84,4 @@ impl Deadlines {
         }
         sysreg::isb();
     }
-}
-
-/// The EL2 timer fired: serves every deadline that has passed.
-pub fn on_timer(cpu: &'static Cpu) {
-    let now = now();
-    if cpu.deadlines.quota.get() <= now.0 {
-        crate::vm::quota::on_deadline(cpu, now);
-    }
-    if cpu.deadlines.migration.get() <= now.0 {
-        cpu.deadlines.migration.set(u64::MAX);
-        crate::vm::migrate::on_deadline(cpu);
-    }
-    if cpu.deadlines.telemetry.get() <= now.0 {
-        crate::vm::telemetry::drain(cpu);
-    }
-    cpu.deadlines.program();
 }

@@ -1,20 +1,12 @@
 //! The EL2 vectors: a guest's way in and out, and the end of everything when EL2 itself faults.
 
-use crate::devices::{gic, power};
+use crate::devices::{console, gic, power};
 use crate::exits::traps;
-use crate::machine::sysreg;
-use crate::vm::cpu;
-use crate::vm::virq;
+use crate::machine::{early, layout, sysreg};
+use crate::vm::guest_registers::GuestRegisters;
+use crate::vm::{cpu, interrupts, life, uart, virq};
 use cloison_formats::telemetry::ExitReason;
 use core::arch::global_asm;
-
-/// A guest's general registers, as the vectors save them.
-#[repr(C)]
-pub struct GuestRegisters {
-    /// `x0`–`x30`.
-    pub x: [u64; 31],
-    _pad: u64,
-}
 
 global_asm!(
     r#"
@@ -135,56 +127,13 @@ restore:
     ldp     x18, x19, [sp, #144]
     RESTORE_LOW
     eret
-
-    // Into a fresh guest: x0 points to its x0-x3; all other registers are zero.
-    .global enter_guest
-enter_guest:
-    mrs     x4, tpidr_el2
-    ldr     x4, [x4, #8]
-    mov     sp, x4
-    ldp     x2, x3, [x0, #16]
-    ldp     x0, x1, [x0]
-    .irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
-    mov     x\n, xzr
-    .endr
-    isb
-    eret
-
-    // Forgets whatever the core was doing for its guest and waits for requests.
-    .global park_on_fresh_stack
-park_on_fresh_stack:
-    mrs     x0, tpidr_el2
-    ldr     x0, [x0, #8]
-    mov     sp, x0
-    mov     x29, xzr
-    mov     x30, xzr
-    b       {parked}
 "#,
     fatal_exception = sym fatal_exception,
     guest_sync = sym guest_sync,
     guest_irq = sym guest_irq,
     guest_serror = sym guest_serror,
     guest_aarch32 = sym guest_aarch32,
-    parked = sym crate::vm::life::parked,
 );
-
-unsafe extern "C" {
-    fn enter_guest(arguments: *const [u64; 4]) -> !;
-    fn park_on_fresh_stack() -> !;
-}
-
-/// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers zero.
-pub fn enter(arguments: &[u64; 4]) -> ! {
-    // SAFETY: the caller has set ELR_EL2, SPSR_EL2 and the EL1 state; the stack that is given up holds nothing that is
-    // needed again.
-    unsafe { enter_guest(arguments) }
-}
-
-/// Leaves the guest for good and waits for requests on an empty stack.
-pub fn park() -> ! {
-    // SAFETY: what lies on the stack is given up; no borrow or lock of this core is held where this is called.
-    unsafe { park_on_fresh_stack() }
-}
 
 extern "C" fn guest_sync(registers: &mut GuestRegisters) {
     let cpu = cpu::this();
@@ -198,7 +147,7 @@ extern "C" fn guest_irq() {
         cpu.count_exit(ExitReason::Timer);
         virq::timer(cpu);
         if cpu.line.get() != cpu::Line::Whole {
-            traps::tick_in_line(cpu);
+            uart::tick_in_line(cpu);
         }
         return;
     }
@@ -209,33 +158,33 @@ extern "C" fn guest_irq() {
 #[cold]
 #[inline(never)]
 fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
-    virq::physical(cpu, acknowledged);
+    interrupts::serve(cpu, acknowledged);
     // A spent budget holds the core here. Interrupts for its VM are taken and kept in list registers meanwhile.
     while cpu.throttled.get() && !cpu.leave.get() {
         aarch64_cpu::asm::wfi();
-        virq::physical(cpu, gic::acknowledge());
+        interrupts::serve(cpu, gic::acknowledge());
     }
     if cpu.leave.get() {
-        crate::vm::life::leave(cpu);
+        life::leave(cpu);
     }
 }
 
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
     let cpu = cpu::this();
     // The guest's own stray access; the hypervisor's would arrive at the vectors above.
-    crate::vm::life::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
+    life::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
 }
 
 extern "C" fn guest_aarch32() -> ! {
     // EL1 is AArch64 (HCR_EL2.RW); a guest that runs AArch32 programs at EL0 ends here on its first exit.
-    crate::vm::life::kill(cpu::this(), format_args!("AArch32 is not supported"))
+    life::kill(cpu::this(), format_args!("AArch32 is not supported"))
 }
 
 /// Prints what is known about an exception that EL2 took from itself, and stops the machine.
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
     let esr = sysreg::read!("esr_el2");
-    crate::devices::console::print_fatal(format_args!(
+    console::print_fatal(format_args!(
         "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
         cpu::current_index(),
         KINDS[kind as usize & 3],
@@ -250,7 +199,7 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         for (column, value) in values.iter().enumerate() {
             let _ = core::fmt::write(&mut text, format_args!("  x{:<2} {value:#018x}", row * 4 + column));
         }
-        crate::devices::console::print_fatal(format_args!("{}\n", text.as_str()));
+        console::print_fatal(format_args!("{}\n", text.as_str()));
     }
     backtrace(registers.x[29]);
     power::off()
@@ -279,28 +228,28 @@ impl core::fmt::Write for Line {
 
 /// Prints the return addresses of the frames from `frame` on.
 fn backtrace(mut frame: u64) {
-    crate::devices::console::print_fatal(format_args!("backtrace:"));
+    console::print_fatal(format_args!("backtrace:"));
     for _ in 0..16 {
-        let on_stack = (crate::machine::layout::STACKS..crate::machine::layout::STACKS + 0x10_0000).contains(&frame);
-        let in_image = (crate::start::boot::image().data..crate::start::boot::image().end).contains(&frame);
+        let on_stack = (layout::STACKS..layout::STACKS + 0x10_0000).contains(&frame);
+        let in_image = (early::image().data..early::image().end).contains(&frame);
         if frame & 15 != 0 || !(on_stack || in_image) {
             break;
         }
         // SAFETY: the address lies in a stack or in the image's data, both mapped; a torn frame chain gives a wrong
         // address, not a fault, since the loop checks each link.
         let (next, address) = unsafe { ((frame as *const u64).read(), (frame as *const u64).add(1).read()) };
-        crate::devices::console::print_fatal(format_args!(" {address:#x}"));
+        console::print_fatal(format_args!(" {address:#x}"));
         if next <= frame {
             break;
         }
         frame = next;
     }
-    crate::devices::console::print_fatal(format_args!("\n"));
+    console::print_fatal(format_args!("\n"));
 }
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo) -> ! {
-    crate::devices::console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
+    console::print_fatal(format_args!("\n[core {}] hypervisor panic: {info}\n", cpu::current_index()));
     let frame: u64;
     // SAFETY: reads the frame pointer.
     unsafe { core::arch::asm!("mov {}, x29", out(reg) frame, options(nomem, nostack)) };

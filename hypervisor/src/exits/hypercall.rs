@@ -1,15 +1,16 @@
 //! Cloison's own calls (`cloison_abi::Call`), granted per VM.
 
 use crate::devices::timer;
-use crate::exits::exceptions::GuestRegisters;
 use crate::exits::psci;
 use crate::machine::stage2::Cacheability;
 use crate::vm::cpu::Cpu;
-use crate::vm::life::{self, Vm};
+use crate::vm::guest_registers::GuestRegisters;
+use crate::vm::partition::{self, Vm};
 use crate::vm::{hem, migrate, quota};
 use cloison_abi::{ABI_VERSION, Call, CallError, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
+use cloison_logic::segment::Names;
 use cloison_logic::services_page::{Reader, Request};
 
 /// SMC Calling Convention: "unknown function".
@@ -83,7 +84,8 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::Time => Ok([timer::now().0, 0, 0]),
         Call::SegmentBegin => {
             granted(services::HEM)?;
-            hem::begin(cpu, vm, word(x1)?, word(x2)?, word(x3)?).map(|()| [0; 3])
+            let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };
+            hem::begin(cpu, vm, names).map(|()| [0; 3])
         }
         Call::SegmentEnd => {
             granted(services::HEM)?;
@@ -115,7 +117,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             };
             migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
-        Call::Region => life::region(vm, x1),
+        Call::Region => partition::region(vm, x1),
         Call::PrivatePool => {
             granted(services::MIGRATE)?;
             migrate::private_pool(vm)

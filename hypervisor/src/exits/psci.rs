@@ -1,7 +1,8 @@
 //! PSCI for guests (Arm DEN 0022): their vCPUs and their own reset, nobody else's.
 
 use crate::vm::cpu::Cpu;
-use crate::vm::life::{self, Power, Vm};
+use crate::vm::life;
+use crate::vm::partition::{Power, Vm};
 use cloison_abi::psci;
 use cloison_formats::addr::Ipa;
 

@@ -1,13 +1,12 @@
 //! What a guest traps on: emulated devices, system registers, and accesses to what it does not have.
 
-use crate::exits::exceptions::GuestRegisters;
 use crate::exits::hypercall;
-use crate::machine::stage2::{self, Page};
+use crate::machine::stage2::Page;
 use crate::machine::sysreg;
-use crate::vm::cpu::{Cpu, Line};
-use crate::vm::life::{self, Vm};
-use crate::vm::{virq, vpmu};
-use aarch64_cpu::registers::{CNTHCTL_EL2, HCR_EL2, SPSR_EL2};
+use crate::vm::cpu::Cpu;
+use crate::vm::guest_registers::{EL1H_MASKED, GuestRegisters};
+use crate::vm::partition::Vm;
+use crate::vm::{life, uart, virq, vpmu};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
 use cloison_formats::telemetry::ExitReason;
@@ -26,79 +25,6 @@ mod class {
     pub const INSTRUCTION_ABORT_SAME: u64 = Value::InstrAbortCurrentEL as u64;
     pub const DATA_ABORT: u64 = Value::DataAbortLowerEL as u64;
     pub const DATA_ABORT_SAME: u64 = Value::DataAbortCurrentEL as u64;
-}
-
-/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, feature registers, IMPLEMENTATION DEFINED registers,
-/// set/way cache operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
-const HCR: u64 = HCR_EL2::VM::Enable.value
-    | HCR_EL2::SWIO::SET.value
-    | HCR_EL2::PTW::SET.value
-    | HCR_EL2::FMO::EnableVirtualFIQ.value
-    | HCR_EL2::IMO::EnableVirtualIRQ.value
-    | HCR_EL2::AMO::SET.value
-    | HCR_EL2::FB::SET.value
-    | HCR_EL2::BSU::InnerShareable.value
-    | HCR_EL2::TSC::EnableTrapEl1SmcToEl2.value
-    | HCR_EL2::TID3::SET.value
-    | HCR_EL2::TIDCP::SET.value
-    | HCR_EL2::TACR::SET.value
-    | HCR_EL2::TSW::SET.value
-    | HCR_EL2::RW::EL1IsAarch64.value;
-/// CPTR_EL2: its RES1 bits; nothing traps.
-const CPTR: u64 = 0x33ff;
-/// SCTLR_EL1: the RES1 bits of Armv8.0, MMU and caches off.
-const GUEST_SCTLR: u64 = 0x30d0_0800;
-/// EL1h, all exceptions masked: how a vCPU starts, and how EL1 takes an exception.
-const EL1H_MASKED: u64 = SPSR_EL2::M::EL1h.value
-    | SPSR_EL2::D::Masked.value
-    | SPSR_EL2::A::Masked.value
-    | SPSR_EL2::I::Masked.value
-    | SPSR_EL2::F::Masked.value;
-
-/// Controls of this core that hold for its guest all the time; once per core.
-pub fn init_core() {
-    sysreg::write!("hcr_el2", HCR);
-    sysreg::write!("vtcr_el2", stage2::VTCR);
-    sysreg::write!("cptr_el2", CPTR);
-    // The physical timer is EL2's, the physical counter may be read.
-    sysreg::write!("cnthctl_el2", CNTHCTL_EL2::EL1PCTEN::SET.value);
-    sysreg::write!("cntvoff_el2", 0);
-    sysreg::write!("hstr_el2", 0);
-    sysreg::isb();
-}
-
-/// EL1 and the stage-2 root as a vCPU finds them at its first instruction.
-pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
-    sysreg::write!("vttbr_el2", vm.stage2.vttbr());
-    sysreg::write!("vmpidr_el2", 1 << 31 | vcpu as u64);
-    sysreg::write!("vpidr_el2", sysreg::read!("midr_el1"));
-    sysreg::write!("sctlr_el1", GUEST_SCTLR);
-    sysreg::write!("cpacr_el1", 0);
-    sysreg::write!("ttbr0_el1", 0);
-    sysreg::write!("ttbr1_el1", 0);
-    sysreg::write!("tcr_el1", 0);
-    sysreg::write!("mair_el1", 0);
-    sysreg::write!("amair_el1", 0);
-    sysreg::write!("vbar_el1", 0);
-    sysreg::write!("contextidr_el1", 0);
-    sysreg::write!("tpidr_el0", 0);
-    sysreg::write!("tpidrro_el0", 0);
-    sysreg::write!("tpidr_el1", 0);
-    sysreg::write!("sp_el0", 0);
-    sysreg::write!("sp_el1", 0);
-    sysreg::write!("elr_el1", 0);
-    sysreg::write!("spsr_el1", 0);
-    sysreg::write!("esr_el1", 0);
-    sysreg::write!("far_el1", 0);
-    sysreg::write!("par_el1", 0);
-    sysreg::write!("csselr_el1", 0);
-    sysreg::write!("mdscr_el1", 0);
-    sysreg::write!("cntkctl_el1", 0);
-    sysreg::write!("cntv_ctl_el0", 0);
-    sysreg::write!("cntv_cval_el0", 0);
-    sysreg::write!("elr_el2", entry);
-    sysreg::write!("spsr_el2", EL1H_MASKED);
-    sysreg::isb();
 }
 
 /// Serves a synchronous exception from the guest.
@@ -138,7 +64,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr:
         // It is executed again, and then waits.
         class::WFX => {
             cpu.count_exit(ExitReason::Wait);
-            print_unfinished_line(cpu, vm);
+            uart::print_unfinished_line(cpu, vm);
         }
         _ => {
             cpu.count_exit(ExitReason::Other);
@@ -218,12 +144,8 @@ fn other_data_abort(
 fn emulated_device(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64, ipa: Ipa) -> bool {
     let (offset, register, is_read) = (ipa.0 as u16 & 0xfff, (esr >> 16 & 31) as usize, esr >> 6 & 1 == 0);
     match ipa.page_base().0 {
-        map::UART if is_read => {
-            let mut uart = vm.uart.lock();
-            set_register(registers, register, u64::from(uart.0.read(offset)));
-            virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
-        }
-        map::UART => uart_write(cpu, vm, offset, register_value(registers, register) as u32),
+        map::UART if is_read => set_register(registers, register, u64::from(uart::read(cpu, vm, offset))),
+        map::UART => uart::write(cpu, vm, offset, register_value(registers, register) as u32),
         map::SERVICES if vm.spec.services_page => {
             let whole = Width::from_sas(esr >> 22) == Width::Double;
             if is_read {
@@ -235,45 +157,6 @@ fn emulated_device(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegi
         _ => return false,
     }
     true
-}
-
-fn uart_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u32) {
-    let mut uart = vm.uart.lock();
-    let (device, line) = &mut *uart;
-    if let Some(byte) = device.write(offset, value) {
-        if let Some(part) = line.push(byte) {
-            crate::devices::console::print_guest(vm.id, &vm.spec.name, &part);
-        }
-        if line.is_waiting() != (cpu.line.get() != Line::Whole) {
-            watch_line(cpu, line.is_waiting());
-        }
-    }
-    virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
-}
-
-/// Has the core look out for a guest that leaves a line unfinished (a prompt), or no longer. Such a guest waits for an
-/// interrupt (then WFI traps, once), or else takes its ticks; so no timer of EL2's is needed.
-fn watch_line(cpu: &Cpu, on: bool) {
-    cpu.line.set(if on { Line::Begun } else { Line::Whole });
-    sysreg::write!("hcr_el2", if on { HCR | HCR_EL2::TWI::SET.value } else { HCR });
-}
-
-/// Prints the line that the guest has left unfinished.
-pub fn print_unfinished_line(cpu: &Cpu, vm: &Vm) {
-    if cpu.line.get() != Line::Whole {
-        watch_line(cpu, false);
-        vm.print_rest(false);
-    }
-}
-
-/// The guest's timer ticks while a line is unfinished.
-#[cold]
-#[inline(never)]
-pub fn tick_in_line(cpu: &Cpu) {
-    match (cpu.line.get(), cpu.vm) {
-        (Line::Left, Some(vm)) => print_unfinished_line(cpu, vm),
-        _ => cpu.line.set(Line::Left),
-    }
 }
 
 /// A stage-2 fault on a page that is mapped (again), or is being moved: the access is repeated once it is there.

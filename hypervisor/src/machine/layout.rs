@@ -40,3 +40,17 @@ pub const HEAP_EXTENSION: u64 = 256 * 1024;
 
 /// The most physical cores that the hypervisor handles.
 pub const MAX_CORES: usize = 8;
+
+/// Addresses of the image's parts, as linked.
+pub struct ImageLayout {
+    /// First byte: text.
+    pub start: u64,
+    /// The trampoline page.
+    pub trampoline: u64,
+    /// First byte of read-only data.
+    pub rodata: u64,
+    /// First byte of data.
+    pub data: u64,
+    /// First byte after it: the system image's header.
+    pub end: u64,
+}

@@ -157,7 +157,7 @@ pub struct Plan<'a> {
     /// Frames that stage 2 will need for its tables.
     pub stage2_frames: u32,
     /// Link addresses of the image's parts.
-    pub image: &'a crate::start::boot::ImageLayout,
+    pub image: &'a layout::ImageLayout,
 }
 
 /// The tables, ready to be switched to.

@@ -2,7 +2,7 @@
 
 use crate::machine::layout;
 use crate::machine::mmu::{self, OwnFrames};
-use crate::vm::{life, telemetry};
+use crate::vm::{partition, telemetry};
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
@@ -51,7 +51,7 @@ fn part(va: u64) -> Part {
 /// Walks every VM's tables and sends each page that they map. Before any guest runs.
 pub fn run() {
     let mut pages = 0;
-    for vm in life::all() {
+    for vm in partition::all() {
         let mut run = Stage2Run { vm: vm.id, ipa: Ipa(0), frames: Vec::with_capacity(MAX_RUN) };
         vm.stage2.walk(|ipa, frame| {
             let next = run.ipa.0 + run.frames.len() as u64 * PAGE_SIZE;

@@ -1,29 +1,14 @@
-//! From the boot loader's jump to Rust at the link address, and later onto the colored copy.
+//! The assembly from the boot loader's jump to Rust at the link address, and later onto the colored copy.
 //!
 //! The loader follows the arm64 boot protocol (Linux, `Documentation/arch/arm64/booting.rst`): MMU off, the image on a
 //! 2 MiB boundary, its memory clean to the point of coherency. What runs before the MMU is on touches only the two
-//! tables below and uses no lock.
+//! tables of `EARLY` and uses no lock.
 
-use crate::machine::mmu::Built;
+use crate::machine::early::{self, BOOT_STACK, DEVICE_BLOCK, Loaded, NORMAL_BLOCK};
+use crate::start::bring_up;
 use aarch64_cpu::registers::{MAIR_EL2, SCTLR_EL2, TCR_EL2};
-use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_formats::addr::PhysAddr;
 use core::arch::global_asm;
-
-/// Bytes of the boot stack; also what core 0 runs on until it enters its VM.
-const BOOT_STACK: usize = 24 * 1024;
-
-/// Memory that only the code below uses by name.
-#[repr(C, align(4096))]
-struct Early {
-    level1: [u64; 512],
-    level2: [u64; 512],
-    stack: [u8; BOOT_STACK],
-}
-
-// Written by the assembly below before any Rust runs; Rust reads `level1` to add blocks to it, through the address in
-// TTBR0_EL2.
-static mut EARLY: Early = Early { level1: [0; 512], level2: [0; 512], stack: [0; BOOT_STACK] };
 
 global_asm!(
     r#"
@@ -214,9 +199,9 @@ secondary_entry:
     tcr = const TCR,
     sctlr = const SCTLR,
     boot_main = sym boot_main,
-    secondary_main = sym crate::secondary_main,
+    secondary_main = sym bring_up::secondary_main,
     starting = sym crate::devices::power::STARTING,
-    early = sym EARLY,
+    early = sym early::EARLY,
 );
 
 /// MAIR_EL2: index 0 Device-nGnRE, 1 Normal write-back, 2 Normal non-cacheable.
@@ -240,122 +225,13 @@ const SCTLR: u64 = 0x30c5_0830
     | SCTLR_EL2::C::Cacheable.value
     | SCTLR_EL2::SA::Enable.value
     | SCTLR_EL2::I::Cacheable.value;
-/// Early block descriptors: Normal write-back, inner shareable, accessed; Device, accessed, never executed.
-const NORMAL_BLOCK: u64 =
-    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_1.bits() | Attr::INNER_SHAREABLE.bits() | Attr::ACCESSED.bits()) as u64;
-const DEVICE_BLOCK: u64 =
-    (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_0.bits() | Attr::ACCESSED.bits() | Attr::XN.bits()) as u64;
-
-/// What the image builder wrote behind the image header.
-pub struct BootParameters {
-    /// Physical base of the console UART; 0 where the image was not built by the image builder.
-    pub console_base: PhysAddr,
-    /// 1: PL011, 2: Cadence, 3: mini UART.
-    pub console_kind: u64,
-    /// Whether the firmware has PSCI.
-    pub psci: bool,
-}
-
-unsafe extern "C" {
-    static __boot_parameters: [u64; 4];
-    static __image_start: u8;
-    static __trampoline: u8;
-    static __rodata_start: u8;
-    static __data_start: u8;
-    static __image_end: u8;
-    fn switch_to_copy(frames: *const u64, pages: usize, trampoline: u64);
-}
-
-/// Addresses of the image's parts, as linked.
-pub struct ImageLayout {
-    /// First byte: text.
-    pub start: u64,
-    /// The trampoline page.
-    pub trampoline: u64,
-    /// First byte of read-only data.
-    pub rodata: u64,
-    /// First byte of data.
-    pub data: u64,
-    /// First byte after it: the system image's header.
-    pub end: u64,
-}
-
-/// Where the image's parts were linked.
-pub fn image() -> ImageLayout {
-    // Only the addresses of the linker's symbols are used.
-    let address = |symbol: *const u8| symbol as u64;
-    ImageLayout {
-        start: address(&raw const __image_start),
-        trampoline: address(&raw const __trampoline),
-        rodata: address(&raw const __rodata_start),
-        data: address(&raw const __data_start),
-        end: address(&raw const __image_end),
-    }
-}
-
-/// What the image builder wrote behind the image header.
-pub fn parameters() -> BootParameters {
-    // SAFETY: the symbol names 32 initialized, 8-byte aligned bytes of read-only text.
-    let words = unsafe { (&raw const __boot_parameters).read_volatile() };
-    BootParameters { console_base: PhysAddr(words[1]), console_kind: words[2], psci: words[3] == 0 }
-}
-
-/// Adds the gigabyte of normal memory that holds `pa` to the early identity map.
-pub fn early_identity(pa: u64) {
-    let index = (pa >> 30) as usize & 0x1ff;
-    // SAFETY: runs on the boot core before any other runs; the entry is either invalid, or maps the same gigabyte as
-    // normal memory or as the console's device memory, which the board keeps apart from RAM; an entry that was invalid
-    // is not in the TLB, so no invalidation is owed.
-    unsafe {
-        let entry = (&raw mut EARLY.level1[index]).cast::<u64>();
-        if entry.read_volatile() == 0 {
-            entry.write_volatile((pa >> 30 << 30) | NORMAL_BLOCK);
-        }
-    }
-    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
-    aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
-}
-
-/// Where a secondary core enters the trampoline page.
-pub const SECONDARY_OFFSET: u64 = 32;
-
-/// What the boot loader placed in memory.
-pub struct Loaded {
-    /// Physical address of the image's first byte.
-    pub base: PhysAddr,
-    /// What follows the hypervisor: the system image, and whatever lies behind it up to the header's image size.
-    pub behind: &'static [u8],
-}
-
-impl Loaded {
-    /// Physical address of the system image's first byte.
-    pub fn header(&self) -> PhysAddr {
-        PhysAddr(self.behind.as_ptr() as u64)
-    }
-}
 
 /// Runs at the link address under the early map; `base` and `size` are the loaded image's.
 extern "C" fn boot_main(base: u64, size: u64) -> ! {
-    let image = image();
+    let image = early::image();
     let own = image.end - image.start;
     // SAFETY: the early map holds the loaded image one to one, up to the size that its header says; nobody writes what
     // follows the hypervisor.
     let behind = unsafe { core::slice::from_raw_parts((base + own) as *const u8, size.saturating_sub(own) as usize) };
-    crate::boot(&Loaded { base: PhysAddr(base), behind })
-}
-
-/// Copies the image onto the frames that `built` names and goes on there, under its tables.
-pub fn continue_on_copy(built: &Built) {
-    let layout = image();
-    let trampoline_index = ((layout.trampoline - layout.start) / 4096) as usize;
-    unsafe extern "C" {
-        static trampoline_parameters: u8;
-    }
-    let parameters = &raw const trampoline_parameters as u64;
-    let frames = &built.image_frames;
-    // SAFETY: the early map of the image is writable, this core is alone, and the word is the trampoline's TTBR slot.
-    unsafe { ((parameters + 16) as *mut u64).write_volatile(built.ttbr) };
-    // SAFETY: `mmu::build` made the list: frames of the hypervisor's own, as many as the image has pages, mapped one to
-    // one by the early map; its tables map the image's addresses onto them and the trampoline's frame one to one.
-    unsafe { switch_to_copy(frames.as_ptr(), frames.len(), frames[trampoline_index]) };
+    bring_up::boot_core(&Loaded { base: PhysAddr(base), behind })
 }

@@ -1,17 +1,19 @@
-//! What each physical core owns, and the mailboxes by which cores reach each other.
+//! What each physical core owns.
 
 use crate::devices::pmu;
 use crate::devices::timer::Deadlines;
-use crate::machine::layout;
 use crate::machine::mmu::Windows;
-use crate::vm::life::Vm;
-use crate::vm::{hem, quota, telemetry, virq};
+use crate::machine::{layout, sysreg};
+use crate::vm::partition::Vm;
 use alloc::boxed::Box;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
+use cloison_logic::quota::{Enforcement, Quotas};
+use cloison_logic::ring::Ring;
+use cloison_logic::segment::Segment;
+use cloison_logic::vgic::Banked;
 use cloison_logic::vpmu::Vpmu;
 use core::cell::{Cell, RefCell};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 /// One core's own state. Only that core holds a reference to it: EL2 runs with interrupts masked, so there is no
 /// second thread of execution on a core either, and a `RefCell` that is borrowed twice is a bug, not a race.
@@ -19,7 +21,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub struct Cpu {
     /// Stack for exceptions that EL2 itself takes; the vectors read it at offset 0.
     emergency_stack: u64,
-    /// Top of the core's stack; `enter_guest` and `park` read it at offset 8.
+    /// Top of the core's stack; `enter` and `abandon_stack` read it at offset 8.
     stack_top: u64,
     /// Core number.
     pub index: usize,
@@ -37,16 +39,16 @@ pub struct Cpu {
     pub windows: Windows,
     /// When EL2 needs this core.
     pub deadlines: Deadlines,
-    /// Virtual interrupts.
-    pub virq: RefCell<virq::Virq>,
+    /// The vCPU's side of the emulated distributor; `None` on cores without a VM.
+    pub virq: RefCell<Option<Banked>>,
     /// Budgets.
-    pub quotas: RefCell<quota::Quotas>,
+    pub quotas: RefCell<Quotas>,
     /// The vCPU's PMU.
     pub vpmu: RefCell<Vpmu>,
     /// The observation segment.
-    pub segment: RefCell<hem::Segment>,
+    pub segment: RefCell<Segment>,
     /// Records that wait for the telemetry line.
-    pub ring: RefCell<telemetry::Ring>,
+    pub ring: RefCell<Ring>,
     /// How often the guest was left since the vCPU started, by reason.
     exits: [Cell<u64>; ExitReason::ALL.len()],
 }
@@ -75,24 +77,27 @@ const EMERGENCY_STACK: usize = 4096;
 
 /// Creates this core's state and makes it the one that [`this`] returns.
 pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system: &System) {
-    let quotas = quota::Quotas::new(vm, system);
+    let by_interrupt = system.board.pmu_irq.is_some();
+    let enforcement = Enforcement { by_interrupt, shadow: system.board.pmu_shadow };
+    let (own, vcpu) = vm.map_or((&[][..], 0), |(vm, vcpu)| (&vm.spec.quotas[..], vcpu));
+    let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement);
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
     let cpu = Box::leak(Box::new(Cpu {
         emergency_stack: emergency,
         stack_top: layout::STACKS + 4096 + layout::STACK_SIZE + index as u64 * layout::STACK_STRIDE,
         index,
-        vcpu: vm.map_or(0, |(_, vcpu)| vcpu),
+        vcpu,
         vm: vm.map(|(vm, _)| vm),
         leave: Cell::new(false),
         throttled: Cell::new(false),
         line: Cell::new(Line::Whole),
         windows: Windows::new(windows, index),
         deadlines: Deadlines::default(),
-        virq: RefCell::new(virq::Virq::default()),
+        virq: RefCell::new(None),
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
         quotas: RefCell::new(quotas),
-        segment: RefCell::new(hem::Segment::default()),
-        ring: RefCell::new(telemetry::Ring::new()),
+        segment: RefCell::new(Segment::default()),
+        ring: RefCell::new(Ring::new()),
         exits: Default::default(),
     }));
     aarch64_cpu::registers::Writeable::set(&aarch64_cpu::registers::TPIDR_EL2, &raw const *cpu as u64);
@@ -101,7 +106,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
 /// The running core's state.
 #[inline(always)]
 pub fn this() -> &'static Cpu {
-    let pointer = crate::machine::sysreg::read!("tpidr_el2") as *const Cpu;
+    let pointer = sysreg::read!("tpidr_el2") as *const Cpu;
     // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran anything that comes here, and no
     // guest can write TPIDR_EL2.
     unsafe { &*pointer }
@@ -109,9 +114,9 @@ pub fn this() -> &'static Cpu {
 
 /// The running core's number, also before its state exists.
 pub fn current_index() -> usize {
-    if crate::machine::sysreg::read!("tpidr_el2") == 0 {
+    if sysreg::read!("tpidr_el2") == 0 {
         // Good enough for a message: affinity 0 is the core's number on boards with one cluster.
-        return crate::machine::sysreg::read!("mpidr_el1") as usize & 0xff;
+        return sysreg::read!("mpidr_el1") as usize & 0xff;
     }
     this().index
 }
@@ -125,30 +130,4 @@ pub enum Line {
     Begun,
     /// It is not, and was not at the last tick of the guest's timer.
     Left,
-}
-
-/// Something a core has been asked to do.
-#[derive(Clone, Copy)]
-#[repr(u32)]
-pub enum Request {
-    /// Stop the vCPU.
-    Stop = 1,
-    /// Start the vCPU as its power state says.
-    Start = 1 << 1,
-    /// Look for virtual interrupts.
-    Interrupts = 1 << 2,
-}
-
-static MAILBOXES: [AtomicU32; layout::MAX_CORES] = [const { AtomicU32::new(0) }; layout::MAX_CORES];
-
-/// Asks another core (or this one) to do something, and interrupts it.
-pub fn ask(core: u8, request: Request) {
-    MAILBOXES[usize::from(core)].fetch_or(request as u32, Ordering::Release);
-    crate::devices::gic::kick(1 << core);
-}
-
-/// Takes the requests that have arrived.
-#[inline(always)]
-pub fn take_requests(cpu: &Cpu) -> u32 {
-    MAILBOXES[cpu.index].swap(0, Ordering::Acquire)
 }

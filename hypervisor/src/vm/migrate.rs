@@ -8,38 +8,15 @@ use crate::devices::timer;
 use crate::machine::stage2::{Cacheability, Page};
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
-use crate::vm::life::{self, Memory, Vm};
+use crate::vm::partition::{self, Memory, Vm};
 use crate::vm::telemetry;
-use alloc::vec::Vec;
 use cloison_abi::{CallError, page_flags, services};
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::color::color_of;
 use cloison_formats::image::{self, Backing};
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
-use cloison_logic::migrate::{self as plan, Away, AwayList};
-
-/// Pages outside its profile that a guest may have migrated by name.
-const EXTRA_PAGES: usize = 64;
-
-/// A VM's migration state.
-pub struct Migration {
-    /// The profile's pages, most important first.
-    ranking: Vec<Ipa>,
-    away: AwayList,
-}
-
-impl Migration {
-    /// The state of a VM none of whose pages is away.
-    pub fn new(spec: &image::Vm) -> Self {
-        let Some(profile) = &spec.profile else {
-            return Self { ranking: Vec::new(), away: AwayList::default() };
-        };
-        let ranking = plan::top(profile, &spec.regions, usize::MAX);
-        let away = AwayList::with_capacity(ranking.len() + EXTRA_PAGES);
-        Self { ranking, away }
-    }
-}
+use cloison_logic::migrate::{Away, AwayList, Migration};
 
 /// Moves a page to `to` and says where it was; `None` where it is not a page of RAM.
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
@@ -65,7 +42,7 @@ fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, 
 fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipa: Ipa) -> Result<(), CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
     let frame = {
-        let mut memory = life::memory().lock();
+        let mut memory = partition::memory().lock();
         let Memory { frames, pools, .. } = &mut *memory;
         if !away.has_room() {
             return Err(CallError::PoolFull);
@@ -87,7 +64,7 @@ fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipa: Ipa) -> Result<(), CallError
 
 fn give_back(vm: &Vm, frame: PhysAddr) {
     if let Some(profile) = &vm.spec.profile {
-        let mut memory = life::memory().lock();
+        let mut memory = partition::memory().lock();
         let Memory { frames, pools, .. } = &mut *memory;
         if let Err(error) = pools[usize::from(profile.pool)].free(frame, frames) {
             log::error!("VM {}: frame not taken back: {error:?}", vm.spec.name);
@@ -170,7 +147,7 @@ pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
 /// The PVT pool of the VM's profile: its colors, how many pages it may give, and how many it has given.
 pub fn private_pool(vm: &Vm) -> Result<[u64; 3], CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
-    let memory = life::memory().lock();
+    let memory = partition::memory().lock();
     let pool = &memory.pools[usize::from(profile.pool)];
     let colors = pool.spec().colors;
     let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
@@ -188,7 +165,7 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<[u64; 3], CallError> {
     let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
     let private = if migration.away.contains(ipa.page_base()) { page_flags::PRIVATE } else { 0 };
     let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
-    let color = color_of(frame, life::memory().lock().frames.colors());
+    let color = color_of(frame, partition::memory().lock().frames.colors());
     Ok([u64::from(color.0), private | if cached { 0 } else { page_flags::UNCACHED }, 0])
 }
 

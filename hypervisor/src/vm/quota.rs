@@ -6,98 +6,25 @@
 
 use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;
-use crate::vm::life::Vm;
 use crate::vm::telemetry;
-use alloc::vec::Vec;
 use cloison_abi::CallError;
-use cloison_formats::image::{Quota, System};
 use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal, Record};
 use cloison_formats::units::{Events, Nanos};
-use cloison_logic::quota::{Regulator, Verdict};
+use cloison_logic::quota::{Entry, Regulator, Verdict};
 
-/// The quotas of one core.
-pub struct Quotas {
-    entries: Vec<Entry>,
-    by_interrupt: bool,
+/// Events in an entry's running period.
+fn counted(entry: &Entry) -> Events {
+    entry.counted(pmu::count(entry.counter))
 }
 
-struct Entry {
-    /// Position in the VM's configuration.
-    index: u8,
-    spec: Quota,
-    counter: u32,
-    /// A second counter on the same event, preset one lower (see `Board::pmu_shadow`).
-    shadow: Option<u32>,
-    /// `None` while the vCPU is off.
-    regulator: Option<Regulator>,
-    preset: u32,
-}
-
-impl Entry {
-    fn mask(&self) -> u64 {
-        1 << self.counter | self.shadow.map_or(0, |shadow| 1 << shadow)
+/// Starts counting from zero towards `budget`.
+fn rearm(entry: &mut Entry, budget: Events) {
+    let preset = entry.preset_for(budget);
+    pmu::preset(entry.counter, preset);
+    if let Some(shadow) = entry.shadow {
+        pmu::preset(shadow, preset.wrapping_sub(1));
     }
-
-    fn counted(&self) -> Events {
-        Events(u64::from(pmu::count(self.counter).wrapping_sub(self.preset)))
-    }
-
-    fn is_polled(&self, by_interrupt: bool) -> bool {
-        !by_interrupt || self.spec.backstop
-    }
-
-    /// Starts counting from zero towards `budget`.
-    fn rearm(&mut self, budget: Events) {
-        self.preset = 0u32.wrapping_sub(budget.0.min(u64::from(u32::MAX)) as u32);
-        pmu::preset(self.counter, self.preset);
-        if let Some(shadow) = self.shadow {
-            pmu::preset(shadow, self.preset.wrapping_sub(1));
-        }
-        pmu::take_overflows(self.mask());
-    }
-}
-
-impl Quotas {
-    /// The quotas that bind this core, each with its counter, from the highest down.
-    pub fn new(owner: Option<(&Vm, usize)>, system: &System) -> Self {
-        let by_interrupt = system.board.pmu_irq.is_some();
-        let mut next = pmu::counters();
-        let mut take = || {
-            next = next.saturating_sub(1);
-            next
-        };
-        let mut entries = Vec::new();
-        if let Some((vm, vcpu)) = owner {
-            for (index, spec) in vm.spec.quotas.iter().enumerate().filter(|(_, spec)| usize::from(spec.vcpu) == vcpu) {
-                let counter = take();
-                let shadow = (by_interrupt && system.board.pmu_shadow).then(&mut take);
-                entries.push(Entry { index: index as u8, spec: *spec, counter, shadow, regulator: None, preset: 0 });
-            }
-        }
-        Self { entries, by_interrupt }
-    }
-
-    /// How many counters the quotas take.
-    pub fn reserved(&self) -> u32 {
-        self.entries.iter().map(|entry| entry.mask().count_ones()).sum()
-    }
-
-    fn next_deadline(&self, now: Nanos) -> u64 {
-        let due = |entry: &Entry| {
-            let Some(regulator) = &entry.regulator else { return u64::MAX };
-            let replenish = regulator.replenish_at().0;
-            if !entry.is_polled(self.by_interrupt) || regulator.is_throttled() {
-                replenish
-            } else {
-                replenish.min(now.0 + entry.spec.poll.0)
-            }
-        };
-        self.entries.iter().map(due).min().unwrap_or(u64::MAX)
-    }
-
-    fn throttled(&self) -> bool {
-        self.entries.iter().any(|entry| entry.regulator.as_ref().is_some_and(Regulator::is_throttled))
-    }
+    pmu::take_overflows(entry.mask());
 }
 
 /// The vCPU is about to run: its first periods begin.
@@ -107,28 +34,28 @@ pub fn start(cpu: &Cpu) {
         return;
     }
     let now = timer::now();
-    let by_interrupt = quotas.by_interrupt;
+    let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         entry.regulator = Some(Regulator::new(entry.spec.budget, entry.spec.period, now));
         pmu::configure(entry.counter, entry.spec.event, 0);
         if let Some(shadow) = entry.shadow {
             pmu::configure(shadow, entry.spec.event, 0);
         }
-        entry.rearm(entry.spec.budget);
+        rearm(entry, entry.spec.budget);
         if by_interrupt {
             pmu::enable_interrupt(entry.counter);
         }
         pmu::start(entry.mask());
     }
     cpu.throttled.set(false);
-    cpu.deadlines.quota.set(quotas.next_deadline(now));
+    cpu.deadlines.quota.set(quotas.next_deadline(now).map_or(u64::MAX, |next| next.0));
     cpu.deadlines.program();
 }
 
 /// The vCPU has stopped: its totals go to the log.
 pub fn stop(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
-    let by_interrupt = quotas.by_interrupt;
+    let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         pmu::stop(entry.mask());
         if let Some(regulator) = entry.regulator.take() {
@@ -147,7 +74,7 @@ pub fn on_overflow(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
         if pmu::take_overflows(entry.mask()) != 0 {
-            let counted = entry.counted();
+            let counted = counted(entry);
             if let Some(regulator) = &mut entry.regulator
                 && regulator.check(counted, now) == Verdict::Throttle
             {
@@ -160,13 +87,13 @@ pub fn on_overflow(cpu: &Cpu) {
 /// A poll, or the end of a period.
 pub fn on_deadline(cpu: &Cpu, now: Nanos) {
     let mut quotas = cpu.quotas.borrow_mut();
-    let by_interrupt = quotas.by_interrupt;
+    let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
-        let (counted, polled) = (entry.counted(), entry.is_polled(by_interrupt));
+        let (counted, polled) = (counted(entry), !by_interrupt || entry.spec.backstop);
         let Some(regulator) = &mut entry.regulator else { continue };
         if let Some(report) = regulator.replenish(counted, now) {
             let budget = regulator.budget();
-            entry.rearm(budget);
+            rearm(entry, budget);
             if entry.spec.trace {
                 let period = QuotaPeriod {
                     quota: entry.index,
@@ -184,8 +111,8 @@ pub fn on_deadline(cpu: &Cpu, now: Nanos) {
             regulator.check(counted, now);
         }
     }
-    cpu.throttled.set(quotas.throttled());
-    cpu.deadlines.quota.set(quotas.next_deadline(now));
+    cpu.throttled.set(quotas.is_throttled());
+    cpu.deadlines.quota.set(quotas.next_deadline(now).map_or(u64::MAX, |next| next.0));
 }
 
 /// Events in the running period, periods so far, nanoseconds throttled in all.
@@ -193,7 +120,7 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<[u64; 3], CallError> {
     let quotas = cpu.quotas.borrow();
     let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
     let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
-    Ok([entry.counted().0, u64::from(regulator.period_index()), regulator.totals().throttled.0])
+    Ok([counted(entry).0, u64::from(regulator.period_index()), regulator.totals().throttled.0])
 }
 
 /// Lowers a budget from the next period on.

@@ -7,72 +7,14 @@ use crate::devices::console::Uart;
 use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use cloison_formats::telemetry::{self, Event, Message, Record};
 use cloison_formats::units::Nanos;
 use spin::mutex::TicketMutex;
 
-/// Records that a core's ring holds.
-const CAPACITY: usize = 256;
 /// How long records wait before the core that wrote them sends them.
 const DELAY: Nanos = Nanos(200_000);
 /// Frames that one visit sends at most, so that a core does not stay in EL2 for long.
 const BATCH: usize = 4;
-
-/// One core's ring.
-pub struct Ring {
-    events: Vec<Event>,
-    head: usize,
-    len: usize,
-    dropped: u32,
-}
-
-impl Ring {
-    /// An empty ring.
-    pub fn new() -> Self {
-        Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
-    }
-
-    fn push(&mut self, event: Event) {
-        if self.dropped > 0 && self.len < CAPACITY - 1 {
-            let count = core::mem::take(&mut self.dropped);
-            self.put(Event { record: Record::Dropped { count }, ..event });
-        }
-        if self.len < CAPACITY && self.dropped == 0 {
-            self.put(event);
-        } else {
-            self.dropped += 1;
-        }
-    }
-
-    /// Notes losses that no later record has reported, once there is room.
-    fn settle(&mut self, core: u8, at: Nanos) {
-        if self.dropped > 0 && self.len < CAPACITY {
-            let count = core::mem::take(&mut self.dropped);
-            self.put(Event { core, at, record: Record::Dropped { count } });
-        }
-    }
-
-    fn put(&mut self, event: Event) {
-        let at = (self.head + self.len) % CAPACITY;
-        if at == self.events.len() {
-            self.events.push(event);
-        } else {
-            self.events[at] = event;
-        }
-        self.len += 1;
-    }
-
-    fn pop(&mut self) -> Option<Event> {
-        if self.len == 0 {
-            return None;
-        }
-        let event = self.events[self.head];
-        self.head = (self.head + 1) % CAPACITY;
-        self.len -= 1;
-        Some(event)
-    }
-}
 
 /// The line, with the frame that is on its way.
 struct Line {
@@ -139,10 +81,10 @@ pub fn flush(cpu: &Cpu) {
     loop {
         if pump(cpu, || true) {
             let mut ring = cpu.ring.borrow_mut();
-            if ring.dropped == 0 {
+            if !ring.has_losses() {
                 break;
             }
-            ring.settle(cpu.index as u8, timer::now());
+            ring.report_losses(cpu.index as u8, timer::now());
         }
         core::hint::spin_loop();
     }
@@ -168,5 +110,5 @@ pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
             break;
         }
     }
-    line.advance() && ring.len == 0
+    line.advance() && ring.is_empty()
 }

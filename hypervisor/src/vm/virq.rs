@@ -1,20 +1,15 @@
 //! Virtual interrupts: the glue between the emulated distributor and the GIC's list registers.
 
 use crate::devices::gic;
-use crate::vm::cpu::{self, Cpu, Request};
-use crate::vm::life::Vm;
+use crate::vm::cpu::Cpu;
+use crate::vm::mailbox::{self, Request};
+use crate::vm::partition::Vm;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus};
 use core::ops::DerefMut;
 
 /// GICD_TYPER: a constant, read without a look at any state.
 const TYPER: u16 = 4;
-
-/// One vCPU's side; an empty one on cores without a VM.
-#[derive(Default)]
-pub struct Virq {
-    banked: Option<Banked>,
-}
 
 /// The GIC as `cloison_logic::vgic` drives it, for one VM on the running core.
 #[derive(Clone, Copy)]
@@ -71,7 +66,7 @@ fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
         rest &= rest - 1;
         match vm.spec.cores.get(vcpu) {
             Some(&core) if usize::from(core) == cpu.index => own = true,
-            Some(&core) => cpu::ask(core, Request::Interrupts),
+            Some(&core) => mailbox::ask(core, Request::Interrupts),
             None => {}
         }
     }
@@ -79,10 +74,10 @@ fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
 }
 
 /// Fills the list registers with what waits.
-fn fill(cpu: &Cpu) {
+pub fn fill(cpu: &Cpu) {
     let Some(vm) = cpu.vm else { return };
     let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.banked.as_mut() else { return };
+    let Some(banked) = virq.as_mut() else { return };
     let others = banked.fill(&Physical { vm });
     kick(cpu, vm, others);
 }
@@ -93,67 +88,19 @@ pub fn timer(cpu: &'static Cpu) {
     gic::drop_priority(gic::VIRTUAL_TIMER);
     let Some(vm) = cpu.vm else { return };
     let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.banked.as_mut() else { return };
+    let Some(banked) = virq.as_mut() else { return };
     if !banked.inject_timer(&Physical { vm }) {
         let others = banked.fill(&Physical { vm });
         kick(cpu, vm, others);
     }
 }
 
-/// Serves one physical interrupt, whatever it is.
-pub fn physical(cpu: &'static Cpu, acknowledged: u32) {
-    let id = acknowledged & 0x3ff;
-    match id {
-        gic::VIRTUAL_TIMER => timer(cpu),
-        gic::SPURIOUS => {}
-        gic::KICK => {
-            gic::drop_priority(acknowledged);
-            gic::deactivate(acknowledged);
-            requests(cpu);
-        }
-        gic::HYPERVISOR_TIMER => {
-            gic::drop_priority(acknowledged);
-            crate::devices::timer::on_timer(cpu);
-            gic::deactivate(acknowledged);
-        }
-        gic::MAINTENANCE => {
-            gic::drop_priority(acknowledged);
-            fill(cpu);
-            gic::deactivate(acknowledged);
-        }
-        _ if crate::devices::pmu::is_interrupt(id) => {
-            gic::drop_priority(acknowledged);
-            crate::vm::quota::on_overflow(cpu);
-            crate::vm::vpmu::on_overflow(cpu);
-            gic::deactivate(acknowledged);
-        }
-        _ if crate::vm::life::is_console_input(id) => {
-            gic::drop_priority(acknowledged);
-            crate::vm::life::on_console_input(cpu);
-            gic::deactivate(acknowledged);
-        }
-        _ => {
-            // A passed-through device's: the guest deactivates it, or nobody owns it and it stays active, once.
-            gic::drop_priority(acknowledged);
-            if let Some(vm) = cpu.vm {
-                let vcpus = vm.spis.lock().raise(id, &vm.distributor);
-                if kick(cpu, vm, vcpus) {
-                    fill(cpu);
-                }
-            }
-        }
-    }
-}
-
-fn requests(cpu: &'static Cpu) {
-    let requests = cpu::take_requests(cpu);
-    if requests & Request::Interrupts as u32 != 0 {
+/// A passed-through device has raised its interrupt.
+pub fn raise(cpu: &Cpu, vm: &Vm, irq: u32) {
+    let vcpus = vm.spis.lock().raise(irq, &vm.distributor);
+    if kick(cpu, vm, vcpus) {
         fill(cpu);
     }
-    if requests & Request::Stop as u32 != 0 {
-        cpu.leave.set(true);
-    }
-    // `Request::Start` needs no action here: the parked loop looks at the vCPU's power state.
 }
 
 /// A guest's read of its distributor.
@@ -163,7 +110,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refuse
         return Ok(vm.distributor.type_register());
     }
     let virq = cpu.virq.borrow();
-    let Some(banked) = virq.banked.as_ref() else { return Ok(0) };
+    let Some(banked) = virq.as_ref() else { return Ok(0) };
     banked.read(&Physical { vm }, offset, width)
 }
 
@@ -171,7 +118,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refuse
 #[inline(always)]
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
     let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.banked.as_mut() else { return Ok(()) };
+    let Some(banked) = virq.as_mut() else { return Ok(()) };
     let others = banked.write(&Physical { vm }, offset, width, value)?;
     kick(cpu, vm, others);
     Ok(())
@@ -188,7 +135,7 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
 /// The level of a line of this vCPU's own has changed.
 pub fn set_private_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.banked.as_mut() else { return };
+    let Some(banked) = virq.as_mut() else { return };
     if banked.set_line(irq, high) {
         let others = banked.fill(&Physical { vm });
         kick(cpu, vm, others);
@@ -199,7 +146,6 @@ pub fn set_private_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
 pub fn start(cpu: &Cpu, vm: &Vm) {
     let mut virq = cpu.virq.borrow_mut();
     let banked = virq
-        .banked
         .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, vm.pmu_irq.map_or(0, |irq| 1 << irq), vm.mediated_timer));
     // First back into the distributor what a parked core has listed, then the empty interface.
     let others = banked.reset(&Physical { vm });
@@ -212,7 +158,7 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
 /// A vCPU stops: its interrupts go back to the VM.
 pub fn stop(cpu: &Cpu, vm: &Vm) {
     let mut virq = cpu.virq.borrow_mut();
-    if let Some(banked) = virq.banked.as_mut() {
+    if let Some(banked) = virq.as_mut() {
         let others = banked.reset(&Physical { vm });
         drop(virq);
         kick(cpu, vm, others);

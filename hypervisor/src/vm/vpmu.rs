@@ -3,7 +3,7 @@
 use crate::devices::pmu;
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
-use crate::vm::life::Vm;
+use crate::vm::partition::Vm;
 use crate::vm::virq;
 use cloison_logic::vpmu::{Host, Register};
 

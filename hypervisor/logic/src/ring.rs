@@ -1,0 +1,162 @@
+//! A core's ring of log entries that wait for the telemetry line.
+//!
+//! A full ring drops entries and counts them; the count is itself logged as soon as there is room.
+
+use alloc::vec::Vec;
+use cloison_formats::telemetry::{Event, Record};
+use cloison_formats::units::Nanos;
+
+/// Entries that a ring holds.
+pub const CAPACITY: usize = 256;
+
+/// One core's ring. It allocates once, when it is made.
+#[derive(Debug)]
+pub struct Ring {
+    events: Vec<Event>,
+    head: usize,
+    len: usize,
+    dropped: u32,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ring {
+    /// An empty ring.
+    pub fn new() -> Self {
+        Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
+    }
+
+    /// Whether no entry waits. Losses may still be unreported.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether entries were lost that no entry has reported yet.
+    #[inline]
+    pub fn has_losses(&self) -> bool {
+        self.dropped > 0
+    }
+
+    /// Adds an entry, after a report of losses if there is one to make; a full ring counts it as lost.
+    #[inline]
+    pub fn push(&mut self, event: Event) {
+        if self.dropped > 0 && self.len < CAPACITY - 1 {
+            let count = core::mem::take(&mut self.dropped);
+            self.put(Event { record: Record::Dropped { count }, ..event });
+        }
+        if self.len < CAPACITY && self.dropped == 0 {
+            self.put(event);
+        } else {
+            self.count_loss();
+        }
+    }
+
+    /// Counts an entry that was taken from the ring and could not be sent.
+    #[inline]
+    pub fn count_loss(&mut self) {
+        self.dropped = self.dropped.saturating_add(1);
+    }
+
+    /// Reports losses that no later entry has reported, once there is room.
+    pub fn report_losses(&mut self, core: u8, at: Nanos) {
+        if self.dropped > 0 && self.len < CAPACITY {
+            let count = core::mem::take(&mut self.dropped);
+            self.put(Event { core, at, record: Record::Dropped { count } });
+        }
+    }
+
+    #[inline]
+    fn put(&mut self, event: Event) {
+        let at = (self.head + self.len) % CAPACITY;
+        if at == self.events.len() {
+            self.events.push(event);
+        } else {
+            self.events[at] = event;
+        }
+        self.len += 1;
+    }
+
+    /// Takes the oldest entry.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Event> {
+        if self.len == 0 {
+            return None;
+        }
+        let event = self.events[self.head];
+        self.head = (self.head + 1) % CAPACITY;
+        self.len -= 1;
+        Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_formats::telemetry::VmState;
+    use proptest::prelude::*;
+
+    fn entry(number: u64) -> Event {
+        Event { core: 1, at: Nanos(number), record: Record::VmState { vm: 0, state: VmState::Started } }
+    }
+
+    #[test]
+    fn a_full_ring_reports_its_losses_before_the_next_entry() {
+        let mut ring = Ring::new();
+        (0..CAPACITY as u64 + 3).for_each(|number| ring.push(entry(number)));
+        assert!(ring.has_losses());
+        (0..2).for_each(|number| assert_eq!(ring.pop(), Some(entry(number))));
+        ring.push(entry(1000));
+        assert!(!ring.has_losses());
+        let rest: Vec<Event> = core::iter::from_fn(|| ring.pop()).collect();
+        assert_eq!(rest[CAPACITY - 2], Event { record: Record::Dropped { count: 3 }, ..entry(1000) });
+        assert_eq!(rest.last(), Some(&entry(1000)));
+    }
+
+    #[test]
+    fn one_free_place_is_not_enough_for_a_report_and_an_entry() {
+        let mut ring = Ring::new();
+        (0..=CAPACITY as u64).for_each(|number| ring.push(entry(number)));
+        ring.pop();
+        ring.push(entry(1000));
+        assert!(ring.has_losses());
+        ring.report_losses(1, Nanos(2000));
+        assert!(!ring.has_losses());
+        let last = core::iter::from_fn(|| ring.pop()).last();
+        assert_eq!(last, Some(Event { record: Record::Dropped { count: 2 }, ..entry(2000) }));
+    }
+
+    proptest! {
+        /// Whatever comes and goes: entries leave in the order in which they came, and those that leave, those that
+        /// are reported lost and those still inside are all that came.
+        #[test]
+        fn nothing_vanishes_uncounted(steps in prop::collection::vec((0usize..400, 0usize..400), 1..20)) {
+            let mut ring = Ring::new();
+            let (mut pushed, mut popped, mut lost, mut newest) = (0u64, 0u64, 0u64, None);
+            let mut take = |event: Event| match event.record {
+                Record::Dropped { count } => lost += u64::from(count),
+                _ => {
+                    assert!(newest < Some(event.at));
+                    newest = Some(event.at);
+                    popped += 1;
+                }
+            };
+            for (pushes, pops) in steps {
+                for _ in 0..pushes {
+                    ring.push(entry(pushed));
+                    pushed += 1;
+                }
+                (0..pops).map_while(|_| ring.pop()).for_each(&mut take);
+            }
+            core::iter::from_fn(|| ring.pop()).for_each(&mut take);
+            ring.report_losses(1, Nanos(u64::MAX));
+            core::iter::from_fn(|| ring.pop()).for_each(&mut take);
+            prop_assert!(ring.is_empty() && !ring.has_losses());
+            prop_assert_eq!(popped + lost, pushed);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Observation segments: what is counted between two calls of a guest, and the record of it.
+
+use cloison_formats::image::Vm;
+use cloison_formats::telemetry::{HemRecord, MAX_HEMS};
+use cloison_formats::units::{Cycles, EventId};
+
+/// The segment that a vCPU is in, if it is in one.
+#[derive(Debug, Default)]
+pub struct Segment {
+    /// It has begun and not ended.
+    pub open: Option<Open>,
+    /// The record of the one before.
+    pub last: Option<HemRecord>,
+}
+
+/// The numbers by which a guest names a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// What runs.
+    pub workload: u32,
+    /// Sub-experiment; a campaign's own number wins over the guest's.
+    pub sub_experiment: u32,
+    /// Run; a campaign's own number wins over the guest's.
+    pub run: u32,
+}
+
+/// A segment that has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open {
+    names: Names,
+    hems: u32,
+}
+
+/// What a VM counts: its HEMs, or in a campaign those of the sub-experiment, which then comes with its number and the
+/// run's.
+pub fn selected(vm: &Vm, runs_over: u32) -> (&[EventId], Option<(u32, u32)>) {
+    if let Some(campaign) = &vm.campaign
+        && let Some((set, run)) = campaign.next(runs_over)
+        && let Some(hems) = campaign.sub_experiments.get(set as usize)
+    {
+        return (hems, Some((set, run)));
+    }
+    (&vm.hems, None)
+}
+
+impl Open {
+    /// A segment over the first of `events`, one per counter, while `free` counters last.
+    pub fn new(mut names: Names, events: &[EventId], campaign: Option<(u32, u32)>, free: u32) -> Self {
+        if let Some((sub_experiment, run)) = campaign {
+            names = Names { sub_experiment, run, ..names };
+        }
+        Self { names, hems: (events.len().min(MAX_HEMS) as u32).min(free) }
+    }
+
+    /// How many events are counted: on the counters from 0 on.
+    pub fn hems(&self) -> u32 {
+        self.hems
+    }
+
+    /// These counters as a bit mask.
+    pub fn mask(&self) -> u64 {
+        (1 << self.hems) - 1
+    }
+
+    /// The segment's record; `count` reads a counter.
+    pub fn record(
+        &self,
+        (vm, vcpu): (u8, u8),
+        cycles: Cycles,
+        overflowed: u8,
+        events: &[EventId],
+        count: impl Fn(u32) -> u32,
+    ) -> HemRecord {
+        let Names { workload, sub_experiment, run } = self.names;
+        let mut record = HemRecord {
+            vm,
+            vcpu,
+            workload,
+            sub_experiment,
+            run,
+            cycles,
+            len: self.hems as u8,
+            events: [EventId(0); MAX_HEMS],
+            counts: [0; MAX_HEMS],
+            overflowed,
+        };
+        for (counter, &event) in (0..self.hems).zip(events) {
+            record.events[counter as usize] = event;
+            record.counts[counter as usize] = count(counter);
+        }
+        record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NAMES: Names = Names { workload: 7, sub_experiment: 1, run: 2 };
+
+    #[test]
+    fn a_campaign_numbers_its_segments() {
+        let open = Open::new(NAMES, &[EventId(8)], Some((30, 40)), 6);
+        let record = open.record((3, 1), Cycles(9), 0, &[EventId(8)], |_| 5);
+        assert_eq!((record.workload, record.sub_experiment, record.run), (7, 30, 40));
+        assert_eq!((record.vm, record.vcpu, record.cycles, record.counts[0]), (3, 1, Cycles(9), 5));
+    }
+
+    proptest! {
+        /// Never more counters than are free or than a record holds, and each count beside its event.
+        #[test]
+        fn counts_are_beside_their_events(raw in prop::collection::vec(any::<u16>(), 0..12), free in 0u32..10) {
+            let events: std::vec::Vec<EventId> = raw.into_iter().map(EventId).collect();
+            let open = Open::new(NAMES, &events, None, free);
+            prop_assert_eq!(open.hems() as usize, events.len().min(MAX_HEMS).min(free as usize));
+            prop_assert_eq!(open.mask().count_ones(), open.hems());
+            let record = open.record((0, 0), Cycles(0), 0, &events, |counter| 100 + counter);
+            for at in 0..MAX_HEMS {
+                let used = at < open.hems() as usize;
+                prop_assert_eq!(record.counts[at], if used { 100 + at as u32 } else { 0 });
+                prop_assert_eq!(record.events[at], if used { events[at] } else { EventId(0) });
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Where a core gives up what it was doing for good: into a guest, or onto an empty stack.
+
+use core::arch::global_asm;
+
+global_asm!(
+    r#"
+    .section .text.vectors, "ax"
+    // Into a fresh guest: x0 points to its x0-x3; all other registers are zero.
+    .global enter_guest
+enter_guest:
+    mrs     x4, tpidr_el2
+    ldr     x4, [x4, #8]
+    mov     sp, x4
+    ldp     x2, x3, [x0, #16]
+    ldp     x0, x1, [x0]
+    .irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
+    mov     x\n, xzr
+    .endr
+    isb
+    eret
+
+    // Forgets whatever the core was doing and continues at x0.
+    .global continue_on_empty_stack
+continue_on_empty_stack:
+    mrs     x1, tpidr_el2
+    ldr     x1, [x1, #8]
+    mov     sp, x1
+    mov     x29, xzr
+    mov     x30, xzr
+    br      x0
+"#
+);
+
+unsafe extern "C" {
+    fn enter_guest(arguments: *const [u64; 4]) -> !;
+    fn continue_on_empty_stack(next: extern "C" fn() -> !) -> !;
+}
+
+/// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers zero.
+pub fn enter(arguments: &[u64; 4]) -> ! {
+    // SAFETY: the caller has set ELR_EL2, SPSR_EL2 and the EL1 state; the stack that is given up holds nothing that is
+    // needed again.
+    unsafe { enter_guest(arguments) }
+}
+
+/// Continues with `next` on the core's empty stack.
+pub fn abandon_stack(next: extern "C" fn() -> !) -> ! {
+    // SAFETY: what lies on the stack is given up; no borrow or lock of this core is held where this is called.
+    unsafe { continue_on_empty_stack(next) }
+}

@@ -1,0 +1,286 @@
+//! From the first line of Rust to the VMs' start.
+
+use crate::devices::{console, gic, pmu, power, timer};
+use crate::machine::{early, heap, layout, mmu, stage2, sysreg};
+use crate::start::{audit, build};
+use crate::vm::partition::{self, Memory};
+use crate::vm::{console_input, cpu, guest_registers, life, logger, telemetry};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use buddy_system_allocator::FrameAllocator as Buddy;
+use cloison_formats::addr::{PhysAddr, PhysRange};
+use cloison_formats::color::CacheGeometry;
+use cloison_formats::image::{Header, ImageError, System};
+use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
+use cloison_logic::pool::{FrameAllocator, PoolState};
+use core::sync::atomic::{AtomicU32, Ordering};
+use spin::Once;
+
+/// What secondary cores need, set before they start.
+struct Shared {
+    system: System,
+    windows: u64,
+}
+
+static SHARED: Once<Shared> = Once::new();
+static CORES_UP: AtomicU32 = AtomicU32::new(0);
+
+/// Prints why the system cannot run and stops the machine.
+fn refuse(why: core::fmt::Arguments) -> ! {
+    console::print(format_args!("cloison: {why}\n"));
+    power::off()
+}
+
+/// From here on there are a stack, a heap and a console.
+pub fn boot_core(loaded: &early::Loaded) -> ! {
+    heap::init_early();
+    let parameters = early::parameters();
+    power::init_early(parameters.psci);
+    console::init_early(&parameters);
+    timer::init();
+    let (header, system) = match read_system(loaded.behind) {
+        Ok(found) => found,
+        Err(error) => refuse(format_args!("{error}")),
+    };
+    logger::init(system.log_level);
+    if let Err(why) = check_machine(&system) {
+        refuse(format_args!("{why}"));
+    }
+    run(loaded, header, system)
+}
+
+fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
+    let header = Header::parse(bytes, sysreg::crc32)?;
+    let system = header.decode(bytes, sysreg::crc32)?;
+    Ok((header, system))
+}
+
+/// What the image assumes of the machine and can be asked of it.
+fn check_machine(system: &System) -> Result<(), alloc::string::String> {
+    // CLIDR_EL1: the last level that has a cache.
+    let clidr = sysreg::read!("clidr_el1");
+    let level = (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0);
+    sysreg::write!("csselr_el1", level << 1);
+    sysreg::isb();
+    let found = CacheGeometry::from_ccsidr(sysreg::read!("ccsidr_el1"));
+    if found != system.board.llc {
+        return Err(alloc::format!(
+            "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the board file of this machine",
+            system.board.name,
+            system.board.llc
+        ));
+    }
+    // DCZID_EL0: DC ZVA clears 2^BS words.
+    if sysreg::read!("dczid_el0") != 4 {
+        return Err("DC ZVA does not clear 64 bytes on this CPU".into());
+    }
+    if system.board.cores.len() > layout::MAX_CORES {
+        return Err(alloc::format!("{} cores; Cloison handles {}", system.board.cores.len(), layout::MAX_CORES));
+    }
+    Ok(())
+}
+
+fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
+    let header_at = loaded.header();
+    let colors = system.board.llc.colors().unwrap_or(1);
+    for range in &system.board.ram {
+        let mut gigabyte = range.start.0;
+        while gigabyte < range.end().0 {
+            early::map_identity(gigabyte);
+            gigabyte = (gigabyte | 0x3fff_ffff) + 1;
+        }
+    }
+    let loaded = PhysRange { start: loaded.base, len: header_at.0 + header.total_len() - loaded.base.0 };
+    let Some(&bank) = system.board.ram.iter().find(|bank| bank.contains(loaded.start) && loaded.end() <= bank.end())
+    else {
+        refuse(format_args!("loaded at {}, which is not in the RAM of board {}", loaded.start, system.board.name));
+    };
+    let mut frames = mmu::OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
+    let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(build::mapped_ranges(vm))).sum();
+    let gic = system.board.gic;
+    let payload = PhysRange {
+        start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
+        len: u64::from(header.payload_len),
+    };
+    let built = mmu::build(
+        &mut frames,
+        &mmu::Plan {
+            devices: [
+                Some(gic.gicd),
+                Some(gic.gicc),
+                Some(gic.gicc_dir),
+                Some(gic.gich),
+                Some(system.board.console.base.page_base()),
+                system.board.telemetry.map(|uart| uart.base.page_base()),
+                system.board.power_off.as_ref().map(|off| off.page),
+            ],
+            payload,
+            cores: system.board.cores.len(),
+            stage2_frames,
+            image: &early::image(),
+        },
+    );
+    if let Some(taken) = system.board.reserved.iter().find(|taken| taken.overlaps(&frames.span())) {
+        refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
+    }
+    early::continue_on_copy(&built);
+    // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
+    heap::extend(built.heap);
+    power::init_final(&system.board);
+    let console = console::init_final(system.board.console.kind);
+    if let Some(uart) = &system.board.telemetry {
+        telemetry::init(console::telemetry(uart.kind));
+    }
+    log::info!(
+        "Cloison {} on {}: {}, {colors} colors, own colors {}, {} VMs",
+        env!("CARGO_PKG_VERSION"),
+        system.board.name,
+        system.name,
+        system.hypervisor_colors,
+        system.vms.len()
+    );
+
+    let frames: &'static mmu::OwnFrames = Box::leak(Box::new(frames));
+    let mut reserved = system.board.reserved.clone();
+    reserved.push(loaded);
+    let mut contiguous = Buddy::<32>::new();
+    if system.contiguous > 0 {
+        match set_aside(&system, loaded, frames.span()) {
+            Some(range) => {
+                contiguous.add_frame(range.start.page_number() as usize, range.end().page_number() as usize);
+                reserved.push(range);
+            }
+            None => refuse(format_args!("no {} contiguous bytes of RAM", system.contiguous)),
+        }
+    }
+    let memory = Memory {
+        frames: FrameAllocator::new(colors, &system.board.ram, &reserved),
+        pools: system.pools.iter().cloned().map(PoolState::new).collect(),
+        contiguous,
+    };
+    let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
+    let system = match build::create(system, memory, tables) {
+        Ok(system) => system,
+        Err(error) => refuse(format_args!("{error}")),
+    };
+    describe(&system, colors, frames);
+    if system.audit {
+        audit::own(frames, PhysAddr(built.ttbr));
+        audit::run();
+        log::info!("audit done; turning the machine off");
+        power::off();
+    }
+    gic::init_distributor();
+    pmu::init(system.board.pmu_irq);
+    sysreg::tlbi_guests();
+    let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
+    core_up(shared, own_number(&shared.system));
+    start_secondaries(&shared.system, built.trampoline);
+    console_input::init(console, shared.system.board.console.irq);
+    let cpu = cpu::this();
+    for vm in partition::all() {
+        life::start(cpu, vm);
+    }
+    life::park()
+}
+
+/// Finds room for contiguous memory at the end of a bank, away from what is in use.
+fn set_aside(system: &System, loaded: PhysRange, own: PhysRange) -> Option<PhysRange> {
+    system.board.ram.iter().rev().find_map(|bank| {
+        let mut end = bank.end().page_base().0;
+        loop {
+            // The buddy allocator hands out blocks aligned to their size.
+            let unit = system.contiguous.next_power_of_two();
+            let start = end.checked_sub(system.contiguous)? & !(unit - 1);
+            let range = PhysRange { start: PhysAddr(start), len: system.contiguous };
+            if range.start < bank.start {
+                return None;
+            }
+            let blocked = system.board.reserved.iter().chain([&loaded, &own]).find(|taken| taken.overlaps(&range));
+            match blocked {
+                None => return Some(range),
+                Some(taken) => end = taken.start.page_base().0,
+            }
+        }
+    })
+}
+
+/// Says on the telemetry line what was built.
+fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
+    telemetry::send(&Message::Boot(BootInfo {
+        version: VERSION,
+        system: system.name.clone(),
+        board: system.board.name.clone(),
+        colors,
+        hypervisor_colors: system.hypervisor_colors,
+        hypervisor_pages: frames.taken(),
+        hypervisor_frames: (0..if system.audit { frames.taken() } else { 0 })
+            .map(|number| frames.frame(number).page_number() as u32)
+            .collect(),
+        timer_hz: sysreg::read!("cntfrq_el0"),
+    }));
+    let memory = partition::memory().lock();
+    for pool in &memory.pools {
+        let spec = pool.spec();
+        let per_color =
+            |count: &dyn Fn(cloison_formats::color::Color) -> u32| spec.colors.iter().map(count).collect::<Vec<u32>>();
+        telemetry::send(&Message::Pool(PoolInfo {
+            name: spec.name.clone(),
+            kind: spec.kind,
+            colors: spec.colors,
+            used: per_color(&|color| memory.frames.total(color) - memory.frames.available(color)),
+            total: per_color(&|color| memory.frames.total(color)),
+        }));
+    }
+    for vm in partition::all() {
+        telemetry::send(&Message::Vm(VmInfo {
+            name: vm.spec.name.clone(),
+            cores: vm.spec.cores.clone(),
+            pages: vm.spec.regions.iter().map(|region| region.pages).sum(),
+        }));
+    }
+}
+
+/// The number of the core that runs this, by its MPIDR.
+fn own_number(system: &System) -> usize {
+    let own = sysreg::read!("mpidr_el1") & 0xff_00ff_ffff;
+    system.board.cores.iter().position(|&mpidr| mpidr == own).unwrap_or(0)
+}
+
+/// What each core does for itself, before any guest runs.
+fn core_up(shared: &Shared, index: usize) {
+    cpu::init(index, shared.windows, partition::owner(index), &shared.system);
+    gic::init_core(shared.system.board.pmu_irq);
+    guest_registers::init_core();
+    pmu::init_core(cpu::this().quotas.borrow().reserved());
+    sysreg::write!("cnthp_ctl_el2", 0);
+    CORES_UP.fetch_add(1, Ordering::Release);
+    sysreg::dsb_ish();
+    aarch64_cpu::asm::sev();
+}
+
+/// Starts the other cores, one after the other.
+fn start_secondaries(system: &System, trampoline: PhysAddr) {
+    let own = own_number(system);
+    for index in 0..system.board.cores.len() {
+        if index == own || partition::owner(index).is_none() {
+            continue;
+        }
+        let before = CORES_UP.load(Ordering::Acquire);
+        let entry = trampoline.0 + early::SECONDARY_OFFSET;
+        if let Err(code) = power::start_core(&system.board, index, entry, &cpu::this().windows) {
+            refuse(format_args!("core {index} does not start: PSCI CPU_ON says {code}"));
+        }
+        while CORES_UP.load(Ordering::Acquire) == before {
+            aarch64_cpu::asm::wfe();
+        }
+    }
+}
+
+/// A secondary core, on its stack under the final tables.
+pub extern "C" fn secondary_main(index: usize) -> ! {
+    if let Some(shared) = SHARED.get() {
+        core_up(shared, index);
+    }
+    life::park()
+}

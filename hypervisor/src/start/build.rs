@@ -1,0 +1,118 @@
+//! Builds the VMs: their memory, stage-2 tables and devices.
+
+use crate::machine::stage2::{Stage2, TableSource};
+use crate::vm::life;
+use crate::vm::partition::{self, Memory, Power, Vcpu, Vm};
+use alloc::string::String;
+use alloc::vec::Vec;
+use cloison_abi::map;
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::image::{self, Backing, System};
+use cloison_logic::console::LineBuffer;
+use cloison_logic::migrate::Migration;
+use cloison_logic::services_page::Mailbox;
+use cloison_logic::vgic::{Distributor, Shared};
+use cloison_logic::vuart::Pl011;
+use core::convert::Infallible;
+use core::fmt;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use spin::mutex::TicketMutex;
+
+/// Why a VM could not be built.
+pub struct BuildError {
+    vm: String,
+    region: String,
+    why: String,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VM {}: region {} did not fit: {}", self.vm, self.region, self.why)
+    }
+}
+
+/// Page ranges that stage 2 maps for a VM, for counting its tables.
+pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
+    let gicv = core::iter::once((Ipa(map::GICC).page_number(), 2));
+    vm.regions.iter().map(|region| (region.ipa.page_number(), u64::from(region.pages))).chain(gicv)
+}
+
+/// Builds all VMs' memory. Boot core, once.
+pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Result<System, BuildError> {
+    let gic = system.board.gic;
+    let mut vms = Vec::with_capacity(system.vms.len());
+    for (id, spec) in system.vms.iter().enumerate() {
+        let stage2 = Stage2::new(&mut tables, id as u8);
+        for region in &spec.regions {
+            let failed = |why: String| BuildError { vm: spec.name.clone(), region: region.name.clone(), why };
+            let pages = u64::from(region.pages);
+            let first = match region.backing {
+                Backing::Pool(pool) => {
+                    let Memory { frames, pools, .. } = &mut memory;
+                    let pool = &mut pools[usize::from(pool)];
+                    stage2
+                        .map(&mut tables, region.ipa, pages, false, |batch| pool.allocate_many(frames, batch))
+                        .map_err(|error| failed(alloc::format!("pool {}: {error}", pool.spec().name)))?;
+                    continue;
+                }
+                Backing::Contiguous => match memory.contiguous.alloc(pages as usize) {
+                    Some(number) => PhysAddr(number as u64 * PAGE_SIZE),
+                    None => return Err(failed(alloc::format!("no {pages} contiguous pages left"))),
+                },
+                Backing::Device(pa) => pa,
+            };
+            let device = matches!(region.backing, Backing::Device(_));
+            map_range(&stage2, &mut tables, region.ipa, pages, device, first);
+        }
+        // The guest's CPU interface is the hardware's virtual one.
+        map_range(&stage2, &mut tables, Ipa(map::GICC), 1, true, gic.gicv);
+        map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, true, gic.gicv_dir);
+
+        let cores = spec.cores.len() as u8;
+        let mut spis = Shared::new(cores);
+        spis.own(cloison_abi::irq::UART, false);
+        for &irq in &spec.irqs {
+            spis.own(irq, true);
+        }
+        vms.push(Vm {
+            id: id as u8,
+            spec: spec.clone(),
+            stage2,
+            mediated_timer: gic.mediated_timer,
+            pmu_irq: system.board.pmu_irq.filter(|_| spec.pmu),
+            distributor: Distributor::new(cores),
+            spis: TicketMutex::new(spis),
+            uart: TicketMutex::new((Pl011::new(), LineBuffer::new())),
+            mailbox: TicketMutex::new(Mailbox::default()),
+            migration: TicketMutex::new(Migration::new(spec)),
+            vcpus: spec
+                .cores
+                .iter()
+                .map(|_| Vcpu {
+                    power: AtomicU8::new(Power::Off as u8),
+                    entry: AtomicU64::new(0),
+                    context: AtomicU64::new(0),
+                })
+                .collect(),
+            online: AtomicU32::new(0),
+            runs: AtomicU32::new(0),
+            ending: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
+        });
+    }
+    life::init(system.ends_with, vms.len());
+    partition::init(vms, memory);
+    Ok(system)
+}
+
+/// Maps consecutive frames.
+fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, device: bool, first: PhysAddr) {
+    let mut next = first;
+    let Ok(()) = stage2.map(tables, ipa, pages, device, |batch| {
+        for frame in batch {
+            *frame = next;
+            next = next.page(1);
+        }
+        Ok::<(), Infallible>(())
+    });
+}

@@ -1,0 +1,52 @@
+//! Input from the console: to one VM at a time, switched by a key.
+
+use crate::devices::console::{self, Uart};
+use crate::devices::gic;
+use crate::vm::cpu::Cpu;
+use crate::vm::partition::all;
+use crate::vm::uart;
+use alloc::string::String;
+use cloison_logic::console::{Action, InputSwitch};
+use core::fmt::Write;
+use core::sync::atomic::{AtomicU32, Ordering};
+use spin::mutex::TicketMutex;
+
+static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
+static CONSOLE_IRQ: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// Takes console input from now on; it goes to the first VM until switched.
+pub fn init(uart: Uart, irq: u32) {
+    *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
+    CONSOLE_IRQ.store(irq, Ordering::Relaxed);
+    gic::route(irq, 0);
+    gic::enable(irq, true);
+    uart.enable_input();
+}
+
+/// Whether this is the console's interrupt.
+pub fn is_interrupt(irq: u32) -> bool {
+    CONSOLE_IRQ.load(Ordering::Relaxed) == irq
+}
+
+/// Serves the console's receive interrupt.
+pub fn receive(cpu: &'static Cpu) {
+    let mut guard = CONSOLE_INPUT.lock();
+    let Some((device, switch)) = guard.as_mut() else { return };
+    device.acknowledge_input();
+    while let Some(byte) = device.receive() {
+        match switch.push(byte) {
+            Action::Deliver(vm, byte) => uart::deliver(cpu, &all()[usize::from(vm)], byte),
+            Action::Switched(vm) => {
+                console::print(format_args!("[console] input goes to {}\n", all()[usize::from(vm)].spec.name));
+            }
+            Action::Help => {
+                let mut text = String::from("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T");
+                for (index, vm) in all().iter().enumerate() {
+                    let _ = write!(text, ", {} {}", index + 1, vm.spec.name);
+                }
+                console::print(format_args!("{text}\n"));
+            }
+            Action::None => {}
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Physical interrupts: each to what it is for.
+
+use crate::devices::{gic, pmu, timer};
+use crate::vm::cpu::Cpu;
+use crate::vm::mailbox::{self, Request};
+use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
+
+/// Serves one physical interrupt, whatever it is.
+pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
+    let id = acknowledged & 0x3ff;
+    match id {
+        gic::VIRTUAL_TIMER => virq::timer(cpu),
+        gic::SPURIOUS => {}
+        gic::KICK => {
+            gic::drop_priority(acknowledged);
+            gic::deactivate(acknowledged);
+            serve_requests(cpu);
+        }
+        gic::HYPERVISOR_TIMER => {
+            gic::drop_priority(acknowledged);
+            on_timer(cpu);
+            gic::deactivate(acknowledged);
+        }
+        gic::MAINTENANCE => {
+            gic::drop_priority(acknowledged);
+            virq::fill(cpu);
+            gic::deactivate(acknowledged);
+        }
+        _ if pmu::is_interrupt(id) => {
+            gic::drop_priority(acknowledged);
+            quota::on_overflow(cpu);
+            vpmu::on_overflow(cpu);
+            gic::deactivate(acknowledged);
+        }
+        _ if console_input::is_interrupt(id) => {
+            gic::drop_priority(acknowledged);
+            console_input::receive(cpu);
+            gic::deactivate(acknowledged);
+        }
+        _ => {
+            // A passed-through device's: the guest deactivates it, or nobody owns it and it stays active, once.
+            gic::drop_priority(acknowledged);
+            if let Some(vm) = cpu.vm {
+                virq::raise(cpu, vm, id);
+            }
+        }
+    }
+}
+
+fn serve_requests(cpu: &'static Cpu) {
+    let requests = mailbox::take(cpu.index);
+    if requests & Request::Interrupts as u32 != 0 {
+        virq::fill(cpu);
+    }
+    if requests & Request::Stop as u32 != 0 {
+        cpu.leave.set(true);
+    }
+    // `Request::Start` needs no action here: the parked loop looks at the vCPU's power state.
+}
+
+/// The EL2 timer fired: serves every deadline that has passed.
+fn on_timer(cpu: &'static Cpu) {
+    let now = timer::now();
+    if cpu.deadlines.quota.get() <= now.0 {
+        quota::on_deadline(cpu, now);
+    }
+    if cpu.deadlines.migration.get() <= now.0 {
+        cpu.deadlines.migration.set(u64::MAX);
+        migrate::on_deadline(cpu);
+    }
+    if cpu.deadlines.telemetry.get() <= now.0 {
+        telemetry::drain(cpu);
+    }
+    cpu.deadlines.program();
+}

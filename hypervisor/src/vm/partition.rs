@@ -1,0 +1,165 @@
+//! What a VM owns: its configuration, address space, devices and the state of its vCPUs.
+//!
+//! A VM owns its cores for good. Each core changes only its own vCPU's state, except that `CPU_ON` and a restart move
+//! one from off to about-to-start.
+
+use crate::machine::stage2::Stage2;
+use crate::vm::mailbox::{self, Request};
+use alloc::vec::Vec;
+use buddy_system_allocator::FrameAllocator as Buddy;
+use cloison_abi::CallError;
+use cloison_formats::addr::Ipa;
+use cloison_formats::color::ColorSet;
+use cloison_formats::image::{self, Backing};
+use cloison_logic::console::LineBuffer;
+use cloison_logic::migrate::Migration;
+use cloison_logic::pool::{FrameAllocator, PoolState};
+use cloison_logic::services_page::Mailbox;
+use cloison_logic::vgic::{Distributor, Shared};
+use cloison_logic::vuart::Pl011;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use spin::Once;
+use spin::mutex::TicketMutex;
+
+/// A vCPU's power state, as PSCI's AFFINITY_INFO names it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Power {
+    /// On.
+    On = 0,
+    /// Off.
+    Off = 1,
+    /// Asked to start.
+    OnPending = 2,
+}
+
+/// What other cores need to know of a vCPU.
+pub struct Vcpu {
+    /// A [`Power`].
+    pub power: AtomicU8,
+    /// Where it starts.
+    pub entry: AtomicU64,
+    /// `x0` at its start.
+    pub context: AtomicU64,
+}
+
+/// A virtual machine.
+pub struct Vm {
+    /// Position in the configuration.
+    pub id: u8,
+    /// The configuration.
+    pub spec: image::Vm,
+    /// Its IPA space.
+    pub stage2: Stage2,
+    /// The hypervisor deactivates the virtual timer's interrupt (`image::Gic::mediated_timer`).
+    pub mediated_timer: bool,
+    /// The interrupt of its vCPUs' PMUs, where it has them and the board wires one.
+    pub pmu_irq: Option<u32>,
+    /// The part of the emulated distributor that needs no lock.
+    pub distributor: Distributor,
+    /// Its shared interrupts.
+    pub spis: TicketMutex<Shared>,
+    /// Its emulated PL011 and the line that is being collected.
+    pub uart: TicketMutex<(Pl011, LineBuffer)>,
+    /// Its services page, if it has one.
+    pub mailbox: TicketMutex<Mailbox>,
+    /// Its migrated pages.
+    pub migration: TicketMutex<Migration>,
+    /// Its vCPUs.
+    pub vcpus: Vec<Vcpu>,
+    /// vCPUs that have been turned on and have not turned themselves off.
+    pub online: AtomicU32,
+    /// Runs of its campaign that are over.
+    pub runs: AtomicU32,
+    /// One vCPU at a time ends or restarts the VM.
+    pub ending: AtomicBool,
+    /// Stopped for good.
+    pub dead: AtomicBool,
+}
+
+/// The memory that VMs live on.
+pub struct Memory {
+    /// Frames by color.
+    pub frames: FrameAllocator,
+    /// Pools, in the configuration's order.
+    pub pools: Vec<PoolState>,
+    /// Contiguous, uncolored memory, in pages.
+    pub contiguous: Buddy<32>,
+}
+
+static MEMORY: Once<TicketMutex<Memory>> = Once::new();
+static VMS: Once<Vec<Vm>> = Once::new();
+
+/// Makes the VMs and their memory known; boot core, once.
+pub fn init(vms: Vec<Vm>, memory: Memory) {
+    VMS.call_once(|| vms);
+    MEMORY.call_once(|| TicketMutex::new(memory));
+}
+
+/// The memory, once [`init`] has run.
+pub fn memory() -> &'static TicketMutex<Memory> {
+    MEMORY.get().expect("created at boot, before any guest runs")
+}
+
+/// All VMs, once [`init`] has run.
+pub fn all() -> &'static [Vm] {
+    VMS.get().map_or(&[], Vec::as_slice)
+}
+
+/// The VM and vCPU that own a physical core.
+pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
+    all().iter().find_map(|vm| vm.spec.cores.iter().position(|&own| usize::from(own) == core).map(|vcpu| (vm, vcpu)))
+}
+
+impl Vm {
+    /// A vCPU's power state.
+    pub fn power(&self, vcpu: usize) -> Power {
+        match self.vcpus[vcpu].power.load(Ordering::Acquire) {
+            0 => Power::On,
+            2 => Power::OnPending,
+            _ => Power::Off,
+        }
+    }
+
+    /// Asks an off vCPU to start; `Err` with its state where it is not off.
+    pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), Power> {
+        let slot = &self.vcpus[vcpu];
+        let claimed = slot.power.compare_exchange(Power::Off as u8, u8::MAX, Ordering::AcqRel, Ordering::Acquire);
+        if claimed.is_err() {
+            return Err(self.power(vcpu));
+        }
+        slot.entry.store(entry.0, Ordering::Relaxed);
+        slot.context.store(context, Ordering::Relaxed);
+        self.online.fetch_add(1, Ordering::AcqRel);
+        slot.power.store(Power::OnPending as u8, Ordering::Release);
+        mailbox::ask(self.spec.cores[vcpu], Request::Start);
+        Ok(())
+    }
+
+    /// What vCPU 0 finds in its registers.
+    pub fn first_arguments(&self) -> [u64; 4] {
+        let mut arguments = self.spec.args;
+        let vary = self.spec.campaign.as_ref().and_then(|campaign| campaign.vary);
+        if let Some(argument) = vary.and_then(|vary| arguments.get_mut(usize::from(vary))) {
+            *argument = argument.wrapping_add(u64::from(self.runs.load(Ordering::Relaxed)));
+        }
+        arguments
+    }
+
+    /// Whether a page is in one of the VM's regions of RAM.
+    pub fn has_ram(&self, ipa: Ipa) -> bool {
+        self.spec.regions.iter().any(|region| region.contains(ipa) && !matches!(region.backing, Backing::Device(_)))
+    }
+}
+
+/// The `index`-th region of a VM: its first IPA, its length in pages, and the colors that its pages may have.
+pub fn region(vm: &Vm, index: u64) -> Result<[u64; 3], CallError> {
+    let region = usize::try_from(index).ok().and_then(|index| vm.spec.regions.get(index)).ok_or(CallError::Absent)?;
+    let memory = memory().lock();
+    let colors = match region.backing {
+        Backing::Pool(pool) => memory.pools[usize::from(pool)].spec().colors,
+        Backing::Contiguous => ColorSet::first(memory.frames.colors()),
+        Backing::Device(_) => ColorSet::EMPTY,
+    };
+    Ok([region.ipa.0, u64::from(region.pages), colors.0])
+}

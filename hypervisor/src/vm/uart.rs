@@ -1,0 +1,87 @@
+//! The UART that a guest sees: its accesses, its output in lines, and its input.
+
+use crate::devices::console;
+use crate::machine::sysreg;
+use crate::vm::cpu::{Cpu, Line};
+use crate::vm::guest_registers::HCR;
+use crate::vm::partition::Vm;
+use crate::vm::virq;
+use aarch64_cpu::registers::HCR_EL2;
+
+/// Serves a guest's read of its UART.
+pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
+    let mut uart = vm.uart.lock();
+    let value = uart.0.read(offset);
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
+    value
+}
+
+/// Serves a guest's write to its UART.
+pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) {
+    let mut uart = vm.uart.lock();
+    let (device, line) = &mut *uart;
+    if let Some(byte) = device.write(offset, value) {
+        if let Some(part) = line.push(byte) {
+            console::print_guest(vm.id, &vm.spec.name, &part);
+        }
+        if line.is_waiting() != (cpu.line.get() != Line::Whole) {
+            watch_line(cpu, line.is_waiting());
+        }
+    }
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
+}
+
+/// Has the core look out for a guest that leaves a line unfinished (a prompt), or no longer. Such a guest waits for an
+/// interrupt (then WFI traps, once), or else takes its ticks; so no timer of EL2's is needed.
+fn watch_line(cpu: &Cpu, on: bool) {
+    cpu.line.set(if on { Line::Begun } else { Line::Whole });
+    sysreg::write!("hcr_el2", if on { HCR | HCR_EL2::TWI::SET.value } else { HCR });
+}
+
+/// Prints the line that the guest has left unfinished.
+pub fn print_unfinished_line(cpu: &Cpu, vm: &Vm) {
+    if cpu.line.get() != Line::Whole {
+        watch_line(cpu, false);
+        print_rest(vm, Rest::Pause);
+    }
+}
+
+/// The guest's timer ticks while a line is unfinished.
+#[cold]
+#[inline(never)]
+pub fn tick_in_line(cpu: &Cpu) {
+    match (cpu.line.get(), cpu.vm) {
+        (Line::Left, Some(vm)) => print_unfinished_line(cpu, vm),
+        _ => cpu.line.set(Line::Left),
+    }
+}
+
+/// Why a line that is not complete is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// The guest has paused: the line may continue.
+    Pause,
+    /// There will be no more of it.
+    End,
+}
+
+/// Prints what the guest has written of a line.
+pub fn print_rest(vm: &Vm, why: Rest) {
+    let line = &mut vm.uart.lock().1;
+    let part = match why {
+        Rest::Pause => line.pause(),
+        Rest::End => line.flush(),
+    };
+    if let Some(part) = part {
+        console::print_guest(vm.id, &vm.spec.name, &part);
+    }
+}
+
+/// Gives a byte of console input to the guest.
+pub fn deliver(cpu: &Cpu, vm: &Vm, byte: u8) {
+    let mut uart = vm.uart.lock();
+    // A guest that does not read loses input, as on a real UART whose FIFO overruns.
+    let _ = uart.0.push_rx(byte);
+    // Under the lock: two cores must not report the line's level in the wrong order.
+    virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
+}
