@@ -263,7 +263,8 @@ fn core_up(shared: &Shared, index: usize) {
 fn start_secondaries(system: &System, trampoline: PhysAddr) {
     let own = own_number(system);
     for index in 0..system.board.cores.len() {
-        if index == own || partition::owner(index).is_none() {
+        // A core that no VM owns stays off under PSCI; in a spin table it would poll memory for good.
+        if index == own || system.board.spin_table.is_none() && partition::owner(index).is_none() {
             continue;
         }
         let before = CORES_UP.load(Ordering::Acquire);
