@@ -20,7 +20,12 @@ impl Width {
     /// From the two bits of ISS.SAS.
     #[inline(always)]
     pub const fn from_sas(sas: u64) -> Self {
-        [Self::Byte, Self::Half, Self::Word, Self::Double][(sas & 3) as usize]
+        match sas & 3 {
+            0 => Self::Byte,
+            1 => Self::Half,
+            2 => Self::Word,
+            _ => Self::Double,
+        }
     }
 
     const fn bits(self) -> u32 {
@@ -28,25 +33,41 @@ impl Width {
     }
 }
 
-/// The load or store that a data abort interrupted, where the syndrome describes it (ISS.ISV).
+/// The load or store that a data abort interrupted, where the syndrome describes it (ISS.ISV). Keeps the syndrome and takes
+/// its fields when asked, as does [`DataAbort`]: to unpack them all would cost each exit of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
-    /// The general register that is loaded or stored (ISS.SRT); 31 is the zero register.
-    pub register: u8,
-    /// How much of it (ISS.SAS).
-    pub width: Width,
-    /// The load extends the sign (ISS.SSE): LDRSB, LDRSH, LDRSW.
-    pub sign_extend: bool,
-    /// The register is X and not W (ISS.SF); matters where the sign is extended.
-    pub wide: bool,
-}
+pub struct Access(u64);
 
 impl Access {
+    /// Returns the general register that is loaded or stored (ISS.SRT); 31 is the zero register.
+    #[inline(always)]
+    pub const fn register(self) -> u8 {
+        field(self.0, 16, 5)
+    }
+
+    /// Returns how much of it (ISS.SAS).
+    #[inline(always)]
+    pub const fn width(self) -> Width {
+        Width::from_sas(self.0 >> 22)
+    }
+
+    /// Returns whether the load extends the sign (ISS.SSE): LDRSB, LDRSH, LDRSW.
+    #[inline(always)]
+    pub const fn sign_extend(self) -> bool {
+        field(self.0, 21, 1) == 1
+    }
+
+    /// Returns whether the register is X and not W (ISS.SF); matters where the sign is extended.
+    #[inline(always)]
+    pub const fn wide(self) -> bool {
+        field(self.0, 15, 1) == 1
+    }
+
     /// Returns what the register holds after a load that found `value` in the device, in its lowest bits.
     #[inline(always)]
     pub const fn loaded(self, value: u64) -> u64 {
-        let unused = 64 - self.width.bits();
-        match (self.sign_extend, self.wide) {
+        let unused = 64 - self.width().bits();
+        match (self.sign_extend(), self.wide()) {
             (false, _) => value << unused >> unused,
             (true, true) => ((value << unused) as i64 >> unused) as u64,
             (true, false) => ((value << unused) as i64 >> unused) as u32 as u64,
@@ -56,7 +77,7 @@ impl Access {
     /// Returns what a store of a register with this `value` sends to the device.
     #[inline(always)]
     pub const fn stored(self, value: u64) -> u64 {
-        let unused = 64 - self.width.bits();
+        let unused = 64 - self.width().bits();
         value << unused >> unused
     }
 }
@@ -75,13 +96,26 @@ pub enum Fault {
 
 /// A data abort ("ISS encoding for an exception from a Data Abort").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataAbort {
-    /// The instruction, if the syndrome describes it: not for pairs, writeback, exclusives, cache maintenance.
-    pub access: Option<Access>,
-    /// A store, or cache maintenance.
-    pub is_write: bool,
-    /// Why.
-    pub fault: Fault,
+pub struct DataAbort(u64);
+
+impl DataAbort {
+    /// Returns the load or store, if the syndrome describes it: not for pairs, writeback, exclusives, cache maintenance.
+    #[inline(always)]
+    pub const fn access(self) -> Option<Access> {
+        if field(self.0, 24, 1) == 1 { Some(Access(self.0)) } else { None }
+    }
+
+    /// Returns whether it was a store, or cache maintenance (ISS.WnR).
+    #[inline(always)]
+    pub const fn is_write(self) -> bool {
+        field(self.0, 6, 1) == 1
+    }
+
+    /// Returns why stage 2 refused it.
+    #[inline(always)]
+    pub const fn fault(self) -> Fault {
+        fault(self.0)
+    }
 }
 
 /// The name of a system register or instruction.
@@ -179,16 +213,7 @@ impl Trap {
                 is_read: field(esr, 0, 1) == 1,
             }),
             INSTRUCTION_ABORT_LOWER => Self::InstructionAbort(fault(esr)),
-            DATA_ABORT_LOWER => {
-                let access = Access {
-                    register: field(esr, 16, 5),
-                    width: Width::from_sas(esr >> 22),
-                    sign_extend: field(esr, 21, 1) == 1,
-                    wide: field(esr, 15, 1) == 1,
-                };
-                let access = if field(esr, 24, 1) == 1 { Some(access) } else { None };
-                Self::DataAbort(DataAbort { access, is_write: field(esr, 6, 1) == 1, fault: fault(esr) })
-            }
+            DATA_ABORT_LOWER => Self::DataAbort(DataAbort(esr)),
             other => Self::Other(other),
         }
     }
@@ -325,19 +350,13 @@ mod tests {
             // What does not count: acquire, FnV, EA, CM, S1PTW, and ISS2.
             for rest in [0, 1 << 14 | 1 << 10 | 1 << 9 | 1 << 8 | 1 << 7 | 0x1f << 32] {
                 let Trap::DataAbort(abort) = Trap::decode(esr(0x24, iss) | rest) else { panic!("{iss:#x}") };
-                let access = Access {
-                    register: srt as u8,
-                    width: match sas {
-                        0 => Width::Byte,
-                        1 => Width::Half,
-                        2 => Width::Word,
-                        _ => Width::Double,
-                    },
-                    sign_extend: sse == 1,
-                    wide: sf == 1,
-                };
-                assert_eq!(abort.access, (isv == 1).then_some(access), "{iss:#x}");
-                assert_eq!((abort.is_write, abort.fault), (wnr == 1, expected_fault(dfsc as u8)), "{iss:#x}");
+                let width = [Width::Byte, Width::Half, Width::Word, Width::Double][sas as usize];
+                assert_eq!(abort.access().is_some(), isv == 1, "{iss:#x}");
+                if let Some(access) = abort.access() {
+                    let found = (access.register(), access.width(), access.sign_extend(), access.wide());
+                    assert_eq!(found, (srt as u8, width, sse == 1, sf == 1), "{iss:#x}");
+                }
+                assert_eq!((abort.is_write(), abort.fault()), (wnr == 1, expected_fault(dfsc as u8)), "{iss:#x}");
             }
         }
     }
@@ -372,7 +391,9 @@ mod tests {
     #[test]
     fn loads_extend_as_the_instructions_do() {
         use Width::{Byte, Double, Half, Word};
-        let access = |width, sign_extend, wide| Access { register: 0, width, sign_extend, wide };
+        let access = |width: Width, sign_extend: bool, wide: bool| {
+            Access((width as u64) << 22 | u64::from(sign_extend) << 21 | u64::from(wide) << 15)
+        };
         let found = 0xfedc_ba98_8765_83f1;
         let table = [
             ("ldrb w", access(Byte, false, false), 0xf1),
@@ -389,7 +410,7 @@ mod tests {
             assert_eq!(access.loaded(found), expected, "{instruction}");
             // With the sign bit clear, a signed load is an unsigned one.
             let positive = 0x0123_4567_0123_0142;
-            let plain = Access { sign_extend: false, ..access };
+            let plain = Access(access.0 & !(1 << 21));
             assert_eq!(access.loaded(positive), plain.loaded(positive), "{instruction}");
         }
         let stored: Vec<u64> = [Byte, Half, Word, Double].map(|w| access(w, false, false).stored(found)).into();

@@ -12,6 +12,8 @@
 //! `line` sets the level of the guest's PMU interrupt. While the line is high the physical interrupts of the counters that
 //! raised it are off, so that they do not come again and again.
 
+use crate::syndrome::Encoding;
+
 /// What this module needs of the physical PMU on the calling core; a fake in the tests. Masks have a bit per event counter
 /// and bit 31 for the cycle counter, as the registers do.
 pub trait Host {
@@ -81,8 +83,11 @@ pub enum Register {
 }
 
 impl Register {
-    /// By op1, CRn, CRm and op2 (op0 is 3).
-    pub const fn decode(op1: u64, crn: u64, crm: u64, op2: u64) -> Option<Self> {
+    /// Returns the PMU's register with this encoding.
+    pub const fn decode(Encoding { op0, op1, crn, crm, op2 }: Encoding) -> Option<Self> {
+        if op0 != 3 {
+            return None;
+        }
         Some(match (op1, crn, crm, op2) {
             (3, 9, 12, 0) => Self::Control,
             (3, 9, 12, 1) => Self::Enable(true),
@@ -322,13 +327,13 @@ mod tests {
 
     #[test]
     fn every_register_is_found_and_no_other() {
-        assert_eq!(Register::decode(3, 14, 8, 0), Some(Register::Counter(0)));
-        assert_eq!(Register::decode(3, 14, 11, 6), Some(Register::Counter(30)));
-        assert_eq!(Register::decode(3, 14, 13, 1), Some(Register::Type(9)));
-        assert_eq!(Register::decode(3, 14, 15, 7), Some(Register::CycleFilter));
-        assert_eq!(Register::decode(0, 9, 14, 2), Some(Register::Interrupt(false)));
-        assert_eq!(Register::decode(3, 9, 14, 4), None);
-        assert_eq!(Register::decode(3, 14, 2, 0), None, "the timer's");
+        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 8, 0)), Some(Register::Counter(0)));
+        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 11, 6)), Some(Register::Counter(30)));
+        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 13, 1)), Some(Register::Type(9)));
+        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 15, 7)), Some(Register::CycleFilter));
+        assert_eq!(Register::decode(Encoding::new(3, 0, 9, 14, 2)), Some(Register::Interrupt(false)));
+        assert_eq!(Register::decode(Encoding::new(3, 3, 9, 14, 4)), None);
+        assert_eq!(Register::decode(Encoding::new(3, 3, 14, 2, 0)), None, "the timer's");
     }
 
     #[test]

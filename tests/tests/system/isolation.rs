@@ -9,8 +9,8 @@ use xtask::qemu::Board;
 use xtask::telemetry::End;
 
 /// What the hostile guest tries, in this order.
-const PHASES: [&str; 11] =
-    ["hypercall", "smc", "psci", "wait", "pmu", "sysreg", "page", "gicd", "gicc", "memory", "unmapped"];
+const PHASES: [&str; 12] =
+    ["hypercall", "smc", "psci", "wait", "pmu", "sysreg", "page", "loads", "gicd", "gicc", "memory", "unmapped"];
 const HEARTS: [&str; 3] = ["heart-1", "heart-2", "heart-3"];
 /// Beats that each neighbor must have left when the hostile guest has done its worst.
 const AFTER: u64 = 50;

@@ -7,6 +7,7 @@
 
 mod calls;
 mod gic;
+mod loads;
 mod memory;
 mod registers;
 
@@ -111,6 +112,7 @@ fn main() {
         + registers::counters(&mut random)
         + registers::wild(&mut random)
         + calls::services_page(own, &mut random, count / 4)
+        + loads::every_load()
         + gic::distributor(own, &mut random)
         + gic::interface(&mut random)
         + memory::sweep(own, &mut random)
