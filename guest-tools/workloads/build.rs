@@ -1,7 +1,7 @@
 //! Links each workload with the guests' linker script, which the runtime puts on the search path.
 
 fn main() {
-    // Elsewhere they are checked and not linked.
+    // On other targets the workloads are checked but not linked.
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "none") {
         println!("cargo::rustc-link-arg-bins=-Tguest.ld");
         println!("cargo::rustc-link-arg-bins=-zmax-page-size=4096");

@@ -6,7 +6,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-/// Version of this interface. Raised when a call changes its meaning; new calls do not raise it.
+/// Version of this interface. It rises when a call changes its meaning, but not when a call is added.
 pub const ABI_VERSION: u64 = 1;
 
 /// The guest's physical (IPA) map. It is the same on every board, so one guest binary runs on all of them.
@@ -31,30 +31,31 @@ pub mod irq {
     pub const UART: u32 = 33;
 }
 
-/// The services page: Cloison's own calls for programs that cannot execute HVC, such as a process at EL0 that maps the page
-/// from `/dev/mem`. Same calls, same results, made by the core that writes to [`CALL`](page::CALL).
+/// The services page: Cloison's calls for programs that cannot execute HVC, such as a process at EL0 that maps the page
+/// from `/dev/mem`. Calls and results are the same; the core that writes to [`CALL`](page::CALL) makes the call.
 ///
-/// All registers have 64 bits and are accessed whole; other accesses read 0 and write nothing. To make a call, write its
-/// arguments to [`ARGUMENTS`](page::ARGUMENTS) and its function identifier to `CALL`, then read the status (`x0`) from `CALL`
-/// and the results (`x1` to `x3`) from `ARGUMENTS`. A VM has one such set of registers: its programs take turns.
+/// All registers are 64 bits wide and must be accessed as a whole; other accesses read as 0 and are ignored on write.
+/// To make a call, write its arguments to [`ARGUMENTS`](page::ARGUMENTS) and its function identifier to `CALL`, then
+/// read the status (`x0`) from `CALL` and the results (`x1` to `x3`) from `ARGUMENTS`. A VM has a single set of these
+/// registers, so its programs must take turns.
 pub mod page {
     /// Read only: [`MAGIC_VALUE`].
     pub const MAGIC: u16 = 0x00;
     /// Read only: [`ABI_VERSION`](crate::ABI_VERSION).
     pub const VERSION: u16 = 0x08;
-    /// Read only: the services granted, bits of [`services`](crate::services).
+    /// Read only: the granted services, as bits of [`services`](crate::services).
     pub const SERVICES: u16 = 0x10;
     /// Read only: the VM's number.
     pub const VM: u16 = 0x18;
-    /// Read only: the vCPU that reads.
+    /// Read only: the number of the vCPU that reads.
     pub const VCPU: u16 = 0x20;
     /// Arguments before a call, results after it: three registers.
     pub const ARGUMENTS: [u16; 3] = [0x40, 0x48, 0x50];
-    /// Written: makes the call. Read: the status of the last one.
+    /// Write: makes the call. Read: the status of the last call.
     pub const CALL: u16 = 0x58;
-    /// "cloison" in ASCII, and the layout's number.
+    /// "cloison" in ASCII, followed by the layout's number.
     pub const MAGIC_VALUE: u64 = u64::from_le_bytes(*b"cloison1");
-    /// `compatible` of its node in the device tree.
+    /// `compatible` of the page's node in the device tree.
     pub const COMPATIBLE: &str = "cloison,services-1";
 }
 
@@ -90,13 +91,13 @@ pub mod psci {
 pub enum Call {
     /// `() -> (ABI_VERSION, SERVICES granted, VM id, vCPU id)`. Always allowed.
     Identify = 0xC600_0000,
-    /// `(workload, sub_experiment, run) -> 0`: starts the observation segment on the calling vCPU, with its
-    /// configured HEMs at zero. Service [`services::HEM`].
+    /// `(workload, sub_experiment, run) -> 0`: starts the observation segment on the calling vCPU and resets its
+    /// configured HEMs to zero. Service [`services::HEM`].
     SegmentBegin = 0xC600_0001,
     /// `() -> (0, cycles)`: ends the segment and logs one HEM record. Service [`services::HEM`].
     SegmentEnd = 0xC600_0002,
-    /// `(k) -> (0, pages moved)`: moves the `k` most important pages of the VM's profile into its PVT pool.
-    /// All or none: with the pool exhausted nothing moves. Service [`services::MIGRATE`].
+    /// `(k) -> (0, pages moved)`: moves the `k` most important pages of the VM's profile into its PVT pool, all or
+    /// none: if the pool is exhausted, nothing moves. Service [`services::MIGRATE`].
     Migrate = 0xC600_0003,
     /// `() -> (0, pages moved)`: moves every migrated page back to its region's pool. Service
     /// [`services::MIGRATE`].
@@ -104,25 +105,25 @@ pub enum Call {
     /// `(ipa) -> 0`: moves one page, named by the IPA of its first byte, to the PVT pool. Service
     /// [`services::MIGRATE`].
     MigratePage = 0xC600_0005,
-    /// `(quota index) -> (0, events this period, periods so far, throttled nanoseconds in all)` of the calling
-    /// vCPU's core. Service [`services::QUOTA`].
+    /// `(quota index) -> (0, events this period, periods so far, total nanoseconds throttled)` of the calling vCPU's
+    /// core. Service [`services::QUOTA`].
     QuotaRead = 0xC600_0006,
-    /// `(quota index, budget in events) -> 0`: from the next period on; never above the configured budget.
-    /// Service [`services::QUOTA`].
+    /// `(quota index, budget in events) -> 0`: sets the budget from the next period on; never above the configured
+    /// budget. Service [`services::QUOTA`].
     QuotaSet = 0xC600_0007,
-    /// `(event index) -> (0, count, overflowed, event)`: the running segment's count of one HEM, or else the last
-    /// one's, and the event's number. Service [`services::HEM`].
+    /// `(event index) -> (0, count, overflowed, event)`: the count of one HEM in the running segment, or else in the
+    /// last one, and the event's number. Service [`services::HEM`].
     HemRead = 0xC600_0008,
     /// `() -> (0, nanoseconds since reset)`. Always allowed.
     Time = 0xC600_0009,
-    /// `(ipa, pages, cacheable) -> 0`: from now on the caches hold nothing of these pages of RAM (0), or they may again
-    /// (1), until the VM ends or restarts; a page keeps this when it migrates. Contents stay. Service
+    /// `(ipa, pages, cacheable) -> 0`: makes these pages of RAM non-cacheable (0) or cacheable again (1), until the VM
+    /// ends or restarts. A page keeps the setting when it migrates, and its contents are preserved. Service
     /// [`services::PROFILE`].
     SetCacheability = 0xC600_000A,
-    /// `(index) -> (0, ipa, pages, colors)`: the VM's regions of RAM and devices, in their order; as colors a bit for
-    /// each color that its pages may have, none for a device. Always allowed.
+    /// `(index) -> (0, ipa, pages, colors)`: one of the VM's regions of RAM and devices, in configuration order.
+    /// `colors` has a bit for each color that the pages may have, and is 0 for a device. Always allowed.
     Region = 0xC600_000B,
-    /// `() -> (0, colors, pages at most, pages taken)`: the PVT pool of the VM's profile. Service
+    /// `() -> (0, colors, maximum number of pages, pages taken)`: the PVT pool of the VM's profile. Service
     /// [`services::MIGRATE`].
     PrivatePool = 0xC600_000C,
     /// `(ipa) -> (0, color, flags)`: the color of a page of RAM, and bits of [`page_flags`]. Always allowed.
@@ -130,7 +131,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// The call with this function identifier, if Cloison has one.
+    /// Returns the call with this function identifier, if Cloison has one.
     pub const fn from_id(id: u32) -> Option<Self> {
         Some(match id {
             0xC600_0000 => Self::Identify,
@@ -152,11 +153,11 @@ impl Call {
     }
 }
 
-/// What `x0` holds when a call did not succeed.
+/// The value of `x0` after a call that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum CallError {
-    /// No such function (SMCCC's own code for it).
+    /// No such function (SMCCC's own code).
     NotSupported = -1,
     /// The VM's configuration does not grant the service.
     Denied = -2,
@@ -164,16 +165,16 @@ pub enum CallError {
     Invalid = -3,
     /// The PVT pool has too few free pages; nothing was moved.
     PoolFull = -4,
-    /// Another migration, or change of cacheability, of this VM is under way.
+    /// Another migration or change of cacheability of this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile, or the core no such quota or HEM.
+    /// The VM has no page profile, or the core has no such quota or HEM.
     Absent = -6,
-    /// `SegmentEnd` without `SegmentBegin`, or the reverse.
+    /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.
     Sequence = -7,
 }
 
 impl CallError {
-    /// The error that `x0` stands for, if it is one.
+    /// Returns the error encoded in `x0`, if there is one.
     pub const fn from_x0(x0: i64) -> Option<Self> {
         Some(match x0 {
             -1 => Self::NotSupported,
@@ -188,15 +189,15 @@ impl CallError {
     }
 }
 
-/// What [`Call::PageState`] says of a page, as bits.
+/// Flags of a page, as returned by [`Call::PageState`].
 pub mod page_flags {
-    /// It lives in the PVT pool.
+    /// The page is in the PVT pool.
     pub const PRIVATE: u64 = 1 << 0;
-    /// The caches may not hold it.
+    /// The page is not cacheable.
     pub const UNCACHED: u64 = 1 << 1;
 }
 
-/// Services that a VM's configuration grants, as bits.
+/// Services that a VM's configuration can grant, as bits.
 pub mod services {
     /// HEM log: observation segments and HEM reads.
     pub const HEM: u32 = 1 << 0;
@@ -204,6 +205,6 @@ pub mod services {
     pub const MIGRATE: u32 = 1 << 1;
     /// Reading and lowering the VM's own quotas.
     pub const QUOTA: u32 = 1 << 2;
-    /// Keeping the VM's own pages out of the caches, to learn which ones matter.
+    /// Making the VM's own pages non-cacheable, to find out which ones matter.
     pub const PROFILE: u32 = 1 << 3;
 }

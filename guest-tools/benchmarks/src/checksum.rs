@@ -1,6 +1,6 @@
-//! FNV-1a over words: enough to notice a changed bit.
+//! FNV-1a over words: enough to detect a changed bit.
 
-/// The checksum of words, in their order.
+/// Returns the checksum of a sequence of words.
 pub fn fnv1a(words: impl IntoIterator<Item = u64>) -> u64 {
     words.into_iter().fold(0xcbf2_9ce4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0000_0100_0000_01b3))
 }

@@ -1,19 +1,19 @@
-//! Disparity: how far each point of the left image is shifted in the right one, by comparing windows.
+//! Disparity: finds how far each point of the left image is shifted in the right one, by comparing windows.
 //!
-//! For each shift four passes over whole arrays: absolute differences, their integral image, sums over windows by the
-//! integral's four corners, running minimum. So all arrays are walked through again and again, which is what makes it
-//! feel a cache that is too small.
+//! For each shift, four passes over whole arrays: absolute differences, their integral image, sums over windows from
+//! four corners of the integral image, and the running minimum. All arrays are thus read again and again, which makes
+//! the benchmark sensitive to a cache that is too small.
 
 use crate::scene::{Eye, Frame, Scene};
 use crate::{Kernel, Size};
 use core::fmt;
 
-/// Shifts that are tried: 0 to one less than this.
+/// Exclusive upper bound of the shifts that are tried.
 pub const SHIFTS: u32 = 16;
-/// A window reaches this far from its center, so it has 9 by 9 pixels; it ends where the image does.
+/// A window extends this far from its center, so it has 9 by 9 pixels; it is cut off at the image's border.
 const REACH: usize = 4;
 
-/// The computation for one size of images.
+/// The benchmark for one size of images.
 #[derive(Clone, Copy, Debug)]
 pub struct Disparity {
     frame: Frame,
@@ -27,9 +27,9 @@ struct Arrays<'a> {
     /// One row and one column more than the image, both zero.
     integral: &'a mut [u32],
     window: &'a mut [u32],
-    /// The least sum of any shift so far.
+    /// The smallest sum of any shift so far.
     least: &'a mut [u32],
-    /// That shift.
+    /// The shift with the smallest sum.
     disparity: &'a mut [u32],
 }
 
@@ -91,8 +91,8 @@ impl Kernel for Disparity {
     }
 }
 
-/// Absolute differences of the left image and the right one moved by `shift`; at the left edge the right image's first
-/// column stands for what it does not show.
+/// Computes absolute differences between the left image and the right one moved by `shift`. At the left border, the
+/// right image's first column replaces what it does not show.
 fn differences(left: &[u32], right: &[u32], width: usize, shift: usize, difference: &mut [u32]) {
     let rows = left.chunks_exact(width).zip(right.chunks_exact(width));
     for (out, (left, right)) in difference.chunks_exact_mut(width).zip(rows) {
@@ -107,7 +107,7 @@ fn differences(left: &[u32], right: &[u32], width: usize, shift: usize, differen
     }
 }
 
-/// The sum of all pixels above and to the left of each pixel's corner.
+/// Computes the sum of all pixels above and to the left of each pixel's corner.
 fn integrate(image: &[u32], width: usize, integral: &mut [u32]) {
     let (mut above, mut rest) = integral.split_at_mut(width + 1);
     above.fill(0);
@@ -123,7 +123,7 @@ fn integrate(image: &[u32], width: usize, integral: &mut [u32]) {
     }
 }
 
-/// The sum of each pixel's window.
+/// Computes the sum of each pixel's window.
 fn windows(integral: &[u32], width: usize, window: &mut [u32]) {
     let stride = width + 1;
     let last_row = integral.len() / stride - 1;
@@ -141,7 +141,7 @@ fn windows(integral: &[u32], width: usize, window: &mut [u32]) {
     }
 }
 
-/// Notes `shift` where its window is the least so far.
+/// Records `shift` where its window has the smallest sum so far.
 fn keep_least(window: &[u32], shift: u32, least: &mut [u32], disparity: &mut [u32]) {
     for ((window, least), disparity) in window.iter().zip(least).zip(disparity) {
         if *window < *least {
@@ -158,7 +158,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Every window of every shift summed up pixel by pixel.
+    /// A naive implementation: sums every window of every shift pixel by pixel.
     fn naive(left: &[u32], right: &[u32], frame: Frame) -> Vec<u32> {
         let (width, height) = (frame.width as i64, frame.height as i64);
         let reach = REACH as i64;
@@ -173,7 +173,7 @@ mod tests {
             sum
         };
         let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
-        // The first of equal ones, as `min_by_key` has it.
+        // The first of equal sums, as returned by `min_by_key`.
         pixels.map(|(x, y)| (0..SHIFTS).min_by_key(|&shift| cost(x, y, i64::from(shift))).unwrap_or(0)).collect()
     }
 
@@ -207,7 +207,7 @@ mod tests {
             let truth = |index: usize| scene.shift((index % width) as u32, (index / width) as u32);
             let found =
                 kernel.result(&memory).iter().enumerate().filter(|&(index, shift)| *shift == truth(index)).count();
-            // Not around the shapes' edges, where windows see two depths, and not at the image's left edge.
+            // Not around the edges of shapes, where windows see two depths, and not at the image's left border.
             assert!(found * 100 > kernel.frame.pixels() * 75, "{kernel}: {found} of {}", kernel.frame.pixels());
         }
     }

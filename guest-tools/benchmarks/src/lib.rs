@@ -1,12 +1,12 @@
-//! What the guests compute: pure code over plain slices, the same in a guest and on the host, where it is tested.
+//! The guests' benchmarks: pure code over plain slices, the same in a guest and on the host, where it is tested.
 //!
-//! | module | what |
+//! | module | contents |
 //! | --- | --- |
 //! | [`disparity`] | depth from two images |
 //! | [`segmentation`] | an image divided into regions, by a graph |
 //! | [`matmul`] | a matrix product whose columns stride |
 //! | [`scene`] | images to work on |
-//! | [`random`], [`checksum`] | seeded numbers; FNV-1a |
+//! | [`random`], [`checksum`] | seeded random numbers; FNV-1a |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,14 +26,14 @@ pub use segmentation::Segmentation;
 
 use core::fmt;
 
-/// How large an input is.
+/// Size of a benchmark's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// Images in SqCif.
+    /// Images in sub-QCIF.
     Small,
-    /// Images in QCif.
+    /// Images in QCIF.
     Medium,
-    /// Images in Cif.
+    /// Images in CIF.
     Large,
 }
 
@@ -41,7 +41,7 @@ impl Size {
     /// All sizes, smallest first.
     pub const ALL: [Self; 3] = [Self::Small, Self::Medium, Self::Large];
 
-    /// The size with this number, from 1 on.
+    /// Returns the size with this number, starting at 1.
     pub fn from_number(number: u64) -> Option<Self> {
         Self::ALL.get(usize::try_from(number.checked_sub(1)?).ok()?).copied()
     }
@@ -49,25 +49,25 @@ impl Size {
 
 /// A computation that lives in one stretch of memory, its input included, and does the same work in each run.
 pub trait Kernel: fmt::Display {
-    /// The workload's name.
+    /// The name of the workload.
     const NAME: &'static str;
 
-    /// The computation for inputs of this size. It is displayed as the input's dimensions.
+    /// Creates the benchmark for inputs of this size. Its `Display` shows the dimensions of the input.
     fn new(size: Size) -> Self;
 
-    /// The memory that it needs, in words of 32 bits.
+    /// Returns the size of its memory in 32-bit words.
     fn words(&self) -> usize;
 
-    /// Writes the input with this seed into `memory`, which has [`words`](Self::words) words.
+    /// Writes the input for this seed into `memory`, which has [`words`](Self::words) words.
     fn prepare(&self, memory: &mut [u32], seed: u64);
 
-    /// Computes. The input stays as it is; of the rest nothing is read before it is written.
+    /// Runs the benchmark. It leaves the input unchanged and reads no other word before writing it.
     fn run(&self, memory: &mut [u32]);
 
-    /// The part of the memory that holds the result.
+    /// Returns the part of the memory that holds the result.
     fn result<'a>(&self, memory: &'a [u32]) -> &'a [u32];
 
-    /// The checksum of the result.
+    /// Returns the checksum of the result.
     fn checksum(&self, memory: &[u32]) -> u64 {
         checksum::fnv1a(self.result(memory).iter().map(|&word| u64::from(word)))
     }
@@ -79,7 +79,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// The memory after a run, which began with `filler` wherever there is no input.
+    /// Returns the memory after a run that started with `filler` in all words except the input.
     fn memory<K: Kernel>(kernel: &K, seed: u64, filler: u32) -> Vec<u32> {
         let mut memory = vec![filler; kernel.words()];
         kernel.prepare(&mut memory, seed);

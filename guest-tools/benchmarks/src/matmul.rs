@@ -1,18 +1,18 @@
-//! Matmul: the product of two matrices of integers, in the order that is bad for a cache.
+//! Matmul: the product of two integer matrices, in the order that is worst for a cache.
 //!
-//! Row by column, with nothing blocked or transposed: the second matrix is read down its columns, so each load of it is
-//! one row further on.
+//! Row by column, without blocking or transposing: the second matrix is read down its columns, so consecutive loads
+//! from it are one row apart.
 
 use crate::random::Random;
 use crate::{Kernel, Size};
 use core::fmt;
 
-/// The computation for one size of matrices.
+/// The benchmark for one size of matrices.
 #[derive(Clone, Copy, Debug)]
 pub struct Matmul {
     /// Rows of the first matrix and of the product.
     rows: usize,
-    /// Their columns, and both of the second matrix.
+    /// Columns of the first matrix and of the product; rows and columns of the second matrix.
     n: usize,
 }
 
@@ -29,7 +29,7 @@ impl Kernel for Matmul {
         match size {
             Size::Small => Self { rows: 112, n: 112 },
             Size::Medium => Self { rows: 224, n: 224 },
-            // A slab of a large product: each row goes through all of the second matrix, as every other row would.
+            // A slab of a large product: each row reads all of the second matrix, as every other row would.
             Size::Large => Self { rows: 20, n: 640 },
         }
     }
@@ -51,7 +51,7 @@ impl Kernel for Matmul {
         for (row, out) in a.chunks_exact(self.n).zip(c.chunks_exact_mut(self.n)) {
             for (j, out) in out.iter_mut().enumerate() {
                 let column = b[j..].iter().step_by(self.n);
-                // Modulo 2³².
+                // Wraps modulo 2³².
                 *out = row.iter().zip(column).fold(0, |sum: u32, (x, y)| sum.wrapping_add(x.wrapping_mul(*y)));
             }
         }

@@ -1,4 +1,4 @@
-//! Seeded pseudo-random numbers: the same seed, the same run.
+//! Seeded pseudo-random numbers: the same seed gives the same sequence.
 
 /// xorshift64* (Vigna, 2016).
 #[derive(Clone, Debug)]
@@ -7,14 +7,14 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator; seed zero is as good as any other.
+    /// Creates a generator; any seed is valid, including zero.
     pub const fn new(seed: u64) -> Self {
         // The state must not be zero; the odd constant also spreads small seeds.
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Self { state: if state == 0 { 1 } else { state } }
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.state ^= self.state >> 12;
         self.state ^= self.state << 25;
@@ -22,7 +22,7 @@ impl Random {
         self.state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// A number below `bound`, which is not zero. The bias is below 2⁻³² for the bounds used here.
+    /// Returns a number below `bound`, which must not be zero. The bias is below 2⁻³² for the bounds used here.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
@@ -49,7 +49,7 @@ mod tests {
             [random.bits(), random.bits()]
         };
         assert_eq!(bits(5), bits(5));
-        // The seed whose state would be zero, where the generator would stand still, is one like any other.
+        // A seed whose state would be zero, where the generator would be stuck, must work like any other.
         assert!(bits(u64::MAX).iter().all(|bits| *bits != 0));
         assert_ne!(bits(0), bits(1));
     }

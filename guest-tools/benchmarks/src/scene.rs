@@ -1,7 +1,7 @@
-//! Scenes to look at: a smooth background, shapes in front of it at several depths, texture on all of them.
+//! Synthetic scenes: a smooth background with shapes in front of it at several depths, all with texture.
 //!
-//! Two eyes see the same scene. What is nearer stands further to the left in the right eye's image, by as many pixels as
-//! its *shift*.
+//! Two eyes see the same scene. In the right eye's image, nearer objects are shifted further to the left, by as many
+//! pixels as their *shift*.
 
 use crate::Size;
 use crate::random::Random;
@@ -17,7 +17,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The frame of inputs of this size (ITU-T H.263, table 1: sub-QCIF, QCIF, CIF).
+    /// Returns the dimensions of inputs of this size (ITU-T H.263, table 1: sub-QCIF, QCIF, CIF).
     pub const fn of(size: Size) -> Self {
         match size {
             Size::Small => Self { width: 128, height: 96 },
@@ -26,7 +26,7 @@ impl Frame {
         }
     }
 
-    /// Pixels of the image.
+    /// Returns the number of pixels.
     pub const fn pixels(self) -> usize {
         self.width * self.height
     }
@@ -38,32 +38,32 @@ impl fmt::Display for Frame {
     }
 }
 
-/// From where a scene is seen.
+/// The viewpoint of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eye {
-    /// Where nothing is shifted.
+    /// Sees nothing shifted.
     Left,
-    /// Where everything is shifted to the left, what is near more than what is far.
+    /// Sees everything shifted to the left, near objects more than distant ones.
     Right,
 }
 
-/// Shapes of a scene.
+/// Shapes per scene.
 const SHAPES: usize = 12;
-/// The shift of the background, and of the shape that is furthest away; each next one has one more.
+/// The shift of the background and of the most distant shape; each nearer shape has one more.
 const BACKGROUND_SHIFT: u32 = 1;
 const FIRST_SHIFT: u32 = 3;
-/// Pixels between two points of the background's net of brightnesses, a power of two.
+/// Distance in pixels between two points of the background's brightness grid, a power of two.
 const CELL: u32 = 32;
 /// Levels of brightness that the texture adds.
 const TEXTURE: u32 = 24;
-/// Brightnesses are below this.
+/// Exclusive upper bound of brightnesses.
 const WHITE: u32 = 256;
 
 /// Something in front of the background.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shape {
     center: [u32; 2],
-    /// Half of its width and of its height.
+    /// Half of its width and half of its height.
     radius: [u32; 2],
     is_round: bool,
     brightness: u32,
@@ -82,17 +82,17 @@ impl Shape {
     }
 }
 
-/// A scene: the same seed, the same scene.
+/// A scene, completely determined by its seed.
 #[derive(Clone, Debug)]
 pub struct Scene {
     frame: Frame,
     seed: u64,
-    /// From far to near.
+    /// Ordered from far to near.
     shapes: [Shape; SHAPES],
 }
 
 impl Scene {
-    /// The scene with this seed, to be seen in this frame.
+    /// Creates the scene with this seed for images of this size.
     pub fn new(frame: Frame, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let (width, height) = (frame.width as u64, frame.height as u64);
@@ -109,8 +109,8 @@ impl Scene {
         Self { frame, seed, shapes }
     }
 
-    /// What an eye sees at a pixel: the surface's number (from far to near, the background first) and shift, and the
-    /// column at which the left eye would see the same point.
+    /// Returns what an eye sees at a pixel: the surface's number (from far to near, the background first) and shift,
+    /// and the column at which the left eye would see the same point.
     fn look(&self, eye: Eye, x: u32, y: u32) -> (usize, u32, u32) {
         let column = |shift: u32| if eye == Eye::Right { x + shift } else { x };
         for (index, shape) in self.shapes.iter().enumerate().rev() {
@@ -122,18 +122,18 @@ impl Scene {
         (0, BACKGROUND_SHIFT, column(BACKGROUND_SHIFT))
     }
 
-    /// By how many pixels what the left eye sees at a pixel is shifted in the right eye's image.
+    /// Returns by how many pixels the point at this pixel of the left eye's image is shifted in the right eye's.
     pub fn shift(&self, x: u32, y: u32) -> u32 {
         self.look(Eye::Left, x, y).1
     }
 
-    /// A number below `bound` that belongs to a point of a surface.
+    /// Returns a number below `bound` that is fixed for a point of a surface.
     fn noise(&self, surface: u32, x: u32, y: u32, bound: u32) -> u32 {
         let point = u64::from(surface) << 56 | u64::from(y) << 28 | u64::from(x);
         Random::new(self.seed ^ point).below(u64::from(bound)) as u32
     }
 
-    /// The background's brightness: a net of random points, and straight lines between them.
+    /// Returns the background's brightness: a grid of random points, interpolated linearly.
     fn background(&self, x: u32, y: u32) -> u32 {
         let (column, row) = (x / CELL, y / CELL);
         let (right, down) = (x % CELL, y % CELL);
@@ -142,7 +142,7 @@ impl Scene {
         (along(row) * (CELL - down) + along(row + 1) * down) / (CELL * CELL)
     }
 
-    /// Paints what an eye sees, row by row, as brightnesses from 0 to 255.
+    /// Paints what an eye sees, row by row, with brightnesses from 0 to 255.
     pub fn paint(&self, eye: Eye, image: &mut [u32]) {
         for (y, row) in (0..).zip(image.chunks_exact_mut(self.frame.width)) {
             for (x, pixel) in (0..).zip(row) {
@@ -177,7 +177,7 @@ mod tests {
             assert!(image.iter().all(|pixel| *pixel < WHITE));
             let (least, most) = (image.iter().min(), image.iter().max());
             assert!(most.zip(least).is_some_and(|(most, least)| most - least > 100), "{least:?} {most:?}");
-            // Most neighbors differ by no more than the texture, as on surfaces and not as in noise.
+            // Most neighbors differ by no more than the texture, as on real surfaces and unlike noise.
             let alike = image.windows(2).filter(|pair| pair[0].abs_diff(pair[1]) <= TEXTURE + 8).count();
             assert!(alike * 10 > image.len() * 9, "seed {seed}: {alike} of {} neighbors are alike", image.len());
         }
@@ -197,7 +197,7 @@ mod tests {
                 same += u32::from(right[index - shift] == *pixel);
             }
         }
-        // All but what something nearer hides from the right eye.
+        // Everything except what a nearer object hides from the right eye.
         assert!(same * 10 > all * 9, "{same} of {all}");
         assert_ne!(left, right);
     }

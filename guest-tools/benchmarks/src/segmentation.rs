@@ -1,28 +1,28 @@
-//! Segmentation: an image divided into regions of like brightness, as a graph whose pixels are joined edge by edge.
+//! Segmentation: divides an image into regions of similar brightness, as a graph whose pixels are joined edge by edge.
 //!
-//! The way of Felzenszwalb and Huttenlocher (Efficient Graph-Based Image Segmentation, 2004): smooth; weigh the edges
-//! between neighboring pixels by their difference; from the lightest edge on, join two regions where the edge is no heavier
-//! than what holds either together, with an allowance that shrinks as they grow. Edges are sorted by counting. The passes
-//! go through memory in order, sorting and the regions' forest at random.
+//! The method of Felzenszwalb and Huttenlocher (Efficient Graph-Based Image Segmentation, 2004): smooth the image;
+//! weigh the edges between neighboring pixels by their difference; starting from the lightest edge, join two regions if
+//! the edge is no heavier than what holds either region together, plus an allowance that shrinks as they grow. Edges
+//! are sorted by counting. The passes access memory in order; sorting and the forest of regions access it at random.
 
 use crate::scene::{Eye, Frame, Scene};
 use crate::{Kernel, Size};
 use core::fmt;
 
-/// Edges that a pixel may have to pixels behind it: right, down left, down, down right.
+/// Edges from a pixel to later pixels: right, down left, down, down right.
 const EDGES: usize = 4;
-/// The smoothing filter's weights sum up to this: smoothed brightnesses are as many times larger.
+/// Sum of the smoothing filter's weights: smoothed brightnesses are larger by this factor.
 const SMOOTHED: u32 = 16;
-/// An edge's weight is below this.
+/// Exclusive upper bound of an edge's weight.
 const WEIGHTS: usize = (255 * SMOOTHED + 1) as usize;
 /// The weight of an edge that would leave the image.
 const NO_EDGE: u32 = u32::MAX;
-/// The allowance of a region of one pixel; one of n pixels has an n-th of it. Larger means larger regions.
+/// The allowance of a region of one pixel; a region of n pixels has an n-th of it. A larger value gives larger regions.
 const ALLOWANCE: u32 = 300 * SMOOTHED;
 /// Regions of fewer pixels are joined to a neighbor.
 const SMALLEST: u32 = 24;
 
-/// The computation for one size of images.
+/// The benchmark for one size of images.
 #[derive(Clone, Copy, Debug)]
 pub struct Segmentation {
     frame: Frame,
@@ -36,7 +36,7 @@ struct Arrays<'a> {
     weights: &'a mut [u32],
     /// The edges by weight: pixel times four plus direction.
     sorted: &'a mut [u32],
-    /// How many edges have each weight, then where those of each weight go.
+    /// First the number of edges of each weight, then the position where the next edge of that weight goes.
     places: &'a mut [u32],
     forest: Forest<'a>,
     /// The number of each pixel's region.
@@ -57,7 +57,7 @@ impl Segmentation {
         Arrays { image, smooth, weights, sorted, places, forest: Forest { parent, size, limit }, labels }
     }
 
-    /// The two pixels of an edge.
+    /// Returns the two pixels of an edge.
     fn ends(&self, edge: u32) -> (u32, u32) {
         let (pixel, direction) = (edge / EDGES as u32, edge % EDGES as u32);
         let width = self.frame.width as u32;
@@ -93,7 +93,7 @@ impl Kernel for Segmentation {
         weigh(smooth, self.frame.width, weights);
         let edges = sort(weights, places, sorted);
         forest.plant();
-        // Edges between two regions move to the front, as the second pass has no use for the others.
+        // Edges between two regions move to the front; the second pass does not need the others.
         let mut between = 0;
         for nth in 0..edges {
             let edge = sorted[nth];
@@ -123,7 +123,8 @@ impl Kernel for Segmentation {
     }
 }
 
-/// Each pixel and its eight neighbors, weighted 4, 2 and 1; the edge's pixels stand for those beyond it.
+/// Replaces each pixel by the weighted sum (4, 2, 1) of itself and its eight neighbors; at the border, the outermost
+/// pixels are repeated.
 fn smoothen(image: &[u32], width: usize, smooth: &mut [u32]) {
     let last = image.len() / width - 1;
     let row = |y: usize| &image[y * width..(y + 1) * width];
@@ -139,7 +140,7 @@ fn smoothen(image: &[u32], width: usize, smooth: &mut [u32]) {
     }
 }
 
-/// The weights of each pixel's edges: the difference of brightness.
+/// Computes the weights of each pixel's edges: the difference in brightness.
 fn weigh(smooth: &[u32], width: usize, weights: &mut [u32]) {
     let mut rows = smooth.chunks_exact(width).peekable();
     let mut out = weights.chunks_exact_mut(EDGES);
@@ -156,7 +157,7 @@ fn weigh(smooth: &[u32], width: usize, weights: &mut [u32]) {
     }
 }
 
-/// Sorts the edges that there are by weight, those of one weight in their order; how many there are.
+/// Sorts the existing edges by weight (stable). Returns their number.
 fn sort(weights: &[u32], places: &mut [u32], sorted: &mut [u32]) -> usize {
     places.fill(0);
     for &weight in weights.iter().filter(|weight| **weight != NO_EDGE) {
@@ -176,16 +177,16 @@ fn sort(weights: &[u32], places: &mut [u32], sorted: &mut [u32]) -> usize {
 
 /// Regions as trees of pixels.
 struct Forest<'a> {
-    /// The pixel above; a root's is itself.
+    /// The parent of each pixel; a root is its own parent.
     parent: &'a mut [u32],
-    /// Of a root: pixels in its tree.
+    /// For a root: number of pixels in its tree.
     size: &'a mut [u32],
-    /// Of a root: the heaviest edge that may join its tree to another. Later, the region's number.
+    /// For a root: the heaviest edge that may join its tree to another. Later, the region's number.
     limit: &'a mut [u32],
 }
 
 impl Forest<'_> {
-    /// Makes each pixel a region of its own.
+    /// Makes each pixel a separate region.
     fn plant(&mut self) {
         for (pixel, parent) in (0..).zip(&mut *self.parent) {
             *parent = pixel;
@@ -194,7 +195,7 @@ impl Forest<'_> {
         self.limit.fill(ALLOWANCE);
     }
 
-    /// The root above a pixel; halves the way there.
+    /// Returns the root of a pixel's tree, halving the path to it.
     fn root(&mut self, mut pixel: u32) -> u32 {
         loop {
             let parent = self.parent[pixel as usize];
@@ -211,7 +212,7 @@ impl Forest<'_> {
         (self.root(a), self.root(b))
     }
 
-    /// Makes one tree of the trees of two roots, joined by an edge that is heavier than all that is in them.
+    /// Joins the trees of two roots by an edge that is heavier than all edges in them.
     fn join(&mut self, a: u32, b: u32, weight: u32) {
         let (over, under) = if self.size[a as usize] >= self.size[b as usize] { (a, b) } else { (b, a) };
         self.parent[under as usize] = over;
@@ -219,7 +220,7 @@ impl Forest<'_> {
         self.limit[over as usize] = weight + ALLOWANCE / self.size[over as usize];
     }
 
-    /// Numbers the regions by their first pixels.
+    /// Numbers the regions in the order of their first pixels.
     fn number(&mut self, labels: &mut [u32]) {
         const NONE: u32 = u32::MAX;
         self.limit.fill(NONE);
@@ -243,7 +244,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
-    /// Smoothed brightness from the definition.
+    /// Computes the smoothed brightness from its definition.
     fn smoothed(image: &[u32], frame: Frame) -> Vec<u32> {
         let clamp = |at: i64, length: usize| at.clamp(0, length as i64 - 1) as usize;
         let pixel = |x: i64, y: i64| image[clamp(y, frame.height) * frame.width + clamp(x, frame.width)];
@@ -254,7 +255,7 @@ mod tests {
         (0..frame.pixels()).map(|at| sum((at % frame.width) as i64, (at / frame.width) as i64)).collect()
     }
 
-    /// Regions as lists of pixels that are merged and searched through, edges by a library's sort.
+    /// A naive implementation: regions as lists of pixels that are merged and searched, edges sorted by the library.
     fn naive(image: &[u32], frame: Frame) -> Vec<u32> {
         let smooth = smoothed(image, frame);
         let mut edges = vec![];

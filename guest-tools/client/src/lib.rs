@@ -9,7 +9,7 @@
 //! # }
 //! ```
 //!
-//! Calls about a core (observation segments, counts, quotas) mean the core of the vCPU that makes them: see [`pin`].
+//! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU: see [`pin`].
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]
@@ -22,70 +22,70 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use thiserror::Error;
 
-/// Why something could not be had of the hypervisor.
+/// Errors returned by the hypervisor client.
 #[derive(Debug, Error)]
 pub enum Error {
     /// The device tree has no services page.
-    #[error("this machine has no services page of Cloison")]
+    #[error("this machine has no Cloison services page")]
     Absent,
-    /// It has one that this program does not know.
-    #[error("the services page is a `{0}`, and this program knows `{known}`", known = page::COMPATIBLE)]
+    /// The device tree has a services page of another kind.
+    #[error("unknown kind of services page `{0}`; this program supports `{known}`", known = page::COMPATIBLE)]
     OtherPage(String),
-    /// Its node says no address.
-    #[error("the device tree does not say where the services page is")]
+    /// The page's node in the device tree has no address.
+    #[error("the services page has no address in the device tree")]
     DeviceTree,
     /// `/dev/mem` cannot be used.
     #[error("cannot {what} /dev/mem: {source}")]
     Memory {
-        /// What was tried.
+        /// The operation that failed, as a verb.
         what: &'static str,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// Something else answers there.
-    #[error("what is at the services page's address is not Cloison's: it reads {0:#x}")]
+    /// The page at that address is not Cloison's.
+    #[error("no services page at its address: the magic value reads {0:#x}")]
     NotCloison(u64),
-    /// The interface has another version.
-    #[error("the hypervisor speaks version {0} of its interface, and this program version {ABI_VERSION}")]
+    /// The interface has a version that this program does not know.
+    #[error("interface version mismatch: the hypervisor has {0}, this program {ABI_VERSION}")]
     Version(u64),
-    /// The hypervisor refused.
+    /// The hypervisor rejected the call.
     #[error("{}", refusal(*.call, *.error))]
     Refused {
-        /// What was asked.
+        /// The rejected call.
         call: Call,
-        /// Its answer.
+        /// The error code that it returned.
         error: CallError,
     },
-    /// An answer that makes no sense.
-    #[error("the hypervisor answered {0:#x}, which this program does not know")]
+    /// The hypervisor returned an unknown code.
+    #[error("unknown answer {0:#x} from the hypervisor")]
     Unknown(u64),
-    /// The thread cannot run on this vCPU.
+    /// The thread cannot be pinned to this vCPU.
     #[error("cannot run on vCPU {vcpu}: {source}")]
     Vcpu {
-        /// Which one.
+        /// Number of the vCPU.
         vcpu: usize,
-        /// Why not.
+        /// The operating system's error.
         source: io::Error,
     },
 }
 
 impl Error {
-    /// What can be done about it.
+    /// Returns advice on how to fix the problem, if there is any.
     pub fn help(&self) -> Option<String> {
         let help = |text: &str| Some(text.to_owned());
         match self {
-            Self::Absent => help(
-                "in a VM of Cloison, `services_page = true` in its [[vm]] gives it one; on any other machine there is none",
-            ),
+            Self::Absent => {
+                help("in a Cloison VM, set `services_page = true` in its [[vm]]; other machines have no services page")
+            }
             Self::OtherPage(_) | Self::Version(_) => help("use the `cloisonctl` command that came with the hypervisor"),
             Self::Memory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 help("run it as root; the kernel needs CONFIG_DEVMEM, and no lockdown")
             }
             Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
-                format!("add \"{name}\" to `services` in the VM's configuration, and boot the system anew")
+                format!("add \"{name}\" to `services` in the VM's configuration, and boot the system again")
             }),
             Self::Refused { error: CallError::PoolFull, .. } => {
-                help("nothing was moved; ask for fewer pages, or bring some back with `cloisonctl migrate restore`")
+                help("nothing was moved; request fewer pages, or move some back with `cloisonctl migrate restore`")
             }
             Self::Refused { error: CallError::Busy, .. } => help("try again"),
             _ => None,
@@ -93,7 +93,7 @@ impl Error {
     }
 }
 
-/// The service that a call needs, as configurations name it.
+/// Returns the service that a call needs, as configurations name it.
 fn service(call: Call) -> Option<&'static str> {
     match call {
         Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
@@ -108,47 +108,47 @@ fn refusal(call: Call, error: CallError) -> String {
     let migrates = service(call) == Some("migrate");
     match (error, service(call)) {
         (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
-        (CallError::Denied, None) => "this VM may not do that".to_owned(),
+        (CallError::Denied, None) => "this VM may not make this call".to_owned(),
         (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
         (CallError::PoolFull, _) => "the private pool has too few free pages".to_owned(),
-        (CallError::Busy, _) => "another migration or change of cacheability of this VM is under way".to_owned(),
+        (CallError::Busy, _) => "another migration or change of cacheability of this VM is in progress".to_owned(),
         (CallError::Absent, _) if migrates => "the VM has no page profile, and so no private pool".to_owned(),
         (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
-        (CallError::Absent, Some("hem")) => "this VM counts no such HEM".to_owned(),
-        (CallError::Absent, _) => "there is no such thing".to_owned(),
+        (CallError::Absent, Some("hem")) => "this VM has no such HEM".to_owned(),
+        (CallError::Absent, _) => "the call refers to something that this VM does not have".to_owned(),
         (CallError::Sequence, _) if call == Call::SegmentBegin => {
-            "an observation segment is open on this vCPU already".to_owned()
+            "an observation segment is already open on this vCPU".to_owned()
         }
         (CallError::Sequence, _) => "no observation segment is open on this vCPU".to_owned(),
         (CallError::Invalid, Some("quota")) => {
             "a budget can be lowered, not raised above the configured one".to_owned()
         }
-        (CallError::Invalid, _) if call == Call::Migrate => "the VM's profile has not so many pages".to_owned(),
+        (CallError::Invalid, _) if call == Call::Migrate => "the VM's profile does not have that many pages".to_owned(),
         (CallError::Invalid, Some("migrate")) => {
-            "that is no page of the VM's pools, or is in the private one already".to_owned()
+            "not a page of the VM's pools, or already in the private one".to_owned()
         }
-        (CallError::Invalid, _) => "an address or a number is out of range, or no page of the VM's RAM".to_owned(),
+        (CallError::Invalid, _) => "an address or number is out of range or not in the VM's RAM".to_owned(),
     }
 }
 
-/// Who the hypervisor says this is.
+/// The VM and vCPU that made the call, as the hypervisor reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Version of the interface.
+    /// Version of the interface ([`cloison_abi::ABI_VERSION`]).
     pub version: u64,
-    /// Services granted: bits of [`cloison_abi::services`].
+    /// Granted services: bits of [`cloison_abi::services`].
     pub services: u32,
     /// The VM's number.
     pub vm: u64,
-    /// The vCPU that asked.
+    /// Number of the vCPU that asked.
     pub vcpu: u64,
 }
 
-/// Colors, a bit each.
+/// A set of colors, one bit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colors(pub u64);
 
-/// As configurations write them: `0-3,8`.
+/// Formats the set as configurations do: `0-3,8`.
 impl std::fmt::Display for Colors {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut rest = self.0;
@@ -170,73 +170,73 @@ impl std::fmt::Display for Colors {
 /// A region of the VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
-    /// First address, as the guest's kernel sees it.
+    /// First address, as seen by the guest's kernel.
     pub ipa: u64,
     /// Length in pages of 4 KiB.
     pub pages: u64,
-    /// The colors that its pages may have; none for a device.
+    /// Colors that its pages may have; none for a device.
     pub colors: Colors,
 }
 
 /// The private pool of the VM's profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrivatePool {
-    /// Its colors.
+    /// Colors of the pool.
     pub colors: Colors,
-    /// Pages that it may give.
+    /// Maximum number of pages.
     pub pages: u64,
-    /// Pages that it has given.
+    /// Pages in use.
     pub taken: u64,
 }
 
-/// Where a page lives.
+/// The state of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageState {
-    /// Its color.
+    /// Color of the frame that holds the page.
     pub color: u8,
-    /// In the private pool.
+    /// The page is in the private pool.
     pub private: bool,
-    /// The caches may hold it.
+    /// The page is cacheable.
     pub cached: bool,
 }
 
-/// What a quota of a vCPU's core stands at.
+/// State of a quota on a vCPU's core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// Events counted in the running period.
+    /// Events counted so far in the running period.
     pub events: u64,
-    /// Periods so far.
+    /// Periods since the vCPU started.
     pub periods: u64,
-    /// Nanoseconds throttled in all.
+    /// Total time throttled, in nanoseconds.
     pub throttled_nanos: u64,
 }
 
-/// A segment's count of one HEM.
+/// The count of one HEM in a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hem {
-    /// The event's number.
+    /// PMU event number.
     pub event: u16,
-    /// Its count.
+    /// Events counted.
     pub count: u64,
-    /// The counter has overflowed; the count has lost a multiple of 2^32.
+    /// The counter has overflowed: the count lacks a multiple of 2^32.
     pub overflowed: bool,
 }
 
-/// The calls, through a services page.
+/// The hypervisor's calls, made through a services page.
 #[derive(Debug)]
 pub struct Services<R = MappedPage> {
     registers: R,
 }
 
 impl Services {
-    /// Opens the services page of the VM that this process runs in. Needs root.
+    /// Opens the services page of the VM in which this process runs. Needs root.
     pub fn open() -> Result<Self, Error> {
         Self::new(MappedPage::open()?)
     }
 }
 
 impl<R: Registers> Services<R> {
-    /// Calls through these registers, if they are Cloison's and of a version that this library knows.
+    /// Uses these registers for calls, if they are Cloison's and of a version that this library knows.
     pub fn new(registers: R) -> Result<Self, Error> {
         match (registers.read(page::MAGIC), registers.read(page::VERSION)) {
             (page::MAGIC_VALUE, ABI_VERSION) => Ok(Self { registers }),
@@ -261,7 +261,7 @@ impl<R: Registers> Services<R> {
         }
     }
 
-    /// Who this is.
+    /// Returns version, services, VM and vCPU.
     pub fn identify(&self) -> Identity {
         let read = |offset| self.registers.read(offset);
         Identity {
@@ -272,12 +272,12 @@ impl<R: Registers> Services<R> {
         }
     }
 
-    /// Nanoseconds since the machine's reset.
+    /// Returns the nanoseconds since the machine's reset.
     pub fn time(&mut self) -> Result<u64, Error> {
         self.call(Call::Time, [0; 3]).map(|[nanos, ..]| nanos)
     }
 
-    /// The VM's regions, in its configuration's order.
+    /// Returns the VM's regions in configuration order.
     pub fn regions(&mut self) -> Result<Vec<Region>, Error> {
         let mut regions = Vec::new();
         loop {
@@ -289,40 +289,40 @@ impl<R: Registers> Services<R> {
         }
     }
 
-    /// The private pool.
+    /// Returns the private pool of the VM's profile.
     pub fn private_pool(&mut self) -> Result<PrivatePool, Error> {
         let [colors, pages, taken] = self.call(Call::PrivatePool, [0; 3])?;
         Ok(PrivatePool { colors: Colors(colors), pages, taken })
     }
 
-    /// Where the page at an address of RAM, as the kernel sees it, lives.
+    /// Returns the state of the page at an address of RAM, as the kernel sees it.
     pub fn page_state(&mut self, ipa: u64) -> Result<PageState, Error> {
         let [color, flags, _] = self.call(Call::PageState, [ipa, 0, 0])?;
         let (private, cached) = (flags & page_flags::PRIVATE != 0, flags & page_flags::UNCACHED == 0);
         Ok(PageState { color: color as u8, private, cached })
     }
 
-    /// Moves the `k` most important pages of the VM's profile to its private pool, all or none; how many moved.
+    /// Moves the `k` most important pages of the VM's profile to its private pool, all or none. Returns how many moved.
     pub fn migrate_top(&mut self, k: u64) -> Result<u64, Error> {
         self.call(Call::Migrate, [k, 0, 0]).map(|[moved, ..]| moved)
     }
 
-    /// Moves one page, named by its first address, to the private pool.
+    /// Moves one page, identified by its first address, to the private pool.
     pub fn migrate_page(&mut self, ipa: u64) -> Result<(), Error> {
         self.call(Call::MigratePage, [ipa, 0, 0]).map(drop)
     }
 
-    /// Moves every migrated page back; how many moved.
+    /// Moves every migrated page back. Returns how many moved.
     pub fn restore(&mut self) -> Result<u64, Error> {
         self.call(Call::Restore, [0; 3]).map(|[moved, ..]| moved)
     }
 
-    /// Keeps pages of RAM, from the one at `ipa` on, out of the caches, or lets them be cached again.
+    /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
     pub fn set_cacheability(&mut self, ipa: u64, pages: u64, cached: bool) -> Result<(), Error> {
         self.call(Call::SetCacheability, [ipa, pages, cached.into()]).map(drop)
     }
 
-    /// Reads a quota of the calling vCPU's core, by its position in the VM's configuration.
+    /// Returns the state of a quota of the calling vCPU's core, by its position in the VM's configuration.
     pub fn quota(&mut self, index: u64) -> Result<Quota, Error> {
         let [events, periods, throttled_nanos] = self.call(Call::QuotaRead, [index, 0, 0])?;
         Ok(Quota { events, periods, throttled_nanos })
@@ -333,17 +333,17 @@ impl<R: Registers> Services<R> {
         self.call(Call::QuotaSet, [index, events, 0]).map(drop)
     }
 
-    /// Starts an observation segment on the calling vCPU, with its HEMs at zero.
+    /// Starts an observation segment on the calling vCPU and resets its HEMs to zero.
     pub fn segment_begin(&mut self, workload: u32, sub_experiment: u32, run: u32) -> Result<(), Error> {
         self.call(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
     }
 
-    /// Ends the segment, which is logged; its cycles.
+    /// Ends the segment, logs it, and returns its cycles.
     pub fn segment_end(&mut self) -> Result<u64, Error> {
         self.call(Call::SegmentEnd, [0; 3]).map(|[cycles, ..]| cycles)
     }
 
-    /// The running segment's counts so far, or else the last one's.
+    /// Returns the counts of the running segment, or else of the last one.
     pub fn hems(&mut self) -> Result<Vec<Hem>, Error> {
         let mut hems = Vec::new();
         loop {
@@ -358,7 +358,7 @@ impl<R: Registers> Services<R> {
     }
 }
 
-/// Keeps the calling thread, and the programs that it starts from now on, on one vCPU.
+/// Pins the calling thread, and the programs that it starts from now on, to one vCPU.
 pub fn pin(vcpu: usize) -> Result<(), Error> {
     let failed = |errno: rustix::io::Errno| Error::Vcpu { vcpu, source: errno.into() };
     if vcpu >= CpuSet::MAX_CPU {
@@ -369,7 +369,7 @@ pub fn pin(vcpu: usize) -> Result<(), Error> {
     sched_setaffinity(None, &set).map_err(failed)
 }
 
-/// The vCPUs that the calling thread may run on.
+/// Returns the vCPUs that the calling thread may run on.
 pub fn vcpus() -> Vec<usize> {
     let set = sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU).filter(|&vcpu| set.is_set(vcpu)).collect()
@@ -381,7 +381,7 @@ mod tests {
     use cloison_abi::services;
     use cloison_logic::services_page::{Mailbox, Reader, Request};
 
-    /// The hypervisor's registers, with these calls behind them.
+    /// The hypervisor's registers, implemented by these calls.
     struct Page<F> {
         mailbox: Mailbox,
         serve: F,

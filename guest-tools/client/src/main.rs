@@ -1,4 +1,4 @@
-//! `cloison`: what a Linux guest can ask of the hypervisor, from its shell.
+//! `cloisonctl`: what a Linux guest can request from the hypervisor, from its shell.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cloison_client::{Error, Region, Services, pin, vcpus};
@@ -8,9 +8,9 @@ use std::process::{Command, ExitCode};
 /// Bytes of a page.
 const PAGE: u64 = 4096;
 
-/// Asks the hypervisor Cloison, through its services page, on behalf of the VM that this program runs in
+/// Request services from the Cloison hypervisor, for the VM in which this program runs
 #[derive(Debug, Parser)]
-// A guest's console is a terminal that logs and programs read too.
+// A guest's console is a terminal that logs and programs also read.
 #[command(name = "cloisonctl", version, arg_required_else_help = true, color = clap::ColorChoice::Never)]
 struct Cli {
     #[command(subcommand)]
@@ -19,35 +19,36 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Which VM this is, and what it may do
+    /// Show which VM this is, and what it may do
     Info,
-    /// The colors of the VM's memory, and its private pool
+    /// Show the colors of the VM's memory and of its private pool
     Colors(Colors),
     /// Move pages to the VM's private pool, and back
     #[command(subcommand)]
     Migrate(Migrate),
-    /// What the quotas of the vCPUs' cores stand at; or lower one
+    /// Show the state of the quotas on the vCPUs' cores, or lower one
     Quota(Quota),
-    /// Count the VM's HEMs while a command runs on one vCPU, in an observation segment, which is logged
+    /// Run a command on one vCPU in an observation segment, and print the counts of the VM's HEMs (they are also
+    /// logged)
     Hem(Hem),
-    /// Keep pages out of the caches, or let them be cached again
+    /// Make pages cacheable or non-cacheable
     Cacheability {
         /// First address of the first page, as the kernel sees it (0x…)
         #[arg(value_parser = number)]
         ipa: u64,
-        /// How many pages
+        /// Number of pages
         #[arg(value_parser = number)]
         pages: u64,
-        /// What the caches may do with them
+        /// Whether the caches may hold them
         wanted: Wanted,
     },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Wanted {
-    /// Keep them
+    /// The caches may hold the pages
     Cached,
-    /// Nothing
+    /// The caches may not hold the pages
     Uncached,
 }
 
@@ -56,42 +57,42 @@ struct Colors {
     /// Show single pages, from this address on (0x…)
     #[arg(long, value_name = "IPA", value_parser = number)]
     from: Option<u64>,
-    /// How many
+    /// Number of pages
     #[arg(long, value_name = "N", value_parser = number, default_value = "16", requires = "from")]
     pages: u64,
 }
 
 #[derive(Debug, Subcommand)]
 enum Migrate {
-    /// The K most important pages of the VM's profile, all or none
+    /// Move the K most important pages of the VM's profile, all or none
     Top {
-        /// How many
+        /// Number of pages
         #[arg(value_parser = number)]
         k: u64,
     },
-    /// These pages, by their first addresses as the kernel sees them
+    /// Move these pages, given by their first addresses as the kernel sees them
     Page {
         /// Addresses (0x…)
         #[arg(required = true, value_parser = number)]
         ipa: Vec<u64>,
     },
-    /// Every page that has moved goes back
+    /// Move every migrated page back
     Restore,
 }
 
 #[derive(Debug, Args)]
 struct Quota {
-    /// Only of this vCPU's core
+    /// Only the quotas of this vCPU's core
     #[arg(long, value_name = "N")]
     vcpu: Option<usize>,
-    /// Lower this quota, by its position in the VM's configuration, to so many events per period
+    /// Lower this quota, by its position in the VM's configuration, to this number of events per period
     #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vcpu")]
     set: Option<Vec<u64>>,
 }
 
 #[derive(Debug, Args)]
 struct Hem {
-    /// The vCPU that the command runs on
+    /// The vCPU on which the command runs
     #[arg(long, value_name = "N", default_value_t = 0)]
     vcpu: usize,
     /// The workload's number in the log
@@ -103,12 +104,12 @@ struct Hem {
     /// The run's number in the log
     #[arg(long, value_name = "N", default_value_t = 0)]
     run: u32,
-    /// The command, and its arguments
+    /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
 
-/// A number, decimal or hexadecimal.
+/// Parses a decimal or hexadecimal number.
 fn number(text: &str) -> Result<u64, String> {
     let plain = text.replace('_', "");
     let parsed = match plain.strip_prefix("0x") {
@@ -130,7 +131,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Why the command could not be carried out.
+/// Why the command failed, and how to fix it.
 struct Failure {
     message: String,
     help: Option<String>,
@@ -199,7 +200,7 @@ fn colors(services: &mut Services, wanted: &Colors) -> Result<(), Failure> {
     }
     match services.private_pool() {
         Ok(pool) => {
-            println!("{:<14} {:>10}  {}, {} of them taken", "private pool", pool.pages, pool.colors, pool.taken)
+            println!("{:<14} {:>10}  {}, {} in use", "private pool", pool.pages, pool.colors, pool.taken)
         }
         Err(Error::Refused { error, .. }) => {
             use cloison_abi::CallError;
@@ -230,7 +231,7 @@ fn migrate(services: &mut Services, wanted: &Migrate) -> Result<(), Failure> {
 
 fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
     use cloison_abi::CallError;
-    /// No VM has more quotas than this many on all of its cores.
+    /// Upper bound on the quotas of a VM on all of its cores.
     const MOST: u64 = 64;
     if let (Some([index, events]), Some(vcpu)) = (wanted.set.as_deref(), wanted.vcpu) {
         pin(vcpu)?;
@@ -262,7 +263,7 @@ fn hem(services: &mut Services, wanted: &Hem) -> Result<ExitCode, Failure> {
     pin(wanted.vcpu)?;
     services.segment_begin(wanted.workload, wanted.sub_experiment, wanted.run)?;
     let status = Command::new(program).args(arguments).status();
-    // Ended in any case, or the next segment could not begin.
+    // Ended in any case; otherwise the next segment could not start.
     let cycles = services.segment_end()?;
     let status = status.map_err(|error| Failure {
         message: format!("cannot start `{program}`: {error}"),

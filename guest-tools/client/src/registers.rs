@@ -18,15 +18,15 @@ pub trait Registers {
     fn read(&self, offset: u16) -> u64;
     /// Writes the 64-bit register at `offset`.
     fn write(&mut self, offset: u16, value: u64);
-    /// Keeps other programs of the VM from making calls meanwhile.
+    /// Keeps other programs of the VM from making calls until [`end_turn`](Self::end_turn).
     fn take_turn(&mut self) -> Result<(), Error> {
         Ok(())
     }
-    /// Lets them.
+    /// Lets other programs make calls again.
     fn end_turn(&mut self) {}
 }
 
-/// The page of the VM that this process runs in.
+/// The services page of the VM in which this process runs.
 #[derive(Debug)]
 pub struct MappedPage {
     memory: File,
@@ -37,10 +37,10 @@ pub struct MappedPage {
 const LENGTH: usize = 0x1000;
 /// Where Linux shows the device tree.
 const DEVICE_TREE: &str = "/sys/firmware/devicetree/base";
-/// What a page is mapped from.
+/// The file from which the page is mapped.
 const MEMORY: &str = "/dev/mem";
 
-/// The address of the services page, as the device tree below `root` says.
+/// Returns the address of the services page, according to the device tree below `root`.
 pub fn find(root: &Path) -> Result<u64, Error> {
     let family = page::COMPATIBLE.trim_end_matches(|c: char| c.is_ascii_digit());
     for node in std::fs::read_dir(root).into_iter().flatten().flatten() {
@@ -66,7 +66,8 @@ impl MappedPage {
         let sync = rustix::fs::OFlags::SYNC.bits() as i32;
         let memory = OpenOptions::new().read(true).write(true).custom_flags(sync).open(MEMORY);
         let memory = memory.map_err(|source| Error::Memory { what: "open", source })?;
-        // SAFETY: a new mapping, at an address of the kernel's choice; it hides nothing of this process.
+        // SAFETY: a new mapping at an address of the kernel's choice, so it cannot overlap memory that this process
+        // uses.
         let mapped = unsafe {
             let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
             mmap(std::ptr::null_mut(), LENGTH, rights, flags, &memory, address)
@@ -88,8 +89,8 @@ impl Registers for MappedPage {
         #[cfg(target_arch = "aarch64")]
         {
             let value: u64;
-            // SAFETY: a register of the mapped page, which Rust knows nothing of. Only this form of a load tells the
-            // hypervisor what was loaded; a compiler may choose another for `read_volatile`.
+            // SAFETY: a register of the mapped page, which is no memory of Rust's. The hypervisor can only decode this
+            // form of a load; a compiler may choose another for `read_volatile`.
             unsafe {
                 std::arch::asm!("ldr {}, [{}]", out(reg) value, in(reg) register, options(nostack, preserves_flags))
             };
@@ -105,7 +106,7 @@ impl Registers for MappedPage {
     fn write(&mut self, offset: u16, value: u64) {
         let register = self.register(offset);
         #[cfg(target_arch = "aarch64")]
-        // SAFETY: as in `read`. A call may move pages of this process, which it cannot see.
+        // SAFETY: as in `read`. A call may move pages of this process, which is invisible to it.
         unsafe {
             std::arch::asm!("str {}, [{}]", in(reg) value, in(reg) register, options(nostack, preserves_flags))
         };
@@ -116,21 +117,21 @@ impl Registers for MappedPage {
         };
     }
 
-    /// The kernel gives the turn back when a process dies.
+    /// Takes a file lock, which the kernel releases if the process dies.
     fn take_turn(&mut self) -> Result<(), Error> {
         flock(&self.memory, FlockOperation::LockExclusive)
             .map_err(|errno| Error::Memory { what: "lock", source: errno.into() })
     }
 
     fn end_turn(&mut self) {
-        // Of a file that is locked and open: nothing can go wrong.
+        // The file is open and locked by this process, so unlocking cannot fail.
         let _ = flock(&self.memory, FlockOperation::Unlock);
     }
 }
 
 impl Drop for MappedPage {
     fn drop(&mut self) {
-        // SAFETY: mapped by `open` with this length; no reference into it exists.
+        // SAFETY: `open` mapped this range with this length, and no reference into it exists.
         let _ = unsafe { munmap(self.address.as_ptr(), LENGTH) };
     }
 }

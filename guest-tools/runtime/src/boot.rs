@@ -1,10 +1,10 @@
-//! The guest's first instructions, its identity map, and the way in of secondary vCPUs.
+//! The guest's first instructions, its identity map, and the entry point of secondary vCPUs.
 
 use crate::global_asm;
 use cloison_abi::map;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The most vCPUs that the runtime has stacks for.
+/// Number of vCPUs for which the runtime has stacks.
 pub const MAX_VCPUS: usize = 4;
 
 // Block descriptors of 1 GiB. UXN everywhere; devices also PXN.
@@ -12,15 +12,15 @@ const NORMAL: u64 = 1 << 54 | 1 << 10 | 3 << 8 | 1 << 2 | 1;
 const DEVICE: u64 = 1 << 54 | 1 << 53 | 1 << 10 | 1;
 /// Attribute 0: Device-nGnRE; attribute 1: Normal, write-back, read- and write-allocate.
 const MAIR: u64 = 0xff04;
-/// 40-bit addresses on both sides, 4 KiB granule, walks in write-back inner-shareable memory, no TTBR1.
+/// 40-bit addresses in both ranges, 4 KiB granule, table walks in write-back inner-shareable memory, no TTBR1.
 const TCR: u64 = 2 << 32 | 1 << 23 | 3 << 12 | 1 << 10 | 1 << 8 | 24;
-/// The bits that are always one, with instruction cache, stack alignment check, data cache and MMU.
+/// The bits that are always one, plus instruction cache, stack alignment check, data cache and MMU.
 const SCTLR: u64 = 0x30d0_0800 | 1 << 12 | 1 << 3 | 1 << 2 | 1;
 /// log2 of a vCPU's stack; `guest.ld` reserves as much.
 const STACK_SHIFT: u32 = 14;
 
-// Nothing is written to memory before the MMU and the caches are on: until then stores would bypass the cache and could
-// be overwritten by lines that the VM's previous life left in it.
+// Nothing is written to memory before the MMU and the caches are on: earlier stores would bypass the cache and could be
+// overwritten by lines that the VM's previous life left in it.
 global_asm!(
     r#"
     .section .text.start, "ax"
@@ -53,7 +53,7 @@ _start:
     mov     x4, x23
     b       {start}
 
-    // PSCI CPU_ON enters here with the vCPU's number in x0.
+    // PSCI CPU_ON enters here, with the vCPU's number in x0.
     .global cloison_guest_secondary
 cloison_guest_secondary:
     mov     x19, x0
@@ -120,7 +120,7 @@ static ARGS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 static FIRST_TICKS: AtomicU64 = AtomicU64::new(0);
 
 unsafe extern "C" {
-    /// Defined by `entry!`.
+    /// Defined by the macro `entry!`.
     safe fn cloison_guest_main();
     /// The start code's entry for secondary vCPUs: an address, not a function to call.
     static cloison_guest_secondary: u8;
@@ -136,12 +136,12 @@ extern "C" fn start(x0: u64, x1: u64, x2: u64, x3: u64, ticks: u64) -> ! {
     crate::psci::system_off()
 }
 
-/// `x0`–`x3` at the first instruction, as the VM's configuration gives them.
+/// Returns `x0`–`x3` as they were at the first instruction: the `args` of the VM's configuration.
 pub fn args() -> [u64; 4] {
     core::array::from_fn(|index| ARGS[index].load(Relaxed))
 }
 
-/// One of [`args`]; where the configuration leaves it zero, `default`.
+/// Returns one of [`args`], or `default` if the configuration leaves it zero.
 pub fn arg(index: usize, default: u64) -> u64 {
     match args()[index] {
         0 => default,
@@ -149,12 +149,12 @@ pub fn arg(index: usize, default: u64) -> u64 {
     }
 }
 
-/// CNTVCT_EL0, read by the image's very first instruction.
+/// Returns CNTVCT_EL0 as read by the image's first instruction.
 pub fn first_ticks() -> u64 {
     FIRST_TICKS.load(Relaxed)
 }
 
-/// Where PSCI CPU_ON lets a secondary vCPU begin.
+/// Returns the address at which PSCI CPU_ON starts a secondary vCPU.
 pub(crate) fn secondary_entry() -> u64 {
     (&raw const cloison_guest_secondary).addr() as u64
 }

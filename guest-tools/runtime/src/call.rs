@@ -1,15 +1,15 @@
-//! Cloison's hypercalls, with their arguments and results as types.
+//! Cloison's hypercalls with typed arguments and results.
 
 use cloison_abi::{Call, CallError};
 
-/// Any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
+/// Makes any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
 ///
 /// # Safety
-/// The function must not let another vCPU run code that breaks this program: PSCI CPU_ON needs an entry that is one.
+/// The function must not start code on another vCPU that breaks this program: PSCI CPU_ON needs a valid entry point.
 pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
     let (x0, x1, x2, x3): (u64, u64, u64, u64);
-    // SAFETY: by the calling convention only x0-x3 change; memory may (no `nomem`), by other vCPUs or by a migration,
-    // which the guest cannot see.
+    // SAFETY: by the calling convention only x0-x3 change. Memory may change (no `nomem`), by other vCPUs or by a
+    // migration, which is invisible to the guest.
     unsafe {
         crate::asm!(
             "hvc #0",
@@ -26,23 +26,23 @@ pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
     [x0, x1, x2, x3]
 }
 
-/// One of Cloison's own calls: `x1`–`x3` where it succeeded.
+/// Makes one of Cloison's own calls. Returns `x1`–`x3` on success.
 fn call(call: Call, args: [u64; 3]) -> Result<[u64; 3], CallError> {
-    // SAFETY: none of Cloison's own calls starts code.
+    // SAFETY: none of Cloison's own calls starts code on a vCPU.
     let [x0, x1, x2, x3] = unsafe { hvc(call as u32, [args[0], args[1], args[2], 0, 0, 0]) };
     match x0 as i64 {
         0 => Ok([x1, x2, x3]),
-        // A code that this version does not know is still no success.
+        // An unknown code is still a failure.
         error => Err(CallError::from_x0(error).unwrap_or(CallError::NotSupported)),
     }
 }
 
-/// Who the hypervisor says we are.
+/// The VM and vCPU that made the call, as the hypervisor reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The interface's version.
+    /// Version of the interface ([`cloison_abi::ABI_VERSION`]).
     pub abi: u64,
-    /// Services granted: bits of [`cloison_abi::services`].
+    /// Granted services: bits of [`cloison_abi::services`].
     pub services: u32,
     /// The VM's number.
     pub vm: u64,
@@ -50,10 +50,10 @@ pub struct Identity {
     pub vcpu: u64,
 }
 
-/// Asks for version, services and numbers.
+/// Returns version, services, VM and vCPU.
 pub fn identify() -> Result<Identity, CallError> {
-    // The one call whose x0 is not a status: it is the version.
-    // SAFETY: reads constants.
+    // The only call whose x0 is not a status: it is the version.
+    // SAFETY: only reads constants.
     let [abi, services, vm, vcpu] = unsafe { hvc(Call::Identify as u32, [0; 6]) };
     match CallError::from_x0(abi as i64) {
         Some(error) => Err(error),
@@ -61,48 +61,48 @@ pub fn identify() -> Result<Identity, CallError> {
     }
 }
 
-/// Starts an observation segment.
+/// Starts an observation segment on the calling vCPU.
 pub fn segment_begin(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
     call(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(|_| ())
 }
 
-/// Ends the segment; its cycles.
+/// Ends the observation segment and returns its cycles.
 pub fn segment_end() -> Result<u64, CallError> {
     call(Call::SegmentEnd, [0; 3]).map(|[cycles, ..]| cycles)
 }
 
-/// Moves the `k` most important pages of the VM's profile to its PVT pool; how many moved.
+/// Moves the `k` most important pages of the VM's profile to its PVT pool. Returns how many moved.
 pub fn migrate(k: u64) -> Result<u64, CallError> {
     call(Call::Migrate, [k, 0, 0]).map(|[moved, ..]| moved)
 }
 
-/// Moves every migrated page back; how many moved.
+/// Moves every migrated page back. Returns how many moved.
 pub fn restore() -> Result<u64, CallError> {
     call(Call::Restore, [0; 3]).map(|[moved, ..]| moved)
 }
 
-/// Moves one page to the PVT pool.
+/// Moves one page, identified by its first address, to the PVT pool.
 pub fn migrate_page(ipa: u64) -> Result<(), CallError> {
     call(Call::MigratePage, [ipa, 0, 0]).map(|_| ())
 }
 
-/// Keeps pages of RAM, from the one at `ipa` on, out of the caches, or lets them be cached again.
+/// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
 pub fn set_cacheability(ipa: u64, pages: u64, cacheable: bool) -> Result<(), CallError> {
     call(Call::SetCacheability, [ipa, pages, cacheable.into()]).map(|_| ())
 }
 
-/// What a quota of the calling vCPU's core stands at.
+/// State of a quota of the calling vCPU's core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuotaState {
-    /// Events counted in the running period.
+    /// Events counted so far in the running period.
     pub events: u64,
-    /// Periods so far.
+    /// Periods since the vCPU started.
     pub periods: u64,
-    /// Nanoseconds throttled in all.
+    /// Total time throttled, in nanoseconds.
     pub throttled_nanos: u64,
 }
 
-/// Reads a quota.
+/// Returns the state of a quota, by its position in the VM's configuration.
 pub fn quota_read(index: u64) -> Result<QuotaState, CallError> {
     call(Call::QuotaRead, [index, 0, 0]).map(|[events, periods, throttled_nanos]| QuotaState {
         events,
@@ -111,17 +111,17 @@ pub fn quota_read(index: u64) -> Result<QuotaState, CallError> {
     })
 }
 
-/// Sets a quota's budget, from the next period on.
+/// Sets a quota's budget in events, from the next period on.
 pub fn quota_set(index: u64, events: u64) -> Result<(), CallError> {
     call(Call::QuotaSet, [index, events, 0]).map(|_| ())
 }
 
-/// The running segment's count of one HEM, and whether it overflowed.
+/// Returns the running segment's count of one HEM, and whether its counter overflowed.
 pub fn hem_read(index: u64) -> Result<(u64, bool), CallError> {
     call(Call::HemRead, [index, 0, 0]).map(|[count, overflowed, _]| (count, overflowed != 0))
 }
 
-/// Nanoseconds since reset.
+/// Returns the nanoseconds since reset.
 pub fn time() -> Result<u64, CallError> {
     call(Call::Time, [0; 3]).map(|[nanos, ..]| nanos)
 }

@@ -3,22 +3,22 @@
 use aarch64_cpu::asm;
 use aarch64_cpu::registers::{DAIF, MPIDR_EL1, Readable, VBAR_EL1, Writeable};
 
-/// The calling vCPU's number in its VM.
+/// Returns the calling vCPU's number in its VM.
 pub fn current() -> usize {
     (MPIDR_EL1.get() & 0xff) as usize
 }
 
-/// Masks interrupts; returns whether they were unmasked before.
+/// Masks interrupts. Returns whether they were unmasked before.
 pub fn mask_interrupts() -> bool {
     let unmasked = !DAIF.is_set(DAIF::I);
-    // SAFETY: masking an interrupt breaks no memory safety. A compiler barrier on purpose (no `nomem`).
+    // SAFETY: masking interrupts cannot break memory safety. A compiler barrier on purpose (no `nomem`).
     unsafe { crate::asm!("msr daifset, #2", options(nostack, preserves_flags)) };
     unmasked
 }
 
-/// Unmasks interrupts; the program has named its handler.
+/// Unmasks interrupts. The program must have installed its handler.
 pub fn unmask_interrupts() {
-    // SAFETY: the vectors are set since boot and save everything. A compiler barrier on purpose (no `nomem`).
+    // SAFETY: the vectors have been set since boot and save all registers. A compiler barrier on purpose (no `nomem`).
     unsafe { crate::asm!("msr daifclr, #2", options(nostack, preserves_flags)) };
 }
 
@@ -32,13 +32,13 @@ pub fn without_interrupts<T>(f: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Waits for an interrupt, also for one that is masked.
+/// Waits for an interrupt, even if interrupts are masked.
 pub fn wait_for_interrupt() {
     asm::wfi();
 }
 
 /// Sleeps until `done`, which an interrupt handler makes true. Checks with interrupts masked, so that an interrupt
-/// between the check and the wait is not slept through.
+/// between the check and the wait still wakes it.
 pub fn wait_until(mut done: impl FnMut() -> bool) {
     loop {
         let unmasked = mask_interrupts();
@@ -55,21 +55,21 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for an event: an interrupt that is not masked, the event stream, or another vCPU's `sev`.
+/// Waits for an event: an unmasked interrupt, the event stream, or another vCPU's `sev`.
 pub fn wait_for_event() {
     asm::wfe();
 }
 
-/// Says that another vCPU may go first. An emulator that runs one at a time changes over; hardware does nothing.
+/// Yields to another vCPU. An emulator that runs one vCPU at a time switches; hardware does nothing.
 pub fn give_way() {
-    // SAFETY: a hint. Accesses to memory stay on their side of it (no `nomem`).
+    // SAFETY: a hint. Memory accesses must stay on their side of it (no `nomem`).
     unsafe { crate::asm!("yield", options(nostack, preserves_flags)) };
 }
 
-/// Lets the next exceptions go to another vector table; where they went before.
+/// Sets the exception vector table. Returns the previous one.
 ///
 /// # Safety
-/// `table` holds code for every exception that can come until the next change.
+/// `table` must hold code for every exception that can occur until the next change.
 pub unsafe fn set_vectors(table: u64) -> u64 {
     let before = VBAR_EL1.get();
     VBAR_EL1.set(table);

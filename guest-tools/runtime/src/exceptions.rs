@@ -8,7 +8,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use spin::Once;
 
-// 16 vectors of 128 bytes; each saves everything, says which one it is, and leaves by the common tail.
+// 16 vectors of 128 bytes. Each saves all registers, passes its number, and jumps to the common tail.
 global_asm!(
     r#"
     .section .text.vectors, "ax"
@@ -72,7 +72,7 @@ cloison_guest_vectors:
     handler = sym handle,
 );
 
-/// Registers at an exception, as the vectors store them.
+/// Registers at an exception, as stored by the vectors.
 #[repr(C)]
 struct Frame {
     x: [u64; 31],
@@ -87,27 +87,28 @@ const VECTOR_IRQ: u64 = 5;
 /// Index of the vector "synchronous, from the current level, with its own stack".
 const VECTOR_SYNC: u64 = 4;
 
-/// What a fault said.
+/// The syndrome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// ESR_EL1.
+    /// ESR_EL1: the exception syndrome.
     pub esr: u64,
-    /// FAR_EL1; meaningful for aborts only.
+    /// FAR_EL1: the faulting address; meaningful for aborts only.
     pub far: u64,
 }
 
 impl Fault {
-    /// The exception class: bits 31 to 26 of ESR.
+    /// Returns the exception class: bits 31 to 26 of ESR.
     pub fn class(self) -> u64 {
         self.esr >> 26 & 0x3f
     }
 
-    /// An instruction that does not exist here, or that the hypervisor refused as such.
+    /// Returns whether the instruction does not exist here, or was rejected by the hypervisor as undefined.
     pub fn is_undefined(self) -> bool {
         self.class() == 0
     }
 
-    /// A synchronous external abort, on data or on an instruction fetch: nothing answers at the address.
+    /// Returns whether this is a synchronous external abort on data or an instruction fetch: nothing responds at the
+    /// address.
     pub fn is_external_abort(self) -> bool {
         matches!(self.class(), 0x21 | 0x25) && self.esr & 0x3f == 0x10
     }
@@ -119,12 +120,12 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Where a vCPU goes on when the next synchronous exception is one that it provoked.
+/// Where a vCPU continues after a synchronous exception that it provokes on purpose.
 #[repr(C)]
 pub(crate) struct Expected {
-    /// Address to go on at; zero where no fault is expected.
+    /// Address at which to continue; zero if no fault is expected.
     pub(crate) resume: AtomicU64,
-    /// One where the fault came.
+    /// One if the fault occurred.
     pub(crate) came: AtomicU64,
     pub(crate) esr: AtomicU64,
     pub(crate) far: AtomicU64,
@@ -134,16 +135,16 @@ static EXPECTED: [Expected; MAX_VCPUS] = [const {
     Expected { resume: AtomicU64::new(0), came: AtomicU64::new(0), esr: AtomicU64::new(0), far: AtomicU64::new(0) }
 }; MAX_VCPUS];
 
-/// The calling vCPU's slot.
+/// Returns the calling vCPU's slot.
 pub(crate) fn expected() -> &'static Expected {
     &EXPECTED[crate::cpu::current() % MAX_VCPUS]
 }
 
 static HANDLER: Once<fn(Interrupt)> = Once::new();
 
-/// Names the program's interrupt handler; the first call wins. The runtime acknowledges the interrupt before it and
-/// ends it after it. The handler runs with interrupts masked and must not print while the interrupted code may be
-/// waiting for it.
+/// Installs the program's interrupt handler; only the first call has an effect. The runtime acknowledges each interrupt
+/// before it calls the handler and ends it afterwards. The handler runs with interrupts masked. It must not print if
+/// the interrupted code may be holding the console.
 pub fn on_interrupt(handler: fn(Interrupt)) {
     HANDLER.call_once(|| handler);
 }

@@ -1,4 +1,4 @@
-//! GICv2 as a guest sees it: a distributor and the calling vCPU's interface.
+//! GICv2 as a guest sees it: the distributor and the calling vCPU's interface.
 
 use crate::mmio::{GICC, GICD};
 
@@ -21,29 +21,29 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// Its number.
+    /// Returns the interrupt's number.
     pub fn id(self) -> u32 {
         self.acknowledged & 0x3ff
     }
 
-    /// For a software-generated interrupt: the vCPU that sent it.
+    /// Returns the vCPU that sent a software-generated interrupt.
     pub fn source(self) -> usize {
         (self.acknowledged >> 10 & 7) as usize
     }
 }
 
-/// Turns on the distributor. Once, by vCPU 0.
+/// Turns on the distributor. To be called once, by vCPU 0.
 pub fn init_distributor() {
     GICD.write(GICD_CTLR, 1);
 }
 
-/// Turns on the calling vCPU's interface, all priorities let through.
+/// Turns on the calling vCPU's interface with all priorities unmasked.
 pub fn init_cpu() {
     GICC.write(GICC_PMR, 0xff);
     GICC.write(GICC_CTLR, 1);
 }
 
-/// Enables an interrupt at a middle priority; a shared one goes to the calling vCPU.
+/// Enables an interrupt with a middle priority; a shared one is routed to the calling vCPU.
 pub fn enable(id: u32) {
     GICD.write_byte(GICD_IPRIORITYR + u64::from(id), 0x80);
     if id >= 32 {
@@ -59,12 +59,12 @@ pub fn disable(id: u32) {
 
 /// Sends a software-generated interrupt (0 to 15) to the vCPUs in the bit mask.
 pub fn send_sgi(targets: u8, id: u32) {
-    // What was stored before must be seen by who receives it.
+    // The receiver must see what was stored before.
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISHST);
     GICD.write(GICD_SGIR, u32::from(targets) << 16 | id & 0xf);
 }
 
-/// Takes the highest pending interrupt; `None` where none is (spurious).
+/// Acknowledges the highest-priority pending interrupt; returns `None` if there is none (spurious).
 pub fn acknowledge() -> Option<Interrupt> {
     let acknowledged = GICC.read(GICC_IAR);
     (acknowledged & 0x3ff < 1020).then_some(Interrupt { acknowledged })

@@ -1,12 +1,12 @@
 //! Bare-metal runtime for guests of Cloison.
 //!
-//! A guest is a `no_std` program linked with `guest.ld`, that says [`entry!`]`(main)`. Before `main` the runtime has
-//! turned on the MMU and the caches (identity map), set the stack and the vectors, and masked interrupts. When `main`
-//! returns, the VM is turned off.
+//! A guest is a `no_std` program that is linked with `guest.ld` and names its main function with [`entry!`]`(main)`.
+//! Before `main`, the runtime turns on the MMU and the caches (identity map), sets the stack and the vectors, and masks
+//! interrupts. When `main` returns, the VM is turned off.
 //!
-//! | module | what for |
+//! | module | contents |
 //! | --- | --- |
-//! | [`boot`] | first instructions, page tables, secondary vCPUs' way in |
+//! | [`boot`] | first instructions, page tables, entry point of secondary vCPUs |
 //! | [`exceptions`] | vectors, the interrupt handler, expected faults |
 //! | [`cpu`] | the calling vCPU: number, interrupt mask, waiting |
 //! | [`mmio`] | device registers |
@@ -16,12 +16,12 @@
 //! | [`pmu`] | the vCPU's own event counters |
 //! | [`psci`], [`smp`] | turning vCPUs and the VM on and off |
 //! | [`call`], [`segment`] | Cloison's hypercalls; observation segments |
-//! | [`model`] | what the board model is told |
-//! | [`ram`] | buffers in the RAM behind the image |
+//! | [`model`] | messages to the board model |
+//! | [`ram`] | buffers in the RAM after the image |
 //! | [`probe`] | accesses and instructions that may fault |
 //!
-//! Guests run on AArch64 alone. On other machines they type-check, so that `cargo check --workspace` and editors work
-//! there; assembly is left out, and what would execute it panics.
+//! Guests run on AArch64 only. On other machines they type-check, so that `cargo check --workspace` and editors work
+//! there; assembly is left out, and code that would execute it panics.
 #![no_std]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
@@ -46,12 +46,12 @@ pub use cloison_abi as abi;
 #[cfg(target_arch = "aarch64")]
 pub use core::arch::{asm, global_asm};
 
-/// Names the function that runs on vCPU 0: `entry!(main)` with `fn main()`.
+/// Defines the function that runs on vCPU 0: `entry!(main)` with `fn main()`.
 #[macro_export]
 macro_rules! entry {
     ($main:path) => {
         /// The program's entry, called by the runtime.
-        // SAFETY: the only symbol of this name; its signature is what `boot` declares.
+        // SAFETY: the only symbol of this name, with the signature that `boot` declares.
         #[unsafe(export_name = "cloison_guest_main")]
         extern "C" fn __cloison_guest_main() {
             let main: fn() = $main;
@@ -60,7 +60,7 @@ macro_rules! entry {
     };
 }
 
-/// Replaces `core::arch::asm!` where the instructions do not exist.
+/// Replaces `core::arch::asm!` on machines without these instructions.
 #[cfg(not(target_arch = "aarch64"))]
 #[macro_export]
 macro_rules! asm {
@@ -69,14 +69,14 @@ macro_rules! asm {
     };
 }
 
-/// Replaces `core::arch::global_asm!` where the instructions do not exist.
+/// Replaces `core::arch::global_asm!` on machines without these instructions.
 #[cfg(not(target_arch = "aarch64"))]
 #[macro_export]
 macro_rules! global_asm {
     ($($tokens:tt)*) => {};
 }
 
-// An operating system's programs have `std`'s.
+// An operating system's programs use `std`'s.
 #[cfg(target_os = "none")]
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {

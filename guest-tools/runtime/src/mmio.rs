@@ -1,8 +1,8 @@
-//! Device registers, by address. The only volatile accesses of the runtime.
+//! Device registers by address: the only volatile accesses of the runtime.
 
 use cloison_abi::map;
 
-/// A block of device registers of the guest's physical map.
+/// A block of device registers in the guest's physical map.
 #[derive(Clone, Copy, Debug)]
 pub struct Device {
     base: u64,
@@ -12,35 +12,35 @@ pub struct Device {
 pub const GICD: Device = Device { base: map::GICD };
 /// The interrupt controller's CPU interface.
 pub const GICC: Device = Device { base: map::GICC };
-/// The PL011.
+/// The console UART (PL011).
 pub const UART: Device = Device { base: map::UART };
 
 impl Device {
-    /// A device that the VM's configuration passes through at the IPA `base`, in the part of the map that the runtime
-    /// maps as devices: below [`map::RAM`].
+    /// Returns a device that the VM's configuration passes through at the IPA `base`, which must be in the range that
+    /// the runtime maps as devices: below [`map::RAM`].
     ///
     /// # Safety
-    /// The device does no DMA, or none but into memory that Rust does not know of.
+    /// The device does no DMA, or only into memory that Rust does not know of.
     pub const unsafe fn passed_through(base: u64) -> Self {
         assert!(base < map::RAM, "only the first GiB is mapped as devices");
         Self { base }
     }
 
-    /// Address of the register at `offset`.
+    /// Returns the address of the register at `offset`.
     pub const fn address(self, offset: u64) -> u64 {
         self.base + offset
     }
 
     /// Reads a 32-bit register.
     pub fn read(self, offset: u64) -> u32 {
-        // SAFETY: the constants above and what `passed_through` vouches for are the only devices; none of their
-        // registers is memory that Rust knows of. An offset that is no register takes a fault and ends in `exceptions`.
+        // SAFETY: the only devices are the constants above and those that `passed_through` vouches for; none of their
+        // registers is memory that Rust knows of. An offset without a register faults and ends in `exceptions`.
         unsafe { core::ptr::with_exposed_provenance::<u32>(self.address(offset) as usize).read_volatile() }
     }
 
     /// Writes a 32-bit register.
     pub fn write(self, offset: u64, value: u32) {
-        // SAFETY: as for `read`; the constants do no DMA, and the others' is their maker's to answer for.
+        // SAFETY: as for `read`. The constants do no DMA, and the caller of `passed_through` answers for the others.
         unsafe { core::ptr::with_exposed_provenance_mut::<u32>(self.address(offset) as usize).write_volatile(value) }
     }
 

@@ -1,6 +1,6 @@
-//! The performance monitor of the calling vCPU (PMUv3), where its VM has one.
+//! The performance monitor of the calling vCPU (PMUv3), if its VM has one.
 
-/// Reads a register of the performance monitor by name.
+/// Reads a performance monitor register by name.
 macro_rules! read {
     ($name:literal) => {{
         let value: u64;
@@ -10,7 +10,7 @@ macro_rules! read {
     }};
 }
 
-/// Writes a register of the performance monitor by name.
+/// Writes a performance monitor register by name.
 macro_rules! write {
     ($name:literal, $value:expr) => {{
         let value: u64 = $value;
@@ -19,54 +19,54 @@ macro_rules! write {
     }};
 }
 
-/// The cycle counter's bit in masks of counters.
+/// Bit of the cycle counter in counter masks.
 pub const CYCLES: u64 = 1 << 31;
 
-/// How many event counters there are.
+/// Returns the number of event counters.
 pub fn counters() -> u32 {
     (read!("pmcr_el0") >> 11 & 31) as u32
 }
 
-/// Turns all counters on or off, those that are [`start`]ed.
+/// Turns on or off all counters that have been [`start`]ed.
 pub fn enable(on: bool) {
     write!("pmcr_el0", 1 << 6 | u64::from(on));
 }
 
-/// Sets what a counter counts, and where it starts.
+/// Sets a counter's event and initial value.
 pub fn configure(counter: u32, event: u16, start: u32) {
     write!("pmselr_el0", u64::from(counter));
     write!("pmxevtyper_el0", u64::from(event));
     write!("pmxevcntr_el0", u64::from(start));
 }
 
-/// What a counter counts, with its filters.
+/// Returns a counter's event, with its filters.
 pub fn event(counter: u32) -> u64 {
     write!("pmselr_el0", u64::from(counter));
     read!("pmxevtyper_el0")
 }
 
-/// A counter's value.
+/// Returns a counter's value.
 pub fn count(counter: u32) -> u32 {
     write!("pmselr_el0", u64::from(counter));
     read!("pmxevcntr_el0") as u32
 }
 
-/// Starts counters (a mask).
+/// Starts the counters in the mask.
 pub fn start(mask: u64) {
     write!("pmcntenset_el0", mask);
 }
 
-/// Stops counters.
+/// Stops the counters in the mask.
 pub fn stop(mask: u64) {
     write!("pmcntenclr_el0", mask);
 }
 
-/// Counters that are started.
+/// Returns the mask of started counters.
 pub fn started() -> u64 {
     read!("pmcntenset_el0")
 }
 
-/// The cycle counter.
+/// Returns the cycle counter's value.
 pub fn cycles() -> u64 {
     read!("pmccntr_el0")
 }
@@ -76,13 +76,13 @@ pub fn set_cycles(value: u64) {
     write!("pmccntr_el0", value);
 }
 
-/// Lets counters interrupt when they overflow, or no longer.
+/// Enables and disables the overflow interrupts of the counters in two masks.
 pub fn interrupts(on: u64, off: u64) {
     write!("pmintenset_el1", on);
     write!("pmintenclr_el1", off);
 }
 
-/// Counters that have overflowed; their flags are cleared.
+/// Returns the mask of counters that have overflowed, and clears their flags.
 pub fn take_overflows() -> u64 {
     let flags = read!("pmovsclr_el0");
     write!("pmovsclr_el0", flags);

@@ -1,11 +1,11 @@
-//! Accesses and instructions that may fault: the fault comes back as a value.
+//! Accesses and instructions that may fault: a fault is returned as a value.
 
 use crate::exceptions::{Fault, expected};
 use crate::global_asm;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed, compiler_fence};
 
-// `cloison_guest_probe(slot, code, x0, x1)` calls `code` with the two values in x0 and x1 and returns its x0. A fault
-// goes on at label 1 with all registers as they were when it came, so that only the stack pointer need be intact.
+// `cloison_guest_probe(slot, code, x0, x1)` calls `code` with the two values in x0 and x1 and returns its x0. After a
+// fault it continues at label 1 with all registers as they were at the fault, so only the stack pointer must be intact.
 //
 // `cloison_guest_probe_codes`: two instructions for each `Op`, in its order. x0 is the value, x1 the address.
 global_asm!(
@@ -99,7 +99,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// All of them.
+    /// All operations, in declaration order.
     pub const ALL: [Self; 21] = [
         Self::LoadByte,
         Self::LoadHalf,
@@ -124,13 +124,14 @@ impl Op {
         Self::Prefetch,
     ];
 
-    /// Whether it reads or writes; the others are cache maintenance and hints, which may do nothing and need not fault.
+    /// Returns whether the operation reads or writes. The others are cache maintenance and hints, which may do nothing
+    /// and need not fault.
     pub fn is_access(self) -> bool {
         (self as usize) <= Self::ZeroLine as usize
     }
 }
 
-/// Calls the code at `code`; its x0, or the fault that came.
+/// Calls the code at `code`. Returns its x0, or the fault.
 ///
 /// # Safety
 /// As for [`jump`].
@@ -138,7 +139,7 @@ unsafe fn guarded(code: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
     let expected = expected();
     expected.came.store(0, Relaxed);
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
-    // SAFETY: the slot is the calling vCPU's own, and `code` does what the caller answers for, or faults.
+    // SAFETY: the slot belongs to the calling vCPU. The caller vouches for what `code` does, if it does not fault.
     let value = unsafe { cloison_guest_probe(&raw const expected.resume, code, x0, x1) };
     compiler_fence(core::sync::atomic::Ordering::SeqCst);
     match expected.came.load(Relaxed) {
@@ -147,54 +148,54 @@ unsafe fn guarded(code: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
     }
 }
 
-/// Makes an access at `address`, whatever is there; what a load got.
+/// Makes an access at `address`, whatever is there. Returns what a load read.
 ///
 /// # Safety
-/// `address` holds nothing that Rust knows of: no variable, code or stack.
+/// `address` must hold nothing that Rust knows of: no variable, code or stack.
 pub unsafe fn access(op: Op, address: u64, value: u64) -> Result<u64, Fault> {
     let code = (&raw const cloison_guest_probe_codes).addr() + op as usize * 8;
-    // SAFETY: one access of at most 64 bytes, at an address that the caller answers for.
+    // SAFETY: one access of at most 64 bytes at an address that the caller vouches for.
     unsafe { guarded(code as u64, value, address) }
 }
 
-/// Reads 64 bits.
+/// Reads 64 bits and returns them, or the fault.
 ///
 /// # Safety
 /// As for [`access`]; reading must have no side effect that breaks the program.
 pub unsafe fn read(address: u64) -> Result<u64, Fault> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's obligations are the same.
     unsafe { access(Op::LoadDouble, address, 0) }
 }
 
-/// Writes 64 bits.
+/// Writes 64 bits, or returns the fault.
 ///
 /// # Safety
 /// As for [`access`].
 pub unsafe fn write(address: u64, value: u64) -> Result<(), Fault> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's obligations are the same.
     unsafe { access(Op::StoreDouble, address, value).map(|_| ()) }
 }
 
-/// Jumps to `address` as to a function of two arguments; what it returns.
+/// Jumps to `address` as to a function of two arguments. Returns its result, or the fault.
 ///
 /// # Safety
-/// Only code that faults, or that returns with the stack pointer as it was; it may change all other registers. What it
-/// does to memory is the caller's to answer for.
+/// The code must fault, or return with an unchanged stack pointer; it may change all other registers. The caller
+/// vouches for what it does to memory.
 pub unsafe fn jump(address: u64, x0: u64, x1: u64) -> Result<u64, Fault> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's obligations are the same.
     unsafe { guarded(address, x0, x1) }
 }
 
-/// Two instructions that [`execute`] writes anew each time.
+/// Two instructions that [`execute`] writes each time.
 static SLOT: spin::Mutex<()> = spin::Mutex::new(());
 static CODE: [AtomicU32; 16] = [const { AtomicU32::new(0) }; 16];
-/// `ret`
+/// Encoding of `ret`.
 const RET: u32 = 0xd65f_03c0;
 
-/// Executes one instruction given by its encoding, with `x0` in x0; what x0 holds afterwards.
+/// Executes one instruction, given by its encoding, with `x0` in x0. Returns x0 afterwards, or the fault.
 ///
 /// # Safety
-/// The instruction must change nothing but x0 to x28, flags and machine state that the program does without.
+/// The instruction must change nothing except x0 to x28, flags, and machine state that the program does not need.
 pub unsafe fn execute(instruction: u32, x0: u64) -> Result<u64, Fault> {
     let _slot = SLOT.lock();
     CODE[0].store(instruction, Relaxed);
@@ -213,6 +214,6 @@ pub unsafe fn execute(instruction: u32, x0: u64) -> Result<u64, Fault> {
             options(nostack),
         );
     }
-    // SAFETY: the instruction is the caller's; the second one returns.
+    // SAFETY: the caller vouches for the first instruction; the second one returns.
     unsafe { guarded(code, x0, 0) }
 }

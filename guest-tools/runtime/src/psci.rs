@@ -1,10 +1,10 @@
-//! PSCI: vCPUs and the whole VM, on and off.
+//! PSCI: turns vCPUs and the whole VM on and off.
 
 use crate::call::hvc;
 use cloison_abi::psci;
 use core::fmt;
 
-/// What PSCI answered instead of success.
+/// Errors returned by PSCI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PsciError(pub i64);
 
@@ -24,18 +24,18 @@ impl fmt::Display for PsciError {
     }
 }
 
-/// Whether a vCPU runs.
+/// State of a vCPU, as returned by AFFINITY_INFO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Affinity {
-    /// It runs.
+    /// The vCPU runs.
     On,
-    /// It is off.
+    /// The vCPU is off.
     Off,
-    /// CPU_ON was called; it has not begun.
+    /// CPU_ON was called, but the vCPU has not started yet.
     OnPending,
 }
 
-/// A PSCI result: 32-bit functions may leave the upper half zero.
+/// Converts a PSCI result; 32-bit functions may leave the upper half zero.
 fn result(x0: u64) -> Result<u64, PsciError> {
     match x0 as i32 {
         error if error < 0 => Err(PsciError(i64::from(error))),
@@ -43,14 +43,14 @@ fn result(x0: u64) -> Result<u64, PsciError> {
     }
 }
 
-/// Major and minor version.
+/// Returns PSCI's major and minor version.
 pub fn version() -> Result<(u16, u16), PsciError> {
-    // SAFETY: reads a version number.
+    // SAFETY: only reads a version number.
     let [x0, ..] = unsafe { hvc(psci::VERSION, [0; 6]) };
     result(x0).map(|version| ((version >> 16) as u16, version as u16))
 }
 
-/// Turns a vCPU on in the runtime's start code.
+/// Turns a vCPU on; it starts in the runtime's start code.
 pub(crate) fn cpu_on(cpu: usize) -> Result<(), PsciError> {
     // SAFETY: the entry is the runtime's own start code for secondary vCPUs, which takes its number in x0.
     let [x0, ..] = unsafe { hvc(psci::CPU_ON_64, [cpu as u64, crate::boot::secondary_entry(), cpu as u64, 0, 0, 0]) };
@@ -59,14 +59,14 @@ pub(crate) fn cpu_on(cpu: usize) -> Result<(), PsciError> {
 
 /// Turns the calling vCPU off.
 pub fn cpu_off() -> ! {
-    // SAFETY: the vCPU leaves for good; when it is turned on again it starts at the beginning of its stack.
+    // SAFETY: the vCPU never returns; if it is turned on again, it starts with an empty stack.
     unsafe { hvc(psci::CPU_OFF, [0; 6]) };
     panic!("PSCI CPU_OFF returned");
 }
 
-/// Whether a vCPU runs.
+/// Returns the state of a vCPU.
 pub fn affinity_info(cpu: usize) -> Result<Affinity, PsciError> {
-    // SAFETY: reads a state.
+    // SAFETY: only reads a state.
     let [x0, ..] = unsafe { hvc(psci::AFFINITY_INFO_64, [cpu as u64, 0, 0, 0, 0, 0]) };
     result(x0).map(|state| match state {
         0 => Affinity::On,
@@ -82,14 +82,14 @@ pub fn system_off() -> ! {
     halt()
 }
 
-/// Restarts the VM: its image is loaded anew, the rest of its RAM keeps what it holds.
+/// Restarts the VM: its image is loaded again, and the rest of its RAM keeps its contents.
 pub fn system_reset() -> ! {
     // SAFETY: the VM starts again from its image.
     unsafe { hvc(psci::SYSTEM_RESET, [0; 6]) };
     halt()
 }
 
-/// Where the machine does not go off although it was told to.
+/// Loops if the machine stays on although it was told to turn off.
 fn halt() -> ! {
     loop {
         crate::cpu::mask_interrupts();

@@ -1,4 +1,4 @@
-//! The RAM behind the image, handed out in order and never twice.
+//! The RAM after the image, handed out in order and never twice.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -10,14 +10,14 @@ pub const LINE: u64 = 64;
 pub const LINE_WORDS: usize = (LINE / 8) as usize;
 
 unsafe extern "C" {
-    /// First byte behind image and stacks, from the linker script.
+    /// First byte after image and stacks, from the linker script.
     static __free_ram: u8;
 }
 
-/// What is left of the RAM. How much the VM has is in its configuration; a buffer beyond it faults when it is used.
+/// The RAM that is left. The VM's configuration defines how much there is; a buffer beyond it faults on use.
 ///
-/// Most buffers are atomic words: plain loads and stores on this machine, which several vCPUs may share, and which the
-/// compiler does not leave out.
+/// Most buffers are atomic words: they compile to plain loads and stores on this machine, several vCPUs may share them,
+/// and the compiler does not optimize the accesses away.
 #[derive(Debug)]
 pub struct Ram {
     next: u64,
@@ -26,42 +26,43 @@ pub struct Ram {
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 impl Ram {
-    /// All RAM behind the image.
+    /// Returns all RAM after the image.
     ///
     /// # Panics
-    /// On the second call: there is only one.
+    /// On the second call, since there is only one.
     pub fn behind_image() -> Self {
         assert!(!TAKEN.swap(true, Relaxed), "the RAM has been taken already");
         Self { next: (&raw const __free_ram).addr() as u64 }
     }
 
-    /// At least `bytes` bytes from the next page on, a whole number of cache lines.
+    /// Takes at least `bytes` bytes from the next page on, as whole cache lines.
     pub fn take(&mut self, bytes: u64) -> &'static [AtomicU64] {
         self.take_at(self.next.next_multiple_of(PAGE), bytes)
     }
 
-    /// At least `bytes` bytes at a fixed address, a whole number of cache lines. What lies between is given up.
+    /// Takes at least `bytes` bytes at a fixed address, as whole cache lines. RAM before it that was not taken is lost.
     ///
     /// # Panics
-    /// When `ipa` is not on a cache line, or lies in the image or in what was handed out before.
+    /// If `ipa` is not at the start of a cache line, or is in the image or in RAM that was already taken.
     pub fn take_at(&mut self, ipa: u64, bytes: u64) -> &'static [AtomicU64] {
         let bytes = self.reserve(ipa, bytes);
-        // SAFETY: `reserve` gives out each byte once; any bit pattern is a word; the identity map makes it readable and
-        // writable, or it faults.
+        // SAFETY: `reserve` hands out each byte once; any bit pattern is a valid word; the identity map makes the range
+        // readable and writable, or it faults.
         unsafe { core::slice::from_raw_parts(core::ptr::with_exposed_provenance(ipa as usize), (bytes / 8) as usize) }
     }
 
-    /// `words` words of 32 bits at a fixed address, for one vCPU alone. What lies between is given up.
+    /// Takes `words` 32-bit words at a fixed address, for exclusive use. RAM before it that was not taken is lost.
     ///
     /// # Panics
     /// As [`take_at`](Self::take_at).
     pub fn take_words_at(&mut self, ipa: u64, words: usize) -> &'static mut [u32] {
         self.reserve(ipa, words as u64 * 4);
-        // SAFETY: as above, and nobody else has a reference to it.
+        // SAFETY: as above, and there is no other reference to it.
         unsafe { core::slice::from_raw_parts_mut(core::ptr::with_exposed_provenance_mut(ipa as usize), words) }
     }
 
-    /// Takes whole cache lines at `ipa`, behind image and stacks and beyond all that was taken before; how many bytes.
+    /// Takes whole cache lines at `ipa`, after image and stacks and after everything taken before. Returns the number
+    /// of bytes.
     fn reserve(&mut self, ipa: u64, bytes: u64) -> u64 {
         assert!(ipa.is_multiple_of(LINE), "a buffer must start on a cache line");
         assert!(ipa >= self.next, "{ipa:#x} is in use: free RAM starts at {:#x}", self.next);

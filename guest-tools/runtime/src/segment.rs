@@ -4,12 +4,12 @@ use crate::{call, model, timer};
 use cloison_abi::CallError;
 use core::fmt;
 
-/// What the guest itself learns of a segment; the counts are in the HEM log.
+/// What the guest itself learns about a segment; the counts are in the HEM log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured {
-    /// Ticks of the clock between the two calls.
+    /// Ticks of the virtual counter between the two calls.
     pub ticks: u64,
-    /// Cycles by the hypervisor's counter, or why there are none.
+    /// Cycles counted by the hypervisor, or why there are none.
     pub cycles: Result<u64, CallError>,
 }
 
@@ -22,9 +22,10 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Runs `f` as run `run` of `workload`. Where the VM is not granted the log, `f` runs all the same.
+/// Runs `f` as run `run` of `workload`. If the VM lacks the service `hem`, `f` still runs.
 ///
-/// It is also a region of interest for the board model, both calls included: the hypervisor reads its counters inside.
+/// The segment is also a region of interest for the board model. It includes both calls, because the hypervisor reads
+/// its counters inside.
 pub fn measure(workload: u32, sub_experiment: u32, run: u32, f: impl FnOnce()) -> Measured {
     model::begin_region();
     let begun = call::segment_begin(workload, sub_experiment, run);

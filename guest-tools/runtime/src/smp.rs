@@ -4,15 +4,15 @@ use crate::boot::MAX_VCPUS;
 use crate::psci::{self, PsciError};
 use spin::Mutex;
 
-/// What a vCPU is to run when it comes on.
+/// The function that a vCPU runs when it is turned on.
 type Program = Option<fn()>;
 
 static PROGRAMS: [Mutex<Program>; MAX_VCPUS] = [const { Mutex::new(None) }; MAX_VCPUS];
 
-/// Turns vCPU `cpu` on and lets it run `program`; when that returns, the vCPU turns itself off.
+/// Turns on vCPU `cpu`, which runs `program` and turns itself off when that returns.
 ///
 /// # Panics
-/// When the runtime has no stack for the vCPU.
+/// If the runtime has no stack for the vCPU.
 pub fn start(cpu: usize, program: fn()) -> Result<(), PsciError> {
     assert!(cpu < MAX_VCPUS, "the runtime has stacks for {MAX_VCPUS} vCPUs");
     *PROGRAMS[cpu].lock() = Some(program);

@@ -1,4 +1,4 @@
-//! The console: a PL011, polled for output, by interrupt for input where a program asks for it.
+//! The console: a PL011, polled for output, with interrupts for input if a program requests them.
 
 use crate::cpu;
 use crate::mmio::UART;
@@ -15,7 +15,7 @@ const FR_RXFE: u32 = 1 << 4;
 const FR_TXFF: u32 = 1 << 5;
 const INT_RX: u32 = 1 << 4;
 const INT_RX_TIMEOUT: u32 = 1 << 6;
-/// UART, transmitter and receiver on.
+/// Enables UART, transmitter and receiver.
 const CR_ON: u32 = 1 << 9 | 1 << 8 | 1;
 
 static CONSOLE: Mutex<()> = Mutex::new(());
@@ -24,8 +24,8 @@ pub(crate) fn init() {
     UART.write(CR, CR_ON);
 }
 
-/// Text on its way out: gathered first, so that the lines of several vCPUs do not mix and a slow formatter does not
-/// hold the lock.
+/// A line of text being formatted. It is completed first, so that the output of several vCPUs does not mix and a slow
+/// formatter does not hold the lock.
 struct Line {
     text: [u8; 240],
     len: usize,
@@ -57,28 +57,28 @@ impl Write for Line {
     }
 }
 
-/// What `print!` and `println!` call.
+/// Implements `print!` and `println!`.
 #[doc(hidden)]
 pub fn print(text: fmt::Arguments<'_>) {
     let mut line = Line { text: [0; 240], len: 0 };
-    // `Line` never fails; only a `Display` of the caller could.
+    // `Line` never fails; only the caller's `Display` could.
     let _ = line.write_fmt(text);
     line.flush();
 }
 
-/// For the panic handler: the panic may have come while the lock was held.
+/// For the panic handler: the panic may have happened while the lock was held.
 pub(crate) fn force_unlock() {
-    // SAFETY: the guard that is lost belongs to code that never goes on, as a panic ends the VM; at worst the line of
-    // another vCPU mixes with the panic's.
+    // SAFETY: the guard that is lost belongs to code that never continues, because a panic ends the VM. At worst,
+    // another vCPU's output mixes with the panic message.
     unsafe { CONSOLE.force_unlock() };
 }
 
-/// Lets the UART raise [`cloison_abi::irq::UART`] when input arrives.
+/// Makes the UART raise [`cloison_abi::irq::UART`] when input arrives.
 pub fn enable_input_interrupt() {
     UART.write(IMSC, INT_RX | INT_RX_TIMEOUT);
 }
 
-/// The next byte of input, if there is one; clears the interrupt where there is none.
+/// Returns the next byte of input, if there is one; otherwise clears the interrupt.
 pub fn input() -> Option<u8> {
     if UART.read(FR) & FR_RXFE == 0 {
         return Some(UART.read(DR) as u8);

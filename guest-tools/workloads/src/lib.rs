@@ -1,4 +1,5 @@
-//! What the workloads share: their numbers in the HEM log, where their fixed buffers lie, how kernels are run.
+//! Code shared by the workloads: their numbers in the HEM log, their fixed addresses, and the loop that runs a
+//! benchmark.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,7 @@ use cloison_guest::abi::map;
 use cloison_guest::ram::Ram;
 use cloison_guest::{arg, args, println, segment};
 
-/// Numbers under which observation segments are logged.
+/// Workload numbers of observation segments in the HEM log.
 pub mod id {
     #![allow(missing_docs)]
     pub const INTERF: u32 = 1;
@@ -23,12 +24,12 @@ pub mod id {
     pub const CACHEABILITY_CHECK: u32 = 9;
 }
 
-/// IPA of the buffers that page profiles name: 256 pages into the RAM.
+/// IPA of the buffers named by page profiles: 256 pages into the RAM.
 pub const PROFILED: u64 = map::RAM + (1 << 20);
 /// IPA of the counter that survives restarts.
 pub const SURVIVOR: u64 = map::RAM + (8 << 20);
 
-/// Runs a kernel as its arguments say: the input's size, how many runs, the input's seed. Each run is a segment.
+/// Runs a benchmark according to its arguments: size of the input, number of runs, seed. Each run is a segment.
 pub fn repeat<K: Kernel>(id: u32) {
     let (number, runs, seed) = (arg(0, 1), arg(1, 1), args()[2]);
     let Some(size) = Size::from_number(number) else {

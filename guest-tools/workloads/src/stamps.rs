@@ -1,4 +1,4 @@
-//! Pages whose every word says where it is and how often it has been written.
+//! Pages in which every word encodes its address and how often it has been written.
 
 use cloison_guest::ram::PAGE;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -6,11 +6,11 @@ use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// Words in a page.
 pub const PAGE_WORDS: usize = (PAGE / 8) as usize;
 
-/// Pages that one vCPU writes and checks.
+/// The pages that one vCPU writes and checks.
 #[derive(Debug)]
 pub struct Stamps {
     words: &'static [AtomicU64],
-    /// How often each word has been written.
+    /// How often each word has been written so far.
     generation: u64,
 }
 
@@ -24,17 +24,17 @@ impl Stamps {
         stamps
     }
 
-    /// Words that were written for the first time, and only then, before the VM restarted.
+    /// Returns pages that were written once before the VM restarted.
     pub const fn of_an_earlier_life(words: &'static [AtomicU64]) -> Self {
         Self { words, generation: 0 }
     }
 
-    /// What a word holds in this generation: different for every address and generation.
+    /// Returns the expected content of a word, which differs for every address and generation.
     fn content(&self, word: &AtomicU64) -> u64 {
         (word.as_ptr().addr() as u64 ^ self.generation << 40).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
-    /// Checks every word and writes it anew; `after_page` runs after each page. How many words were wrong.
+    /// Checks every word and writes it again; calls `after_page` after each page. Returns the number of wrong words.
     pub fn pass(&mut self, mut after_page: impl FnMut()) -> u64 {
         let next = Self { words: self.words, generation: self.generation + 1 };
         let mut wrong = 0;

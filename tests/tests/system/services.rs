@@ -37,7 +37,7 @@ fn asks_for_everything(board: Board) -> Result<()> {
     }
     let colors = linux.output("granted", "cloisonctl colors");
     assert!(colors.contains("0x000060000000         16  0-11"), "{colors}");
-    assert!(colors.contains("private pool           64  12-14, 0 of them taken"), "{colors}");
+    assert!(colors.contains("private pool           64  12-14, 0 in use"), "{colors}");
 
     // The profile's four most important pages are the last four of eight; what is in them stays.
     for page in 0..8 {
@@ -85,16 +85,16 @@ fn asks_for_everything(board: Board) -> Result<()> {
         ("hem true", "hem"),
         ("cacheability 0x40000000 1 uncached", "profile"),
     ] {
-        let done = linux.ask("plain", &format!("cloison {command} 2>&1"))?;
+        let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
         assert_eq!(done.status, 1, "{command}: {}", done.output);
         assert!(done.output.contains(&format!("this VM is not granted the service `{service}`")), "{}", done.output);
     }
     for (command, message) in [
-        ("colors --from 0x1000", "no page of the VM's RAM"),
+        ("colors --from 0x1000", "not in the VM's RAM"),
         ("hem --vcpu 3 -- true", "cannot run on vCPU 3"),
         ("migrate page nonsense", "invalid value 'nonsense'"),
     ] {
-        let done = linux.ask("plain", &format!("cloison {command} 2>&1"))?;
+        let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
         assert!(done.status != 0 && done.output.contains(message), "{command}: {}", done.output);
     }
     // Registers that are not there, and accesses that are too narrow, read zero.
@@ -152,7 +152,7 @@ fn a_vm_without_the_page_is_told_so() -> Result<()> {
     let mut linux = Running::start(&load(&shipped("linux-cloud"), board)?, board, Clock::Counted)?;
     linux.open("linux")?;
     let done = linux.ask("linux", "cloisonctl info 2>&1; echo status=$?")?;
-    assert!(done.output.contains("this machine has no services page of Cloison"), "{}", done.output);
+    assert!(done.output.contains("this machine has no Cloison services page"), "{}", done.output);
     assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
     // Where the page would be is nothing: a bus error for the program, and no harm to the VM.
     assert_ne!(linux.ask("linux", "devmem 0x09001000 64")?.status, 0);

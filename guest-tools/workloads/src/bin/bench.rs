@@ -1,9 +1,9 @@
-//! Bench: what the hypervisor costs a guest, in ticks of the virtual counter.
+//! Bench: measures what the hypervisor costs a guest, in ticks of the virtual counter.
 //!
-//! Meant for `-icount shift=0` with a counter of 1 GHz: there one tick is one instruction, and every figure repeats.
-//! A figure is the ticks between two reads of CNTVCT_EL0 with one operation between them, less the same without it
-//! (for HVC: with a `nop`, as the HVC itself is an instruction of the guest). `NAME` is the least of all tries and
-//! `NAME_max` the greatest. Nothing is printed before all is measured.
+//! Meant for `-icount shift=0` with a counter of 1 GHz, where one tick is one instruction and every figure repeats. A
+//! figure is the number of ticks between two reads of CNTVCT_EL0 around one operation, less the same without the
+//! operation (for HVC: with a `nop`, because the HVC itself is an instruction of the guest). `NAME` is the minimum of
+//! all tries and `NAME_max` the maximum. Nothing is printed until all measurements are done.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
@@ -20,19 +20,19 @@ const TRIES: usize = 100;
 const READS: usize = 4;
 const TIMER_TRIES: u64 = 32;
 const MIGRATED: u64 = 16;
-/// The software-generated interrupt that is sent to ourselves.
+/// The software-generated interrupt that this vCPU sends to itself.
 const SGI: u32 = 5;
-/// Gaps in the guest's time that are reported, their least length in ticks, and how long to look for them.
+/// Number of reported gaps in the guest's time, their minimum length in ticks, and how long to look for them.
 const GAPS: usize = 20;
 const GAP: u64 = 5_000;
 const GAP_SEARCH: u64 = 500_000_000;
 
-// `bench_irq(gicc, store_to, store_value, cval)` returns the counter as the first instruction of the interrupt's vector
-// read it; `bench_irq` has stored the counter from right before the trigger in its second result. The trigger is a
-// store to the distributor, or, where `store_to` is zero, the timer at `cval`. The guest spins in a loop of one
-// instruction until then. x9: counter in the vector; x10: where to go on; x12: counter before the trigger.
+// `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first instruction of the
+// interrupt's vector; its second result is the counter immediately before the trigger. The trigger is a store to the
+// distributor or, if `store_to` is zero, the timer at `cval`. Until then the guest spins in a loop of one instruction.
+// x9: counter in the vector; x10: where to continue; x12: counter before the trigger.
 //
-// The vectors are of use only while `bench_irq` runs: all but the interrupt's spin.
+// The vectors are only valid while `bench_irq` runs: all except the interrupt's spin.
 global_asm!(
     r#"
     .section .text.bench, "ax"
@@ -55,7 +55,7 @@ bench_vectors:
     isb
     str     w11, [x0, #0x10]            // GICC_EOIR
     mrs     x11, spsr_el1
-    orr     x11, x11, #0x80             // go on with interrupts masked
+    orr     x11, x11, #0x80             // continue with interrupts masked
     msr     spsr_el1, x11
     msr     elr_el1, x10
     eret
@@ -77,7 +77,7 @@ bench_irq:
     mov     x1, x12
     ret
 
-// `bench_copy(to, from)`: 4 KiB, 64 bytes a turn.
+// `bench_copy(to, from)`: 4 KiB, 64 bytes per iteration.
     .balign 64
 bench_copy:
     mov     x2, #64
@@ -95,7 +95,7 @@ bench_copy:
     "#
 );
 
-/// Two results in x0 and x1.
+/// Two results, in x0 and x1.
 #[repr(C)]
 struct Moments {
     in_vector: u64,
@@ -108,7 +108,7 @@ unsafe extern "C" {
     fn bench_copy(to: u64, from: u64);
 }
 
-/// The least and the greatest of several tries.
+/// Minimum and maximum of several tries.
 #[derive(Clone, Copy)]
 struct Span {
     min: u64,
@@ -133,7 +133,7 @@ impl Span {
     }
 }
 
-/// Ticks between two reads of the counter with the given instruction between them.
+/// Measures the ticks between two reads of the counter with the given instruction between them.
 macro_rules! ticks {
     ($instruction:literal $(, $($operands:tt)+)?) => {{
         let (before, after): (u64, u64);
@@ -154,7 +154,7 @@ fn tries(mut measure: impl FnMut() -> u64) -> Span {
     Span::of((0..TRIES).map(|_| measure()))
 }
 
-/// One HVC without arguments.
+/// Measures one HVC without arguments.
 fn hypercall(function: u32) -> Span {
     // SAFETY: `function` reads a constant; x0-x3 are results, the rest is preserved.
     tries(|| unsafe {
@@ -163,17 +163,17 @@ fn hypercall(function: u32) -> Span {
     })
 }
 
-/// One load from the distributor.
+/// Measures one load from the distributor.
 fn distributor_read(offset: u64) -> Span {
     let address = GICD.address(offset);
-    // SAFETY: reads a register of the distributor that has no side effect.
+    // SAFETY: reads a distributor register without side effects.
     Span::of((0..READS).map(|_| unsafe { ticks!("ldr w12, [x11]", in("x11") address, lateout("x12") _) }))
 }
 
 /// Takes one interrupt with the raw vectors. Interrupts are masked before and after.
 fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
-    // SAFETY: the raw vectors are right for the one interrupt that `bench_irq` lets come, which ends with interrupts
-    // masked; the runtime's vectors are back before anything else can happen. x9 to x12 are the callee's to change.
+    // SAFETY: the raw vectors handle the one interrupt that `bench_irq` lets through, which ends with interrupts
+    // masked; the runtime's vectors are restored before anything else can happen. x9 to x12 are caller-saved.
     unsafe {
         let vectors = cpu::set_vectors((&raw const bench_vectors).addr() as u64);
         let moments = bench_irq(GICC.address(0), store_to, store_value, cval);
@@ -182,7 +182,7 @@ fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
     }
 }
 
-/// Times at which this guest did not run for long: the last moment before and the first after.
+/// Returns the times at which this guest did not run for long: the last moment before and the first after.
 fn gaps() -> ([(u64, u64); GAPS], usize) {
     let (mut gaps, mut found) = ([(0, 0); GAPS], 0);
     let end = timer::now() + GAP_SEARCH;
@@ -204,7 +204,7 @@ fn main() {
     let null = hypercall(Call::Identify as u32).less(nop);
     let psci_version = hypercall(psci::VERSION).less(nop);
     let typer = distributor_read(0x004).less(empty);
-    // The dearest of all other registers stands for them.
+    // The most expensive of all other registers represents them.
     let others = (0..0x1000).step_by(4).filter(|&offset| offset != 0x004).map(distributor_read);
     let read = others.max_by_key(|span| span.min).unwrap_or(typer).less(empty);
 
@@ -213,7 +213,7 @@ fn main() {
     gic::enable(irq::VTIMER);
     gic::enable(SGI);
     let to_handler = Span::of((0..TIMER_TRIES).map(|n| {
-        // Another distance each time, so that no figure hangs on one alignment of the guest's loop.
+        // A different distance each time, so that no figure depends on one alignment of the guest's loop.
         let moments = interrupt(0, 0, timer::now() + 20_000 + n);
         moments.in_vector - moments.before
     }));
@@ -227,7 +227,7 @@ fn main() {
     let mut ram = Ram::behind_image();
     let pages = ram.take_at(PROFILED, MIGRATED * PAGE);
     let first = pages.as_ptr().expose_provenance() as u64;
-    // SAFETY: two of the pages just taken, whose words are atomic.
+    // SAFETY: two of the pages taken above, whose words are atomic.
     let copy = tries(|| unsafe {
         let before = timer::now();
         bench_copy(first, first + PAGE);
@@ -265,7 +265,7 @@ fn main() {
     println!("bench: done");
 }
 
-/// What two calls of `timer::now` cost with nothing between them.
+/// Returns the cost of two calls of `timer::now` with nothing between them.
 fn timer_overhead() -> u64 {
     tries(|| {
         let before = timer::now();

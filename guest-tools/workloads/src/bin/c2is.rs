@@ -1,4 +1,4 @@
-//! C2IS: a function over 65 text pages, called again and again (BBProf, section 7.3).
+//! C2IS: repeatedly calls a function that spans 65 text pages (BBProf, section 7.3).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
@@ -10,7 +10,8 @@ entry!(main);
 /// Text pages of the function.
 const PAGES: u64 = 65;
 
-// 65 pages of 1024 instructions; the last one is the return. The linker script places the section 512 KiB into the RAM.
+// 65 pages of 1024 instructions each; the last instruction is the return. The linker script places the section 512 KiB
+// into the RAM.
 global_asm!(
     r#"
     .section .c2is, "ax"
@@ -28,7 +29,7 @@ c2is_end:
 );
 
 unsafe extern "C" {
-    /// Does nothing, for long.
+    /// Executes 66559 `nop`s.
     safe fn c2is_long_function();
 }
 

@@ -1,4 +1,5 @@
-//! Cacheability check: two vCPUs write and check pages without pause while those pages go in and out of the caches.
+//! Cacheability check: two vCPUs continuously write and check pages while those pages become cacheable and
+//! non-cacheable.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::random::Random;
@@ -12,9 +13,9 @@ use spin::Once;
 
 entry!(main);
 
-/// What lies at [`SURVIVOR`] when this VM has been restarted by itself.
+/// The value at [`SURVIVOR`] after this VM has restarted itself.
 const RESTARTED: u64 = 0x6361_6368_6561_626c;
-/// How often migration is part of a round.
+/// A migration is part of every so many rounds.
 const MIGRATES_EVERY: u64 = 4;
 
 static PAGES: AtomicU64 = AtomicU64::new(0);
@@ -23,14 +24,14 @@ static SECOND_HALF: Once<&'static [AtomicU64]> = Once::new();
 static STOP: AtomicBool = AtomicBool::new(false);
 static SECOND_DONE: AtomicBool = AtomicBool::new(false);
 
-/// Wrong words, and calls that did not do what they should.
+/// Wrong words, and calls with an unexpected result.
 static ERRORS: AtomicU64 = AtomicU64::new(0);
-/// Calls that changed pages; calls that met another one; pages that migrated.
+/// Calls that changed pages; calls rejected because another was in progress; pages that migrated.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 static BUSY: AtomicU64 = AtomicU64::new(0);
 static MOVED: AtomicU64 = AtomicU64::new(0);
 
-/// Notes what became of a call, and adds what it counted.
+/// Records the outcome of a call, and adds its count to `counter`.
 fn note(result: Result<u64, CallError>, counter: &AtomicU64) {
     match result {
         Ok(count) => counter.fetch_add(count, SeqCst),
@@ -43,7 +44,7 @@ fn pass(stamps: &mut Stamps) {
     ERRORS.fetch_add(stamps.pass(cpu::give_way), SeqCst);
 }
 
-/// Puts some of the pages, whoever writes them, into the caches or takes them out.
+/// Makes random pages, whichever vCPU writes them, cacheable or non-cacheable.
 fn change_some(random: &mut Random) {
     let pages = PAGES.load(SeqCst);
     let first = random.below(pages);
@@ -64,24 +65,24 @@ fn second() {
     SECOND_DONE.store(true, SeqCst);
 }
 
-/// What must be refused, and is nothing but refused.
+/// Makes calls that must be rejected, and checks the error codes.
 fn refusals() {
     let arguments = [
         [PROFILED + 1, 1, 0],
         [PROFILED, 0, 0],
         [PROFILED, 1, 2],
         [PROFILED, 1, 1 << 32],
-        // Beyond the RAM's end.
+        // After the end of the RAM.
         [PROFILED, 1 << 27, 0],
         [PROFILED, u64::MAX, 0],
         [map::RAM - PAGE, 2, 0],
-        // Devices: mapped, emulated, and not there.
+        // Devices: mapped, emulated, and nonexistent.
         [map::GICC, 1, 0],
         [map::UART, 1, 0],
         [u64::MAX - PAGE + 1, 1, 0],
     ];
     for [ipa, pages, cacheable] in arguments {
-        // SAFETY: the call starts no code.
+        // SAFETY: the call starts no code on a vCPU.
         let [x0, ..] = unsafe { call::hvc(Call::SetCacheability as u32, [ipa, pages, cacheable, 0, 0, 0]) };
         if CallError::from_x0(x0 as i64) != Some(CallError::Invalid) {
             ERRORS.fetch_add(1, SeqCst);
@@ -90,7 +91,7 @@ fn refusals() {
     }
 }
 
-/// Reads a word of each line, twice, each time as a segment: the second time caches hold what they may.
+/// Reads one word of each line twice, each time as a segment; before the second pass, the caches hold all they may.
 fn measure(what: &str, sub_experiment: u32, words: &[AtomicU64]) {
     let read = || words.chunks_exact(LINE_WORDS).map(|line| line[0].load(SeqCst)).fold(0, u64::wrapping_add);
     let mut sums = [0; 2];
@@ -156,7 +157,8 @@ fn main() {
     let [changes, busy, moved, errors] = [&CHANGES, &BUSY, &MOVED, &ERRORS].map(|counter| counter.load(SeqCst));
     println!("cacheability-check: rounds={rounds} errors={errors} changes={changes} busy={busy} moved={moved}");
 
-    // The next life must find what this one stores past the caches, from frames that are not the pages' own.
+    // After the restart, the program must find what it now stores past the caches, from frames other than the pages'
+    // own.
     let left = call::migrate(pages).and_then(|_| call::set_cacheability(PROFILED, pages, false));
     Stamps::new(buffer);
     restarted.store(RESTARTED, SeqCst);

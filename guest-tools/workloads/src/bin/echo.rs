@@ -1,4 +1,4 @@
-//! Echo: says back each line of input, which arrives by interrupt.
+//! Echo: prints each line of input, which arrives by interrupt.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -9,14 +9,14 @@ use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering::Relaxed};
 
 entry!(main);
 
-/// The longest line.
+/// Maximum length of a line, in bytes.
 const LINE: usize = 200;
 
-/// Input on its way from the interrupt handler to `main`, both on the same vCPU.
+/// Input between the interrupt handler and `main`, both on the same vCPU.
 static RING: [AtomicU8; 256] = [const { AtomicU8::new(0) }; 256];
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
 static READ: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that came while the ring was full.
+/// Bytes that arrived while the ring was full.
 static LOST: AtomicUsize = AtomicUsize::new(0);
 
 fn handler(interrupt: Interrupt) {

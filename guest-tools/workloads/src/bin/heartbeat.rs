@@ -1,4 +1,4 @@
-//! Heartbeat: a timer beat that checks the VM's memory, to show that a neighbor did it no harm.
+//! Heartbeat: checks the VM's memory at every beat of a timer, to show that neighbors did no harm.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

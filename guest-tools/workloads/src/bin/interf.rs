@@ -17,7 +17,7 @@ fn handler(interrupt: Interrupt) {
     }
 }
 
-/// Sleeps, while a neighbor gets ready.
+/// Sleeps while a neighbor starts up.
 fn sleep(millis: u64) {
     exceptions::on_interrupt(handler);
     gic::init_distributor();

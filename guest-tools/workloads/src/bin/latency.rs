@@ -1,4 +1,4 @@
-//! Latency: a chase through a buffer in random order, each load's address being what the one before it got.
+//! Latency: chases pointers through a buffer in random order; each load returns the address of the next one.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
@@ -10,10 +10,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
 
-/// Loads per turn of the loop, so that counting costs little.
+/// Loads per iteration of the loop, so that counting costs little.
 const UNROLL: u64 = 8;
 
-// `chase(address, turns)`: 8 dependent loads per turn; the address that the last one got.
+// `chase(address, turns)`: 8 dependent loads per iteration. Returns the address that the last one loaded.
 global_asm!(
     r#"
     .section .text.chase, "ax"
@@ -45,12 +45,12 @@ fn main() {
     for run in 0..runs {
         let mut end = 0;
         let measured = segment::measure(id::LATENCY, 0, run as u32, || {
-            // SAFETY: each line's first word holds the address of another line's, in one cycle over all of them; the
-            // words are atomic.
+            // SAFETY: the first word of each line holds the address of another line's, in one cycle over all of them;
+            // the words are atomic.
             end = unsafe { chase(start, accesses / UNROLL) };
         });
         let thousandths = measured.ticks * 1000 / accesses;
-        // Whole rounds of one cycle end where they began.
+        // Complete rounds of one cycle end where they began.
         let verdict = if end == start { "ok" } else { "WRONG" };
         println!(
             "latency: run={run} {measured} per access {}.{:03} ticks {verdict}",
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// Links the lines to one random cycle (Sattolo, 1986); how many there are.
+/// Links the lines into one random cycle (Sattolo, 1986). Returns their number.
 fn link(buffer: &[AtomicU64], seed: u64) -> u64 {
     let lines = buffer.len() / LINE_WORDS;
     let first = |line: usize| &buffer[line * LINE_WORDS];

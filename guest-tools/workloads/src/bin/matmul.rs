@@ -1,4 +1,4 @@
-//! Matmul: a product of integer matrices whose columns stride (`cloison_benchmarks::matmul`).
+//! Matmul: a product of integer matrices with strided columns (`cloison_benchmarks::matmul`).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

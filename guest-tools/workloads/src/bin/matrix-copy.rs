@@ -1,4 +1,4 @@
-//! Matrix copy: the loop whose event counts are known beforehand (HEM reliability, figure 7).
+//! Matrix copy: a loop whose event counts are known in advance (HEM reliability, figure 7).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
@@ -9,16 +9,16 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
 
-/// Integers in each array, at most: 2 MiB.
+/// Maximum number of integers in each array: 2 MiB.
 const INTS: u64 = 512 * 1024;
-/// Bytes of an array; the offsets in the code below.
+/// Bytes of an array; the code below contains offsets derived from it.
 const ARRAY: u64 = INTS * 4;
-/// Where the stack frame of the paper's program has its arrays.
+/// Offset of the arrays in the stack frame of the paper's program.
 const FRAME_OFFSET: u64 = 0x18;
 
-// `matrix_copy(frame, last)`: the paper's instructions, one by one, with x9 for its frame pointer and w10 for the
-// constant of its comparison. In the frame: to[] at 0x18, from[] 2 MiB behind it, the index another 2 MiB behind.
-// One turn has 21 instructions, of which 5 loads and 2 stores; a call has 21 n + 11.
+// `matrix_copy(frame, last)`: the paper's instructions, one by one, with x9 as its frame pointer and w10 as the
+// constant of its comparison. In the stack frame, to[] is at 0x18, from[] 2 MiB after it, and the index another 2 MiB
+// later. One iteration has 21 instructions, of which 5 are loads and 2 are stores; a call has 21 n + 11.
 global_asm!(
     r#"
     .section .text.matrix_copy, "ax"
@@ -77,8 +77,8 @@ fn main() {
         }
         let frame = memory.as_ptr().expose_provenance() as u64 - FRAME_OFFSET;
         let measured = segment::measure(id::MATRIX_COPY, 0, run as u32, || {
-            // SAFETY: the arrays and the index behind them lie in `memory`, whose words are atomic; `ints` is at
-            // least 1 and at most what an array holds.
+            // SAFETY: the arrays and the index after them are in `memory`, whose words are atomic; `ints` is at least 1
+            // and at most the length of an array.
             unsafe { matrix_copy(frame, (ints - 1) as u32) }
         });
         let verdict = if same(from, to, ints) { "ok" } else { "WRONG" };
@@ -86,7 +86,7 @@ fn main() {
     }
 }
 
-/// Whether the first `ints` integers of both arrays are equal.
+/// Returns whether the first `ints` integers of both arrays are equal.
 fn same(from: &[AtomicU64], to: &[AtomicU64], ints: u64) -> bool {
     (0..ints as usize).all(|index| {
         let int = |array: &[AtomicU64]| (array[index / 2].load(Relaxed) >> (index % 2 * 32)) as u32;

@@ -1,4 +1,4 @@
-//! Migrate check: two vCPUs write and check pages without pause while those pages migrate back and forth.
+//! Migrate check: two vCPUs continuously write and check pages while those pages migrate back and forth.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -13,17 +13,17 @@ use spin::Once;
 
 entry!(main);
 
-/// Software-generated interrupts: a question, and its answer.
+/// Software-generated interrupts: a ping, and its answer.
 const PING: u32 = 1;
 const PONG: u32 = 2;
 
-/// What one vCPU counts; the handler on that vCPU is the only other writer.
+/// The counts of one vCPU; the handler on that vCPU is the only other writer.
 struct Counts {
-    /// Wrong words, failed calls, interrupts that should not have come.
+    /// Wrong words, failed calls, and unexpected interrupts.
     errors: AtomicU64,
     sgis_sent: AtomicU64,
     sgis_received: AtomicU64,
-    /// A ping of this vCPU has no answer yet.
+    /// A ping of this vCPU has not been answered yet.
     waiting: AtomicBool,
     ticks_seen: AtomicU64,
     ticks_expected: AtomicU64,
@@ -82,13 +82,13 @@ fn ping() {
     }
 }
 
-/// One pass over a vCPU's pages, with a question to the other vCPU after each.
+/// Makes one pass over a vCPU's pages and pings the other vCPU after each page.
 fn pass(half: &mut Stamps) {
     let wrong = half.pass(ping);
     mine().errors.fetch_add(wrong, SeqCst);
 }
 
-/// Turns on the calling vCPU's interrupts and its timer; when the timer's first period began.
+/// Enables interrupts and the timer on the calling vCPU. Returns when the timer's first period began.
 fn begin() -> u64 {
     gic::init_cpu();
     for id in [irq::VTIMER, PING, PONG] {
@@ -100,7 +100,7 @@ fn begin() -> u64 {
     start
 }
 
-/// Waits for `done`, for a second at most.
+/// Waits for `done`, at most one second.
 fn settle(mut done: impl FnMut() -> bool) {
     let limit = timer::now() + timer::frequency();
     while !done() && timer::now() < limit {
@@ -108,12 +108,12 @@ fn settle(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Stops the timer at a moment when every tick that is due has been seen, or after a second.
+/// Stops the timer at a moment when every due tick has been seen, or after one second.
 fn end(start: u64) {
     let mine = mine();
     settle(|| {
         cpu::without_interrupts(|| {
-            // First the timer stops, then the clock is read: no tick can fall between the two.
+            // Stop the timer before reading the clock, so that no tick can fall between the two.
             timer::disarm();
             let expected = (timer::now() - start) / PERIOD.load(SeqCst);
             mine.ticks_expected.store(expected, SeqCst);
@@ -139,7 +139,7 @@ fn second() {
     settle(|| !mine().waiting.load(SeqCst));
     end(start);
     SECOND_DONE.store(true, SeqCst);
-    // vCPU 0 may still ask.
+    // vCPU 0 may still send pings.
     cpu::wait_until(|| false);
 }
 
@@ -182,7 +182,7 @@ fn main() {
             Err(error) => failed = Some(error),
         }
     }
-    // After a plan that failed nothing may be left in the pool.
+    // After a failed plan, nothing may be left in the pool.
     let left = failed.and_then(|_| call::restore().ok());
     pass(&mut half);
     settle(|| !mine().waiting.load(SeqCst));

@@ -1,4 +1,4 @@
-//! PMU check: the VM's own counters count what is known, interrupt, and end where the hypervisor's begin.
+//! PMU check: the VM's counters count known work, raise interrupts, and end where the hypervisor's begin.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
 
-/// The PMU's interrupt; 0: the board has none.
+/// The PMU's interrupt; 0 if the board has none.
 static INTERRUPT: AtomicU64 = AtomicU64::new(0);
 static INTERRUPTS: AtomicU64 = AtomicU64::new(0);
 static OVERFLOWED: AtomicU64 = AtomicU64::new(0);
@@ -23,7 +23,7 @@ fn handler(interrupt: Interrupt) {
     }
 }
 
-/// Something that takes about four instructions a turn.
+/// A loop of about four instructions per iteration.
 fn work(turns: u64) {
     for turn in 0..turns {
         core::hint::black_box(turn);
@@ -36,7 +36,7 @@ fn main() {
     let counters = pmu::counters();
     let last = counters - 1;
 
-    // Twice the work counts twice as much, and nothing counts while all is off.
+    // Twice the work counts twice as much, and nothing counts while all counters are off.
     let counted = |turns: u64| {
         pmu::configure(last, INST_RETIRED, 0);
         pmu::set_cycles(0);
@@ -52,7 +52,7 @@ fn main() {
     let (twice, ..) = counted(2 * turns);
     println!("pmu-check: counters={counters} once={once} twice={twice} cycles={cycles} idle={idle}");
 
-    // What is behind the last counter is not there, whatever is written.
+    // Nothing exists beyond the last counter, whatever is written.
     let mut leaked = 0;
     for beyond in counters..31 {
         pmu::configure(beyond, INST_RETIRED, 0x1234);
@@ -74,14 +74,15 @@ fn main() {
         gic::enable(irq);
         cpu::unmask_interrupts();
         pmu::enable(true);
-        // A flag that software sets, of a counter that may not interrupt and of one that may.
+        // An overflow flag set by software, for a counter whose interrupt is disabled and for one whose interrupt is
+        // enabled.
         pmu::pretend_overflow(1);
         work(1000);
         let early = INTERRUPTS.load(Relaxed);
         pmu::interrupts(1, 0);
         cpu::wait_until(|| INTERRUPTS.load(Relaxed) >= 1);
         let by_software = (INTERRUPTS.load(Relaxed), OVERFLOWED.swap(0, Relaxed));
-        // A real one, of the cycle counter.
+        // A real overflow, of the cycle counter.
         pmu::interrupts(pmu::CYCLES, 1);
         pmu::set_cycles(u64::MAX - turns);
         pmu::start(pmu::CYCLES);

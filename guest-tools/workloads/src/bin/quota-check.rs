@@ -13,7 +13,7 @@ static INTERVAL: AtomicU64 = AtomicU64::new(0);
 static STOP: AtomicBool = AtomicBool::new(false);
 static ARMED: AtomicU64 = AtomicU64::new(0);
 static HANDLED: AtomicU64 = AtomicU64::new(0);
-/// Interrupts that came before the timer's deadline.
+/// Interrupts that arrived before the timer's deadline.
 static SPURIOUS: AtomicU64 = AtomicU64::new(0);
 /// The longest time from the deadline to the handler, in ticks.
 static LATEST: AtomicU64 = AtomicU64::new(0);
@@ -74,7 +74,7 @@ fn main() {
         }
     };
     STOP.store(true, Relaxed);
-    // The last one may still be on its way, held for as long as the core is throttled.
+    // The last interrupt may still be pending while the core is throttled.
     let limit = timer::now() + timer::frequency();
     while HANDLED.load(Relaxed) < ARMED.load(Relaxed) && timer::now() < limit {
         core::hint::spin_loop();

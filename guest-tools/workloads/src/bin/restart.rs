@@ -1,4 +1,4 @@
-//! Restart: resets its own VM some times, counting in memory that a reset leaves alone.
+//! Restart: resets its VM several times and counts in memory that a reset preserves.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -9,10 +9,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
 
-/// What stands before the counter once there is one.
+/// Marks a valid counter after it.
 const MAGIC: u64 = u64::from_le_bytes(*b"restart!");
 
-/// In the image: one at every start, for it is loaded anew.
+/// Part of the image: one at every start, because the image is loaded again.
 static FRESH: AtomicU64 = AtomicU64::new(1);
 
 fn main() {
@@ -24,7 +24,7 @@ fn main() {
         magic.store(MAGIC, Relaxed);
     }
     if FRESH.swap(0, Relaxed) != 1 {
-        println!("restart: the image was not loaded anew");
+        println!("restart: the image was not loaded again");
         return;
     }
     let done = count.load(Relaxed);

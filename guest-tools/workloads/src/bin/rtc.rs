@@ -1,4 +1,4 @@
-//! Rtc: drives a passed-through clock by its interrupts, or tries to reach one.
+//! Rtc: drives a passed-through clock by its interrupts, or tries to reach one that it does not own.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::checksum::fnv1a;
@@ -14,23 +14,23 @@ use spin::Once;
 
 entry!(main);
 
-/// IPA of the device's registers in the VM that has it.
+/// IPA of the device's registers, in a VM that has the device.
 const DEVICE: u64 = 0x0a00_0000;
-/// IPA of the buffer in physically contiguous memory in the VM that has it.
+/// IPA of the buffer in physically contiguous memory, in a VM that has it.
 const BUFFER: u64 = 0x5000_0000;
-/// Where the two devices really are: nothing is there for a guest, whether it has the device or not.
+/// Physical addresses of the two devices. A guest finds nothing there, whether it has the device or not.
 const PHYSICAL: [u64; 2] = [0x0901_0000, 0xff11_0000];
 
-// SAFETY: neither of the two kinds does DMA.
+// SAFETY: neither of the two devices does DMA.
 const REGISTERS: Device = unsafe { Device::passed_through(DEVICE) };
 
-/// Microseconds after which an interrupt that was waited for is taken for lost.
+/// Microseconds after which an awaited interrupt is considered lost.
 const PATIENCE: u64 = 3_000_000;
 
-/// What lies behind `DEVICE`.
+/// The device at `DEVICE`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Arm PrimeCell real-time clock (PL031): an alarm at a second.
+    /// Arm PrimeCell real-time clock (PL031): an alarm at a given second.
     Pl031,
     /// The first counter of a Cadence triple timer counter: an interrupt at the end of an interval.
     Ttc,
@@ -44,7 +44,7 @@ mod pl031 {
     pub const RAW_STATUS: u64 = 0x14;
     pub const MASKED_STATUS: u64 = 0x18;
     pub const CLEAR: u64 = 0x1c;
-    /// Four registers with a byte each, of `PeriphID`, then as many of `PCellID`.
+    /// Four registers with one byte each, of `PeriphID`; then as many of `PCellID`.
     pub const PERIPHERAL_ID: u64 = 0xfe0;
     pub const CELL_ID: u64 = 0xff0;
 }
@@ -54,7 +54,7 @@ mod ttc {
     pub const CLOCK_CONTROL: u64 = 0x00;
     pub const COUNTER_CONTROL: u64 = 0x0c;
     pub const INTERVAL: u64 = 0x24;
-    /// Reading clears.
+    /// Cleared by reading.
     pub const INTERRUPTS: u64 = 0x54;
     pub const INTERRUPT_ENABLE: u64 = 0x60;
 
@@ -64,18 +64,18 @@ mod ttc {
     pub const INTERVAL_MODE: u32 = 1 << 1;
     pub const RESET_COUNT: u32 = 1 << 4;
     pub const INTERVAL_INTERRUPT: u32 = 1;
-    /// COUNTER_CONTROL after reset: disabled, and its waveform output too.
+    /// COUNTER_CONTROL after reset: counter and waveform output disabled.
     pub const AFTER_RESET: u32 = 0x21;
-    /// The last count of an interval: about a millisecond, whether 100 MHz (the board) or 133 MHz (QEMU) go in. With
-    /// QEMU's 133 MHz it is exactly 960 us: under -icount, where time stands still meanwhile, its model (10.0) looks for
-    /// the end of an interval over and over if that falls between two nanoseconds.
+    /// The last count of an interval: about a millisecond, whether the input clock is 100 MHz (the board) or 133 MHz
+    /// (QEMU). With QEMU's 133 MHz it is exactly 960 us: under -icount, where time does not advance meanwhile, its
+    /// model (10.0) looks for the end of an interval over and over if it falls between two nanoseconds.
     pub const LAST_COUNT: u32 = 60 * 133 - 1;
 }
 
 impl Kind {
     const ALL: [Self; 2] = [Self::Pl031, Self::Ttc];
 
-    /// The GIC's number of its interrupt, on the board that has it.
+    /// Returns the GIC interrupt number, on the board that has the device.
     const fn interrupt(self) -> u32 {
         match self {
             Self::Pl031 => 34,
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    /// Microseconds within which an armed device has raised its interrupt.
+    /// Returns the time, in microseconds, within which an armed device has raised its interrupt.
     const fn due(self) -> u64 {
         match self {
             Self::Pl031 => 1_100_000,
@@ -91,17 +91,18 @@ impl Kind {
         }
     }
 
-    /// What the device says it is, and whether that is what it should be.
+    /// Returns the device's identification, and whether it is the expected one.
     fn identify(self) -> (u32, bool) {
         match self {
             Self::Pl031 => {
                 let bytes =
                     |offset| (0..4).fold(0, |id, byte| id | (REGISTERS.read(offset + byte * 4) & 0xff) << (byte * 8));
                 let id = bytes(pl031::PERIPHERAL_ID);
-                // Part 0x031 of designer 0x41; bits from 20 on are its revision.
+                // Part 0x031 by designer 0x41; bits from 20 on are the revision.
                 (id, id & 0xf_ffff == 0x4_1031 && bytes(pl031::CELL_ID) == 0xb105_f00d)
             }
-            // It has no number to tell: all three counters as a reset leaves them, and a register that keeps its value.
+            // It has no identification register. Instead, check that all three counters are in their reset state and
+            // that a register keeps its value.
             Self::Ttc => {
                 let controls = [0, 4, 8].map(|counter| REGISTERS.read(ttc::COUNTER_CONTROL + counter));
                 REGISTERS.write(ttc::INTERVAL, ttc::LAST_COUNT);
@@ -111,7 +112,7 @@ impl Kind {
         }
     }
 
-    /// Lets it interrupt once.
+    /// Makes it raise one interrupt.
     fn arm(self) {
         match self {
             Self::Pl031 => {
@@ -127,7 +128,7 @@ impl Kind {
         }
     }
 
-    /// Lets its line fall; whether it was what held the line up.
+    /// Lowers its interrupt line. Returns whether the device was raising it.
     fn quieten(self) -> bool {
         match self {
             Self::Pl031 => {
@@ -144,19 +145,19 @@ impl Kind {
     }
 }
 
-/// The VM's own device, if it has one.
+/// The device that this VM owns, if any.
 static OWN: Once<Kind> = Once::new();
-/// The device's interrupts, taken while it raised them.
+/// Interrupts taken while the device raised them.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
-/// The device's interrupts, taken while it did not.
+/// Interrupts taken while the device did not raise them.
 static SPURIOUS: AtomicU64 = AtomicU64::new(0);
-/// Interrupts that nothing of the VM's can raise.
+/// Interrupts that no device of this VM can raise.
 static FOREIGN: AtomicU64 = AtomicU64::new(0);
 
 fn handler(interrupt: Interrupt) {
     let counter = match (interrupt.id(), OWN.get()) {
         (irq::VTIMER, _) => {
-            // One that is late, from a wait that is over, must not stop the wait after it.
+            // A late interrupt, from a wait that is over, must not end the next wait.
             if timer::now() >= timer::deadline() {
                 timer::disarm();
             }
@@ -174,7 +175,7 @@ fn handler(interrupt: Interrupt) {
     counter.fetch_add(1, Relaxed);
 }
 
-/// Sleeps until `done`, for `micros` at most; whether it was done.
+/// Sleeps until `done`, at most `micros` microseconds. Returns whether it was done.
 fn wait(micros: u64, done: impl Fn() -> bool) -> bool {
     let deadline = timer::now() + timer::micros(micros);
     timer::arm(deadline);
@@ -183,8 +184,8 @@ fn wait(micros: u64, done: impl Fn() -> bool) -> bool {
     done()
 }
 
-/// Takes `rounds` interrupts of the device. Each second one comes while the distributor holds it back, so that the
-/// line's level must still be there when it is let through.
+/// Takes `rounds` interrupts of the device. Every second one is raised while it is disabled in the distributor, and
+/// must still be pending when it is enabled.
 fn drive(kind: Kind, rounds: u64, bytes: u64) {
     let mut random = Random::new(0x72_7463);
     let buffer = if bytes == 0 { &[] } else { Ram::behind_image().take_at(BUFFER, bytes) };
@@ -213,7 +214,7 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
         }
         kind.arm();
         armed += 1;
-        // Time in which a core with a quota is held.
+        // Time during which a core with a quota is held.
         corrupt += u64::from(sum() != checksum);
         if held_back {
             early += u64::from(wait(kind.due(), || TAKEN.load(Relaxed) >= armed));
@@ -224,7 +225,7 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
             break;
         }
     }
-    // Time for one too many.
+    // Wait to see whether there is one interrupt too many.
     wait(kind.due(), || false);
     println!(
         "rtc: interrupts={} expected={rounds} id={id:#010x} early={early} spurious={} foreign={} corrupt={corrupt}",
@@ -234,7 +235,7 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
     );
 }
 
-/// Has neither device nor buffer, and tries for all of them, round after round.
+/// Owns neither device nor buffer, and tries to reach all of them, round after round.
 fn intrude(rounds: u64, micros: u64) {
     let mut random = Random::new(0x696e_7472);
     let (mut attempts, mut refused) = (0u64, 0u64);
@@ -246,21 +247,21 @@ fn intrude(rounds: u64, micros: u64) {
     for _ in 0..rounds {
         for base in [DEVICE, BUFFER].into_iter().chain(PHYSICAL) {
             for op in [Op::LoadWord, Op::StoreWord, Op::LoadByte, Op::StoreByte, Op::LoadDouble, Op::StoreDouble] {
-                // The registers that matter are the first ones.
+                // The relevant registers are the first ones.
                 let address = base + (random.below(0x80) & !7);
-                // SAFETY: nothing of this program is there; it faults.
+                // SAFETY: none of this program's memory is there; the access faults.
                 let result = unsafe { probe::access(op, address, random.bits()) };
                 count(result.is_err_and(|fault| fault.is_external_abort()));
             }
         }
         for id in Kind::ALL.map(Kind::interrupt) {
-            // Enabled, disabled, pending, not pending, active, not active.
+            // Set and clear registers of enabled, pending and active state.
             for bank in [0x100, 0x180, 0x200, 0x280, 0x300, 0x380] {
                 let register = bank + u64::from(id / 32 * 4);
                 GICD.write(register, 1 << (id % 32));
                 count(GICD.read(register) & 1 << (id % 32) == 0);
             }
-            // Priority, targets and, for all interrupts of the word, the trigger.
+            // Priority, targets and, for all interrupts of the word, the trigger type.
             for register in [0x400, 0x800].map(|bank| bank + u64::from(id)) {
                 GICD.write_byte(register, 0xff);
                 count(GICD.read(register & !3) >> (id % 4 * 8) & 0xff == 0);

@@ -1,4 +1,4 @@
-//! Segmentation: an image divided into regions by a graph (`cloison_benchmarks::segmentation`).
+//! Segmentation: divides an image into regions by a graph (`cloison_benchmarks::segmentation`).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Smp: all vCPUs on, a ring of software-generated interrupts, off, and one on again.
+//! Smp: turns all vCPUs on, passes software-generated interrupts around a ring, turns them off, and one on again.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -10,14 +10,14 @@ use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 entry!(main);
 
-/// The interrupt that goes round.
+/// The interrupt that is passed around.
 const TOKEN: u32 = 3;
-/// How often it goes round.
+/// Rounds of the ring.
 const LAPS: u64 = 10;
 
 static VCPUS: AtomicUsize = AtomicUsize::new(0);
 static STARTED: AtomicUsize = AtomicUsize::new(0);
-/// Tokens each vCPU has got, and those that came from the wrong sender.
+/// Tokens received by each vCPU, and tokens from the wrong sender.
 static GOT: [AtomicU64; MAX_VCPUS] = [const { AtomicU64::new(0) }; MAX_VCPUS];
 static STRAY: AtomicU64 = AtomicU64::new(0);
 
@@ -87,7 +87,7 @@ fn main() {
         } else {
             wait_for(|| STARTED.load(SeqCst) == vcpus && psci::affinity_info(last) == Ok(Affinity::Off));
         }
-        // One that runs cannot be turned on.
+        // A running vCPU cannot be turned on.
         problems += usize::from(smp::start(0, again).is_ok());
     }
     problems += GOT[..vcpus].iter().filter(|got| got.load(SeqCst) != LAPS).count();
@@ -99,7 +99,7 @@ fn main() {
     }
 }
 
-/// Waits for what another vCPU does without an interrupt.
+/// Waits for something that another vCPU does without an interrupt.
 fn wait_for(mut done: impl FnMut() -> bool) {
     while !done() {
         core::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! Staircase: five steps of pages, each read more often than the one before (BBProf, section 7.2).
+//! Staircase: five groups of pages, each read more often than the one before (BBProf, section 7.2).
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
@@ -11,10 +11,10 @@ entry!(main);
 
 /// Pages of the buffer.
 const PAGES: u64 = 100;
-/// Phases, and the pages that each skips more than the one before.
+/// Number of phases, and how many more pages each skips than the one before.
 const PHASES: u64 = 5;
 const STEP: u64 = PAGES / PHASES;
-/// Iterations of a phase at full scale.
+/// Iterations per phase at full scale.
 const ITERATIONS: u64 = 200;
 
 fn main() {
@@ -40,7 +40,7 @@ fn main() {
     }
 }
 
-/// One load from each cache line.
+/// Loads one word from each cache line. Returns their sum.
 fn read(part: &[AtomicU64]) -> u64 {
     part.chunks_exact(LINE_WORDS).fold(0, |sum, line| sum + line[0].load(Relaxed))
 }

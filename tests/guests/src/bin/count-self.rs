@@ -1,5 +1,5 @@
-//! Counts its own instructions and cycles, and reads the counters by itself at EL0: `mrs`, without the kernel. With an
-//! argument it reads a counter whether the kernel allows it or not.
+//! Counts its own instructions and cycles, and reads the counters itself at EL0 by `mrs`, without the kernel. With an
+//! argument, it reads a counter even if the kernel does not allow it.
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_TYPE_HARDWARE, perf_event_attr, perf_event_mmap_page,
@@ -10,11 +10,11 @@ use std::io::{self, Read};
 use std::os::fd::FromRawFd;
 use std::process::ExitCode;
 
-/// Turns of the loop that is counted, of two instructions each.
+/// Iterations of the loop that is counted, of two instructions each.
 const TURNS: u64 = 1_000_000;
-/// In `config1` of the Armv8 PMU's events: to be read by the program itself (`drivers/perf/arm_pmuv3.c`, `rdpmc`).
+/// In `config1` of the Armv8 PMU's events: the program itself reads the counter (`drivers/perf/arm_pmuv3.c`, `rdpmc`).
 const BY_MYSELF: u64 = 1 << 1;
-/// The index of the cycle counter: its number and one.
+/// The index of the cycle counter: its number plus one.
 const CYCLES: u32 = 32;
 
 fn main() -> ExitCode {
@@ -39,7 +39,8 @@ fn main() -> ExitCode {
     done
 }
 
-/// Counts one event at EL0 over the loop, by `mrs` and by the kernel; `None` where the kernel does not let the program.
+/// Counts one event at EL0 over the loop, by `mrs` and by the kernel. Returns `None` if the kernel does not allow
+/// `mrs`.
 fn count(event: u64) -> io::Result<Option<String>> {
     let mut counter = Counter::start(event)?;
     if !counter.is_readable() {
@@ -55,7 +56,7 @@ fn count(event: u64) -> io::Result<Option<String>> {
     Ok(Some(format!("index={index} width={width} expected={expected} mrs={counted} kernel={}", kernel_after - kernel)))
 }
 
-/// A counter of this program's own execution, at EL0 alone.
+/// A counter of this program's own execution, at EL0 only.
 struct Counter {
     file: File,
     page: *const perf_event_mmap_page,
@@ -68,39 +69,39 @@ impl Counter {
         attributes.set_exclude_kernel(1);
         attributes.set_exclude_hv(1);
         attributes.__bindgen_anon_3.config1 = BY_MYSELF;
-        // SAFETY: it reads the attributes. This process, on any CPU, no group, no flags.
+        // SAFETY: the call only reads the attributes. This process, on any CPU, no group, no flags.
         let descriptor = unsafe { perf_event_open_sys::perf_event_open(&mut attributes, 0, -1, -1, 0) };
         if descriptor < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor, which nothing else owns.
+        // SAFETY: a new descriptor that nothing else owns.
         let file = unsafe { File::from_raw_fd(descriptor) };
-        // SAFETY: a new mapping, at an address of the kernel's choice.
+        // SAFETY: a new mapping at an address of the kernel's choice.
         let page = unsafe { mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::SHARED, &file, 0)? };
         Ok(Self { file, page: page.cast() })
     }
 
-    /// Whether the kernel says that the program may read the counter.
+    /// Returns whether the kernel allows the program to read the counter.
     fn is_readable(&self) -> bool {
-        // SAFETY: the page stays mapped; the kernel changes it at any time.
+        // SAFETY: the page stays mapped; the kernel may change it at any time.
         let capabilities = unsafe { (&raw const (*self.page).__bindgen_anon_1.capabilities).read_volatile() };
         // `cap_user_rdpmc`
         capabilities & 1 << 2 != 0 && self.index() != 0
     }
 
-    /// The counter's number and one; 0 while it is none that the program may read.
+    /// Returns the counter's number plus one, or 0 while the program may not read it.
     fn index(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (&raw const (*self.page).index).read_volatile() }
     }
 
-    /// How many bits of the counter count.
+    /// Returns the counter's width in bits.
     fn width(&self) -> u16 {
         // SAFETY: as above.
         unsafe { (&raw const (*self.page).pmc_width).read_volatile() }
     }
 
-    /// The count, by the kernel.
+    /// Returns the count according to the kernel.
     fn by_kernel(&mut self) -> io::Result<u64> {
         let mut bytes = [0; 8];
         self.file.read_exact(&mut bytes)?;
@@ -108,14 +109,14 @@ impl Counter {
     }
 }
 
-/// Reads a counter by `mrs`; `None` for a number that the Cortex-A53 does not have. Where the kernel does not allow it, it
-/// ends the program (SIGILL).
+/// Reads a counter by `mrs`; returns `None` for a number that the Cortex-A53 does not have. If the kernel does not
+/// allow the access, it kills the program (SIGILL).
 #[cfg(target_arch = "aarch64")]
 fn read(index: u32) -> Option<u64> {
     macro_rules! read {
         ($register:literal) => {{
             let value: u64;
-            // SAFETY: it reads a counter, and nothing else.
+            // SAFETY: it only reads a counter.
             unsafe {
                 std::arch::asm!(concat!("isb\nmrs {}, ", $register), out(reg) value, options(nomem, nostack));
             }
@@ -134,7 +135,7 @@ fn read(index: u32) -> Option<u64> {
     })
 }
 
-/// Executes `2 * turns` instructions, and one or two more; at least one turn.
+/// Executes `2 * turns` instructions plus one or two; at least one iteration.
 #[cfg(target_arch = "aarch64")]
 fn work(turns: u64) {
     // SAFETY: a loop over a register.
@@ -143,13 +144,13 @@ fn work(turns: u64) {
     }
 }
 
-/// Other machines have no such registers.
+/// Other machines do not have these registers.
 #[cfg(not(target_arch = "aarch64"))]
 fn read(_index: u32) -> Option<u64> {
     let _ = CYCLES;
     None
 }
 
-/// Likewise.
+/// Other machines do not have this loop.
 #[cfg(not(target_arch = "aarch64"))]
 fn work(_turns: u64) {}

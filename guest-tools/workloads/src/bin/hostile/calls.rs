@@ -1,4 +1,4 @@
-//! Hypercalls, firmware calls and PSCI, malformed or about what is not this VM's.
+//! Hypercalls, firmware calls and PSCI calls that are malformed or concern what this VM does not own.
 
 use crate::{Own, Phase};
 use cloison_benchmarks::random::Random;
@@ -8,8 +8,8 @@ use cloison_guest::exceptions::Fault;
 use cloison_guest::global_asm;
 use cloison_guest::probe::{self, Op};
 
-// `hostile_hvc(registers)`, `hostile_smc(registers)`: x0 to x17 from the array, the call, and back. Called by
-// `probe::jump`, which keeps all registers for us.
+// `hostile_hvc(registers)`, `hostile_smc(registers)`: load x0 to x17 from the array, make the call, and store them
+// back. Called by `probe::jump`, which preserves all registers for us.
 global_asm!(
     r#"
     .macro  call name, insn
@@ -55,30 +55,31 @@ enum Conduit {
     Smc,
 }
 
-/// What would end or stop this program, were it obeyed.
+/// Returns whether the function would end or stop this program if it were obeyed.
 fn ends_us(function: u32) -> bool {
     use psci::*;
     matches!(function, SYSTEM_OFF | SYSTEM_RESET | CPU_OFF | CPU_SUSPEND_32 | CPU_SUSPEND_64)
 }
 
-/// Calls with `x0` to `x6` as given and noise in the rest; the registers afterwards, or the fault.
+/// Makes a call with `x0` to `x6` as given and noise in the other registers. Returns the registers afterwards, or the
+/// fault.
 fn invoke(conduit: Conduit, registers: &mut [u64; 18]) -> Result<(), Fault> {
     let code = match conduit {
         Conduit::Hvc => hostile_hvc as *const () as u64,
         Conduit::Smc => hostile_smc as *const () as u64,
     };
     let array = (&raw mut *registers).expose_provenance() as u64;
-    // SAFETY: the code writes the array and keeps the stack pointer. No call goes to a function that starts code of
-    // this VM: see `random_call` and `power`.
+    // SAFETY: the code writes the array and preserves the stack pointer. No call starts code in this VM: see
+    // `random_call` and `power`.
     unsafe { probe::jump(code, array, 0) }.map(|_| ())
 }
 
-/// Whether `x0` is an error; 32-bit functions may leave the upper half zero.
+/// Returns whether `x0` is an error; 32-bit functions may leave the upper half zero.
 fn is_error(x0: u64) -> bool {
     (x0 as i64) < 0 || x0 >> 32 == 0 && (x0 as i32) < 0
 }
 
-/// Whether the call may succeed for this VM.
+/// Returns whether this VM may make the call.
 fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
     const SMCCC_VERSION: u32 = 0x8000_0000;
     const SMCCC_FEATURES: u32 = 0x8000_0001;
@@ -95,7 +96,7 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
             return match function {
                 psci::VERSION | psci::FEATURES | psci::MIGRATE_INFO_TYPE => true,
                 SMCCC_VERSION | SMCCC_FEATURES | VENDOR_UID | VENDOR_REVISION => true,
-                // Affinity levels above 0 name a cluster, which is the VM's own.
+                // Affinity levels above 0 identify a cluster, which is the VM's own.
                 psci::AFFINITY_INFO_32 => x[2] as u32 != 0 || u64::from(x[1] as u32) < own.vcpus,
                 psci::AFFINITY_INFO_64 => x[2] != 0 || x[1] < own.vcpus,
                 _ => false,
@@ -105,7 +106,7 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
     services & needed != 0
 }
 
-/// Makes one call and judges what came back.
+/// Makes one call and checks the result.
 fn attempt(phase: &mut Phase, own: Own, services: u32, conduit: Conduit, mut x: [u64; 18]) {
     let before = x;
     match invoke(conduit, &mut x) {
@@ -114,7 +115,7 @@ fn attempt(phase: &mut Phase, own: Own, services: u32, conduit: Conduit, mut x: 
     }
 }
 
-/// Judges what a call made of the registers.
+/// Checks the registers after a call.
 fn judge(phase: &mut Phase, own: Own, services: u32, before: &[u64; 18], x: &[u64; 18]) {
     if x[4..] != before[4..] {
         phase.leak(format_args!("function {:#x} changed x4-x17", before[0]));
@@ -131,7 +132,7 @@ fn judge(phase: &mut Phase, own: Own, services: u32, before: &[u64; 18], x: &[u6
     }
 }
 
-/// An argument: noise, a boundary, or something that looks like an address.
+/// Returns an argument: noise, a boundary value, or something that looks like an address.
 fn argument(random: &mut Random) -> u64 {
     match random.below(6) {
         0 => random.bits(),
@@ -143,24 +144,24 @@ fn argument(random: &mut Random) -> u64 {
     }
 }
 
-/// Registers for a call to `function`; `None` where it would end this program or start code.
+/// Returns registers for a call to `function`, or `None` if it would end this program or start code.
 fn random_call(own: Own, services: u32, random: &mut Random, function: u32) -> Option<[u64; 18]> {
     let mut x: [u64; 18] = core::array::from_fn(|_| argument(random));
-    // Only w0 names the function.
+    // Only w0 identifies the function.
     let upper = if random.below(2) == 0 { 0 } else { random.bits() << 32 };
     x[0] = upper | u64::from(function);
     let starts = matches!(function, psci::CPU_ON_32 | psci::CPU_ON_64) && x[1] as u32 as u64 <= own.vcpus;
-    // A budget of nothing would stop this VM for good, which is its right.
+    // A budget of zero would stop this VM for good, which it is allowed to do.
     let stops = function == Call::QuotaSet as u32 && services & services::QUOTA != 0;
     (!ends_us(function) && !starts && !stops).then_some(x)
 }
 
-/// Which services the hypervisor says are granted.
+/// Returns the services that the hypervisor reports as granted.
 fn services() -> u32 {
     call::identify().map_or(0, |identity| identity.services)
 }
 
-/// Random hypercalls, half of them near those that exist.
+/// Makes random hypercalls, half of them close to existing functions.
 pub fn hypercalls(own: Own, random: &mut Random, count: u64) -> u64 {
     let mut phase = Phase::new("hypercall");
     let services = services();
@@ -182,7 +183,7 @@ pub fn hypercalls(own: Own, random: &mut Random, count: u64) -> u64 {
     phase.finish()
 }
 
-/// Random calls through the services page, and accesses of every kind to its registers and what lies between them.
+/// Makes random calls through the services page, and accesses of every kind to its registers and the gaps between them.
 pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
     let mut phase = Phase::new("page");
     let services = services();
@@ -190,9 +191,9 @@ pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
     while made < count {
         let offset = random.below(0x1000);
         let op = Op::ALL[random.below(Op::ALL.len() as u64) as usize];
-        // Only whole, aligned stores to the register that makes calls do anything; those come below.
+        // Only 64-bit, aligned stores to the call register have an effect; those come below.
         if op.is_access() && offset & !7 != u64::from(page::CALL) {
-            // SAFETY: a page of registers, which Rust knows nothing of.
+            // SAFETY: a page of registers that Rust does not know of.
             phase.may_fail(unsafe { probe::access(op, map::SERVICES + offset, random.bits()) });
         }
         let span = if random.below(2) == 0 { 16 } else { 1 << 26 };
@@ -208,7 +209,7 @@ pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
     phase.finish()
 }
 
-/// Makes the call that `x0` to `x3` describe.
+/// Makes the call described by `x0` to `x3`.
 fn through_the_page(x: &mut [u64; 18]) -> Result<(), Fault> {
     let at = |offset: u16| map::SERVICES + u64::from(offset);
     // SAFETY: a page of registers; no call that can be made there starts code.
@@ -225,9 +226,9 @@ fn through_the_page(x: &mut [u64; 18]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// SMC: to this hypervisor, and over its head to the real firmware.
+/// Makes SMC calls, to this hypervisor and past it to the real firmware.
 pub fn firmware(own: Own, random: &mut Random, count: u64) -> u64 {
-    /// Owners by the calling convention: architecture, CPU, SiP, OEM, standard, hypervisors, Trusted OS.
+    /// Owners defined by the calling convention: architecture, CPU, SiP, OEM, standard, hypervisors, Trusted OS.
     const OWNERS: [u32; 16] = [
         0x8000_0000,
         0x8100_0000,
@@ -264,7 +265,8 @@ pub fn firmware(own: Own, random: &mut Random, count: u64) -> u64 {
     phase.finish()
 }
 
-/// The same instruction with an immediate, which the calling convention has as zero, and a function that no one has.
+/// Makes a call with an immediate other than the zero that the calling convention requires, and with an unassigned
+/// function.
 fn immediates(phase: &mut Phase, random: &mut Random, instruction: u32) {
     const NO_FUNCTION: u64 = 0xc600_ffff;
     for _ in 0..64 {
@@ -277,7 +279,7 @@ fn immediates(phase: &mut Phase, random: &mut Random, instruction: u32) {
     }
 }
 
-/// PSCI about cores that are not this VM's.
+/// Makes PSCI calls about cores that this VM does not own.
 pub fn power(own: Own, random: &mut Random) -> u64 {
     let mut phase = Phase::new("psci");
     let services = services();
@@ -288,7 +290,7 @@ pub fn power(own: Own, random: &mut Random) -> u64 {
             for target in
                 [n, n << 8 | n, n << 16 | n, n << 32 | n, 1 << 31 | n, 1 << 24 | n, n.wrapping_neg(), random_target]
             {
-                // Its own sleeping vCPUs are its to wake; vCPU 0, which runs, is not.
+                // The VM may wake its own sleeping vCPUs, but not vCPU 0, which runs.
                 if (1..own.vcpus).contains(&(target & 0xff)) {
                     continue;
                 }

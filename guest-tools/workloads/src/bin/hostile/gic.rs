@@ -1,4 +1,4 @@
-//! The interrupt controller: registers of interrupts that are not this VM's, and waits that should end.
+//! The interrupt controller: registers of interrupts that this VM does not own, and waits that must end.
 
 use crate::{Own, Phase};
 use cloison_benchmarks::random::Random;
@@ -26,12 +26,12 @@ const FIELDS: [(&str, u64, u64); 9] = [
     ("ICFGR", 0xc00, 2),
 ];
 
-/// Every offset of the distributor, by every width, read and written; then what became of foreign interrupts.
+/// Reads and writes every offset of the distributor at every width, then checks what happened to foreign interrupts.
 pub fn distributor(own: Own, random: &mut Random) -> u64 {
     let mut phase = Phase::new("gicd");
     every_offset(&mut phase, GICD, DISTRIBUTOR, random);
 
-    // Interrupts that this VM does not have: whatever is written, they read as zero.
+    // Interrupts that this VM does not have read as zero, whatever is written.
     for (name, base, bits) in FIELDS {
         let per_word = 32 / bits;
         for word in 32 / per_word..1020 / per_word {
@@ -64,7 +64,7 @@ pub fn distributor(own: Own, random: &mut Random) -> u64 {
     phase.finish()
 }
 
-/// Every offset of the CPU interface, and acknowledgements and ends that make no sense.
+/// Accesses every offset of the CPU interface, and makes invalid acknowledgements and ends.
 pub fn interface(random: &mut Random) -> u64 {
     let mut phase = Phase::new("gicc");
     every_offset(&mut phase, GICC, INTERFACE, random);
@@ -78,23 +78,23 @@ pub fn interface(random: &mut Random) -> u64 {
     phase.finish()
 }
 
-/// All interrupts stay masked: what this stirs up is never taken, and put right by `restore`.
+/// All interrupts stay masked: whatever this causes is never taken, and `restore` repairs it.
 fn every_offset(phase: &mut Phase, device: Device, len: u64, random: &mut Random) {
     use Op::*;
     for offset in 0..len {
         let address = device.address(offset);
         for op in [LoadByte, LoadHalf, LoadWord, LoadDouble, LoadPair, StoreByte, StoreHalf, StoreWord, StoreDouble] {
-            // Unaligned accesses to devices never leave the vCPU; one of them is enough.
+            // Unaligned accesses to devices never leave the vCPU, so one of them is enough.
             if !offset.is_multiple_of(4) && !matches!(op, LoadByte | StoreByte) && offset > 4 {
                 continue;
             }
-            // SAFETY: a device of this VM, which nothing else uses at this time; what it is left with is put right.
+            // SAFETY: a device of this VM that nothing else uses at this time; its state is restored afterwards.
             phase.may_fail(unsafe { probe::access(op, address, random.bits()) });
         }
     }
 }
 
-/// Puts the VM's own interrupt controller back into order.
+/// Restores the VM's own interrupt controller to a working state.
 fn restore() {
     GICD.write(0, 0);
     for word in 0..32 {
@@ -118,7 +118,7 @@ fn restore() {
     }
 }
 
-/// WFI with the timer's interrupt masked, and WFE with only the event stream to end it: both must come back.
+/// Executes WFI with the timer's interrupt masked, and WFE with only the event stream to end it: both must return.
 pub fn waits() -> u64 {
     let mut phase = Phase::new("wait");
     gic::init_distributor();
@@ -130,13 +130,13 @@ pub fn waits() -> u64 {
         while timer::now() < deadline {
             cpu::wait_for_interrupt();
         }
-        // Pending by now: this one must not sleep at all.
+        // The interrupt is pending by now, so this WFI must not sleep at all.
         let before = timer::now();
         cpu::wait_for_interrupt();
         let slept = timer::now() - before;
         phase.must_hold(slept < timer::frequency(), format_args!("WFI slept {slept} ticks over a pending interrupt"));
         timer::disarm();
-        // SAFETY: turns the event stream on, so that the second WFE ends on hardware too, and off again.
+        // SAFETY: enables the event stream, so that the second WFE also ends on hardware, and disables it again.
         unsafe {
             asm!("msr cntkctl_el1, {}", "isb", "sevl", "wfe", "wfe", "msr cntkctl_el1, xzr", in(reg) 1u64 << 2 | 7 << 4)
         };

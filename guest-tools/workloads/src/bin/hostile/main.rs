@@ -1,7 +1,7 @@
-//! Hostile: tries everything that a guest must not be able to do, and counts what it got away with.
+//! Hostile: tries everything that a guest must not be able to do, and counts what succeeds.
 //!
-//! Each attempt is *refused* (a fault, or an error code), *ignored* (nothing happened that the guest could notice, and
-//! nothing need happen), or it *leaked*: it read, changed or reached something that is not the VM's.
+//! Each attempt is *refused* (a fault or an error code), *ignored* (it had no effect that the guest could notice, and
+//! needs none), or *leaked*: it read, changed or reached something that the VM does not own.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
@@ -20,10 +20,10 @@ use core::fmt;
 
 entry!(main);
 
-/// Leaks of a phase that are printed one by one.
+/// Maximum number of leaks printed individually per phase.
 const SHOWN: u64 = 8;
 
-/// What belongs to this VM, as its configuration says.
+/// What this VM owns, according to its configuration.
 #[derive(Clone, Copy)]
 struct Own {
     /// End of its RAM.
@@ -32,7 +32,7 @@ struct Own {
 }
 
 impl Own {
-    /// Whether the VM may access this address.
+    /// Returns whether the VM may access this address.
     fn has(&self, address: u64) -> bool {
         const DEVICES: [(u64, u64); 4] =
             [(map::GICD, 0x1000), (map::GICC, 0x2000), (map::UART, 0x1000), (map::SERVICES, 0x1000)];
@@ -61,7 +61,7 @@ impl Phase {
         }
     }
 
-    /// An attempt that must be refused.
+    /// Records an attempt that must be refused.
     fn must_fail(&mut self, result: Result<u64, Fault>, what: fmt::Arguments<'_>) {
         match result {
             Err(_) => self.refused += 1,
@@ -69,7 +69,7 @@ impl Phase {
         }
     }
 
-    /// An attempt that may be refused, and is harmless where it is not.
+    /// Records an attempt that may succeed without harm.
     fn may_fail(&mut self, result: Result<u64, Fault>) {
         match result {
             Err(_) => self.refused += 1,
@@ -77,7 +77,7 @@ impl Phase {
         }
     }
 
-    /// Something that must hold.
+    /// Records a condition that must hold.
     fn must_hold(&mut self, holds: bool, what: fmt::Arguments<'_>) {
         if holds {
             self.refused += 1;
@@ -86,7 +86,7 @@ impl Phase {
         }
     }
 
-    /// Prints the line of this phase; its leaks.
+    /// Prints the line of this phase. Returns the number of leaks.
     fn finish(self) -> u64 {
         let Self { name, refused, ignored, leaked } = self;
         let attempts = refused + ignored + leaked;
@@ -104,7 +104,7 @@ fn main() {
     let mut random = Random::new(seed);
     println!("hostile: seed={seed} calls={count} ram={ram_mib} MiB vcpus={vcpus}");
 
-    // What a VM that is killed for a forbidden access survives comes first.
+    // First come the phases that a VM survives even if it is killed for a forbidden access.
     let leaked = calls::hypercalls(own, &mut random, count)
         + calls::firmware(own, &mut random, count / 4)
         + calls::power(own, &mut random)
@@ -123,7 +123,7 @@ fn main() {
         0 => psci::system_off(),
         1 => {
             println!("hostile: last act: jump to unmapped memory");
-            // SAFETY: nothing is there; the fault is unexpected, so the runtime's panic ends the VM where the
+            // SAFETY: nothing is mapped there. The fault is unexpected, so the runtime's panic ends the VM if the
             // hypervisor does not.
             unsafe { asm!("br {}", in(reg) own.ram_end + 0x10_0000, options(noreturn)) }
         }
@@ -135,26 +135,26 @@ fn main() {
             println!("hostile: last act: stores to foreign memory");
             loop {
                 let address = memory::foreign(own, &mut random);
-                // SAFETY: not this VM's memory; it faults.
+                // SAFETY: not this VM's memory; the access faults.
                 let _ = unsafe { probe::access(Op::StoreDouble, address, random.bits()) };
             }
         }
     }
 }
 
-/// Overwrites the exception vectors and jumps into what is there now; the vCPU never comes to its senses again.
+/// Overwrites the exception vectors and jumps to the garbage; the vCPU never recovers.
 fn garbage(random: &mut Random) -> ! {
     let vectors: u64;
-    // SAFETY: reads a register; changes nothing.
+    // SAFETY: reads a register without side effects.
     unsafe { asm!("mrs {}, vbar_el1", out(reg) vectors) };
     for word in 0..256 {
-        // SAFETY: the vectors' own 2 KiB, which no exception uses before this loop ends, as no access in it faults.
+        // SAFETY: the vectors' 2 KiB, which no exception uses before this loop ends, because no access in it faults.
         unsafe {
             core::ptr::with_exposed_provenance_mut::<u64>((vectors + word * 8) as usize).write_volatile(random.bits())
         };
     }
-    // SAFETY: this program is over; what runs from here is garbage by design, and harms only this VM. The vectors are
-    // cleaned to the point of unification line by line, so that it is the garbage that runs.
+    // SAFETY: this program is over; what runs from here on is garbage by design and harms only this VM. The vectors are
+    // cleaned to the point of unification line by line, so that the garbage is what runs.
     unsafe {
         asm!(
             "2: dc cvau, x9",

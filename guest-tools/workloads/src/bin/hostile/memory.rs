@@ -1,17 +1,18 @@
-//! Memory that is not this VM's: other VMs', the hypervisor's, devices', nobody's.
+//! Memory that this VM does not own: other VMs', the hypervisor's, devices', unmapped.
 
 use crate::{Own, Phase};
 use cloison_benchmarks::random::Random;
 use cloison_guest::abi::map;
 use cloison_guest::probe::{self, Op};
 
-/// One past the largest intermediate physical address: 40 bits.
+/// Exclusive upper bound of intermediate physical addresses: 40 bits.
 const IPA_END: u64 = 1 << 40;
 const PAGE: u64 = 4096;
-/// `nop`
+/// Encoding of `nop`.
 const NOP: u64 = 0xd503_201f;
 
-/// Ranges to walk, with the step: where RAM, the hypervisor and devices are on the boards, and everything coarsely.
+/// Returns the ranges to walk with their steps: fine where the boards have RAM, devices and the hypervisor, coarse
+/// elsewhere.
 fn ranges(own: Own) -> [(u64, u64, u64); 11] {
     [
         (0, 1 << 28, 256 << 10),
@@ -28,7 +29,7 @@ fn ranges(own: Own) -> [(u64, u64, u64); 11] {
     ]
 }
 
-/// An address that is not this VM's, aligned to 8.
+/// Returns an address that this VM does not own, aligned to 8.
 pub fn foreign(own: Own, random: &mut Random) -> u64 {
     loop {
         let bits = 12 + random.below(29);
@@ -39,7 +40,7 @@ pub fn foreign(own: Own, random: &mut Random) -> u64 {
     }
 }
 
-/// Reads and writes all over the address space.
+/// Reads and writes across the whole address space.
 pub fn sweep(own: Own, random: &mut Random) -> u64 {
     let mut phase = Phase::new("memory");
     for (start, end, step) in ranges(own) {
@@ -47,7 +48,7 @@ pub fn sweep(own: Own, random: &mut Random) -> u64 {
         while base < end {
             let address = base + (random.below(PAGE) & !7);
             if !own.has(address) {
-                // SAFETY: not this VM's memory, so nothing of this program is there; it faults.
+                // SAFETY: not this VM's memory, so it cannot hold anything of this program; the access faults.
                 let (read, written) = unsafe { (probe::read(address), probe::write(address, random.bits())) };
                 phase.must_fail(read, format_args!("read of {address:#x}"));
                 phase.must_fail(written.map(|()| 0), format_args!("write to {address:#x}"));
@@ -58,7 +59,7 @@ pub fn sweep(own: Own, random: &mut Random) -> u64 {
     phase.finish()
 }
 
-/// Every kind of access, aligned and not, instruction fetches, and accesses across the end of the VM's own RAM.
+/// Tries every kind of access, aligned and not, instruction fetches, and accesses across the end of the VM's RAM.
 pub fn accesses(own: Own, random: &mut Random) -> u64 {
     let mut phase = Phase::new("unmapped");
     let mut pages = [
@@ -84,7 +85,7 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
         for op in Op::ALL {
             for offset in [0, 1, 3, 4, 0xff8] {
                 let address = page + offset;
-                // SAFETY: as in `sweep`; no access reaches beyond the page.
+                // SAFETY: as in `sweep`; no access crosses the end of the page.
                 let result = unsafe { probe::access(op, address, random.bits()) };
                 if op.is_access() {
                     phase.must_fail(result, format_args!("{op:?} at {address:#x}"));
@@ -96,9 +97,9 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
     }
     // The runtime maps the first GiB as devices, never executable.
     for page in pages.into_iter().filter(|&page| page >= map::RAM) {
-        // SAFETY: nothing is there to be executed.
+        // SAFETY: there is no code to execute; the fetch faults.
         let result = unsafe { probe::jump(page, 0, 0) };
-        // A fetch that got something got at least an undefined instruction.
+        // A fetch that succeeded would have caused at least an undefined instruction.
         let fetched = match result {
             Err(fault) if fault.class() == 0x21 => Err(fault),
             Err(fault) => Ok(fault.esr),
@@ -117,11 +118,12 @@ pub fn accesses(own: Own, random: &mut Random) -> u64 {
         (Op::StoreHalf, edge - 1),
         (Op::StorePair, edge - 8),
     ] {
-        // SAFETY: the last bytes of the VM's RAM, far behind all that this program uses, and what follows them.
+        // SAFETY: the last bytes of the VM's RAM, far above everything that this program uses, and the bytes after
+        // them.
         let result = unsafe { probe::access(op, address, random.bits()) };
         phase.must_fail(result, format_args!("{op:?} across the end of RAM"));
     }
-    // SAFETY: as above; a `nop` in the last word, and then on into what is not there.
+    // SAFETY: as above; a `nop` in the last word, then execution continues into unmapped memory.
     let run_over = unsafe {
         let written = probe::access(Op::StoreWord, edge - 4, NOP);
         let cleaned = written.and_then(|_| probe::access(Op::CleanLine, edge - 4, 0));

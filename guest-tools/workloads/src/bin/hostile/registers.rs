@@ -17,7 +17,7 @@ const PMXEVTYPER: Name = (3, 3, 9, 13, 1);
 const PMXEVCNTR: Name = (3, 3, 9, 13, 2);
 const PMINTENCLR: Name = (3, 0, 9, 14, 2);
 
-/// The performance monitor's registers but the numbered ones, and MDCR_EL2, MDCR_EL3, which rule it.
+/// The performance monitor's registers except the numbered ones, and MDCR_EL2 and MDCR_EL3, which control it.
 const MONITOR: [Name; 19] = [
     PMCR,
     (3, 3, 9, 12, 1),
@@ -45,25 +45,25 @@ const fn encode((op0, op1, crn, crm, op2): Name) -> u32 {
 }
 
 /// # Safety
-/// A register whose reading has no effect that matters.
+/// Reading the register must have no relevant side effect.
 unsafe fn read(name: Name) -> Result<u64, Fault> {
     // SAFETY: `mrs x0, name`.
     unsafe { probe::execute(0xd520_0000 | encode(name), 0) }
 }
 
 /// # Safety
-/// A register, or instruction, that this program does without.
+/// This program must not depend on the register or instruction.
 unsafe fn write(name: Name, value: u64) -> Result<u64, Fault> {
     // SAFETY: `msr name, x0` or `sys ..., x0`.
     unsafe { probe::execute(0xd500_0000 | encode(name), value).map(|_| 0) }
 }
 
-/// Reads, stops, resets, rewrites and mutes the counters.
+/// Tries to read, stop, reset, rewrite and mute the counters.
 pub fn counters(random: &mut Random) -> u64 {
     let mut phase = Phase::new("pmu");
     let numbered = (0..32).flat_map(|n| [(3, 3, 14, 8 | n >> 3, n & 7), (3, 3, 14, 12 | n >> 3, n & 7)]);
     for name in MONITOR.into_iter().chain(numbered) {
-        // SAFETY: this program uses no performance monitor.
+        // SAFETY: this program does not use the performance monitor.
         unsafe {
             phase.must_fail(read(name), format_args!("read of {name:?}"));
             for value in [0, 1, 6, 0x8000_0000, u64::MAX, random.bits()] {
@@ -71,7 +71,7 @@ pub fn counters(random: &mut Random) -> u64 {
             }
         }
     }
-    // What a guest that wants rid of its quota would do, in order.
+    // What a guest that wants to escape its quota would do, in order.
     let attack = [
         (PMCNTENCLR, 0xffff_ffff),
         (PMINTENCLR, 0xffff_ffff),
@@ -86,7 +86,7 @@ pub fn counters(random: &mut Random) -> u64 {
         // SAFETY: as above.
         phase.must_fail(unsafe { write(name, value) }, format_args!("write of {value:#x} to {name:?}"));
     }
-    // A kernel may turn its users' access off; nothing is behind the register.
+    // A kernel may disable access from EL0; the register has no effect otherwise.
     // SAFETY: as above.
     unsafe {
         phase.may_fail(write(PMUSERENR, 0xf));
@@ -98,7 +98,7 @@ pub fn counters(random: &mut Random) -> u64 {
     phase.finish()
 }
 
-/// Whether a register belongs to a higher exception level, to the counters, or to the implementation.
+/// Returns whether a register belongs to a higher exception level, to the counters, or to the implementation.
 fn is_forbidden((op0, op1, crn, crm, op2): Name) -> bool {
     let higher = op1 >= 4;
     let monitor = op0 == 3
@@ -108,16 +108,16 @@ fn is_forbidden((op0, op1, crn, crm, op2): Name) -> bool {
     higher || monitor || implementation
 }
 
-/// Reads all that can be named; writes all that is forbidden; and some that a guest has no business with.
+/// Reads every register that can be encoded; writes all forbidden ones and some that a guest should not touch.
 pub fn wild(random: &mut Random) -> u64 {
     let mut phase = Phase::new("sysreg");
     let all = (0..1u32 << 15).map(|n| (2 + (n >> 14), n >> 11 & 7, n >> 7 & 15, n >> 3 & 15, n & 7));
     for name in all {
-        // SAFETY: no readable register changes anything by being read.
+        // SAFETY: reading a register changes nothing.
         let result = unsafe { read(name) };
         if is_forbidden(name) {
             phase.must_fail(result, format_args!("read of {name:?}"));
-            // SAFETY: nothing that this program needs is among the forbidden ones.
+            // SAFETY: this program needs none of the forbidden registers.
             let result = unsafe { write(name, random.bits()) };
             phase.must_fail(result, format_args!("write to {name:?}"));
         } else {
@@ -127,7 +127,7 @@ pub fn wild(random: &mut Random) -> u64 {
     // TLB maintenance and address translation of higher levels (SYS with op1 of 4 and more).
     for n in 0..1u32 << 10 {
         let name = (1, 4 + (n >> 7 & 3), 7 + (n >> 9), n >> 3 & 15, n & 7);
-        // SAFETY: does not exist at this level.
+        // SAFETY: these do not exist at this exception level.
         phase.must_fail(unsafe { write(name, random.bits()) }, format_args!("instruction {name:?}"));
     }
     others(&mut phase, random);
@@ -159,12 +159,13 @@ fn others(phase: &mut Phase, random: &mut Random) {
     const BREAKPOINT: [Name; 3] = [(2, 0, 0, 0, 4), (2, 0, 0, 0, 5), (2, 0, 0, 2, 2)];
     const SET_WAY: [Name; 3] = [(1, 0, 7, 6, 2), (1, 0, 7, 10, 2), (1, 0, 7, 14, 2)];
     const CNTP_CTL: Name = (3, 3, 14, 2, 1);
-    // Read-only or owned by the highest level: CNTFRQ_EL0, MPIDR_EL1, MIDR_EL1, ICC_SRE_EL1, ICC_PMR_EL1, ICC_SGI1R_EL1.
+    // Read-only, or owned by the highest level: CNTFRQ_EL0, MPIDR_EL1, MIDR_EL1, ICC_SRE_EL1, ICC_PMR_EL1,
+    // ICC_SGI1R_EL1.
     const NEVER: [Name; 6] =
         [(3, 3, 14, 0, 0), (3, 0, 0, 0, 5), (3, 0, 0, 0, 0), (3, 0, 12, 12, 5), (3, 0, 4, 6, 0), (3, 0, 12, 11, 5)];
-    // SAFETY: this program uses none of these registers; the breakpoint matches no address of its own, and is off again
-    // before anything else runs. By set and way no dirty line is lost: the hypervisor turns invalidation into cleaning
-    // and invalidation, as HCR_EL2.SWIO and VM demand, or does nothing.
+    // SAFETY: this program uses none of these registers. The breakpoint matches no address of this program and is
+    // disabled again before anything else runs. Set/way maintenance loses no dirty line: the hypervisor either ignores
+    // it, or turns invalidation into cleaning and invalidation, as HCR_EL2.SWIO and VM require.
     unsafe {
         for name in DEBUG.into_iter().chain(AUXILIARY) {
             for value in [u64::MAX, random.bits(), 0] {
@@ -174,13 +175,13 @@ fn others(phase: &mut Phase, random: &mut Random) {
         for name in NEVER {
             phase.must_fail(write(name, random.bits()), format_args!("write to {name:?}"));
         }
-        // A breakpoint for EL2 on where the hypervisor may be; debug exceptions on, then all off.
+        // A breakpoint at EL2 where the hypervisor may be; debug exceptions enabled, then everything disabled.
         for values in [[0x4020_0000, 1 << 13 | 3 << 14 | 0x1e1, 0xa000], [0, 0, 0]] {
             for (name, value) in BREAKPOINT.into_iter().zip(values) {
                 phase.may_fail(write(name, value));
             }
         }
-        // The physical timer, due at once, then off.
+        // The physical timer, due at once, then disabled.
         phase.may_fail(write(CNTP_CTL, 1));
         phase.may_fail(write(CNTP_CTL, 0));
         for _ in 0..64 {
