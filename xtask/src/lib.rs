@@ -24,6 +24,7 @@
 //! | [`bench`] | how many instructions the hypervisor's own paths take |
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`lines`] | how much source runs at EL2 |
+//! | [`lint`] | the house rules that clippy and the compiler do not check |
 //! | [`report`] | tables and the HTML page of a run |
 //! | [`test`] | every check and test, in order |
 //! | [`figures`] | the `--json` files: named numbers and where they come from |
@@ -42,6 +43,7 @@ pub mod image;
 pub mod inspect;
 pub mod inspect_command;
 pub mod lines;
+pub mod lint;
 pub mod linux;
 pub mod live;
 pub mod model;

@@ -13,6 +13,7 @@ use xtask::demo::{self, DemoArgs};
 use xtask::experiment::{self, ExperimentArgs};
 use xtask::hem::{self, HemArgs};
 use xtask::inspect_command::{self, InspectArgs};
+use xtask::lint::{self, LintArgs};
 use xtask::linux::{self, LinuxArgs};
 use xtask::much::{self, MuchArgs};
 use xtask::qemu::Board;
@@ -79,6 +80,8 @@ enum Command {
     Linux(LinuxArgs),
     /// Find out what is missing on this machine, and install it
     Setup(SetupArgs),
+    /// Check the house rules: circles, registers, unsafe code, sizes, words
+    Lint(LintArgs),
     /// Run every check and test
     Test(TestArgs),
 }
@@ -114,6 +117,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Image(args) => boot_media::image(&args),
         Command::Linux(args) => linux::linux(&args),
         Command::Setup(args) => setup::setup(&args),
+        Command::Lint(args) => return lint::lint(&args),
         Command::Test(args) => return test::test(&args),
     };
     done.map(|()| ExitCode::SUCCESS)

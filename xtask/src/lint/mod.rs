@@ -1,0 +1,104 @@
+//! `cargo xtask lint`: the house rules that rustfmt, clippy and the compiler do not check.
+//!
+//! | module | rules |
+//! | --- | --- |
+//! | [`circles`] | modules of a crate do not use each other in a circle |
+//! | [`registers`] | system registers are typed: no names in strings, no shifts outside the syndrome module |
+//! | [`unsafety`] | unsafe code is in the modules that the compiler allows it in, and says why it is sound |
+//! | [`shape`] | the size of crates and functions, first lines, unfinished code |
+//! | [`words`] | the banned words of docs/style.md |
+//! | [`finding`] | the rules by name, and what they find |
+//! | [`source`] | the crates, modules and files that the rules look at |
+
+mod circles;
+mod finding;
+mod registers;
+mod shape;
+mod source;
+mod unsafety;
+mod words;
+
+use crate::figures::Figures;
+use crate::workspace;
+use clap::ValueEnum;
+pub use finding::{Finding, Outcome, Rule};
+use miette::Result;
+use source::Sources;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// `cargo xtask lint`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LintArgs {
+    /// Check only these rules
+    #[arg(value_enum, value_name = "RULE")]
+    pub rules: Vec<Rule>,
+    /// Write the figures here too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Checks the workspace at `root` against `rules`; all of them if there are none.
+///
+/// # Errors
+/// The workspace cannot be read, or a file of it is not Rust.
+pub fn check(root: &Path, rules: &[Rule]) -> Result<Vec<Outcome>> {
+    let sources = Sources::read(root)?;
+    let rules = if rules.is_empty() { Rule::value_variants() } else { rules };
+    rules.iter().map(|rule| check_one(*rule, &sources)).collect()
+}
+
+fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
+    let mut outcome = Outcome::of(rule);
+    match rule {
+        Rule::Circles => outcome.findings = circles::find(sources),
+        Rule::Share => shape::share(sources, &mut outcome)?,
+        Rule::RegisterStrings => outcome.findings = registers::strings(sources),
+        Rule::RegisterShifts => outcome.findings = registers::shifts(sources),
+        Rule::LongFunctions => outcome.findings = shape::long_functions(sources),
+        Rule::UnsafePlaces => outcome.findings = unsafety::places(sources)?,
+        Rule::UnsafeReasons => outcome.findings = unsafety::reasons(sources),
+        Rule::Words => words::find(sources, &mut outcome)?,
+        Rule::Headers => outcome.findings = shape::headers(sources),
+        Rule::Unfinished => outcome.findings = shape::unfinished(sources),
+    }
+    if rule != Rule::Share {
+        outcome.count = outcome.findings.len() as f64;
+    }
+    outcome.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    Ok(outcome)
+}
+
+/// Runs `cargo xtask lint`: prints each finding and a table of the rules; fails if one is broken.
+///
+/// # Errors
+/// As [`check`], or the figures cannot be written.
+pub fn lint(args: &LintArgs) -> Result<ExitCode> {
+    let started = Instant::now();
+    let outcomes = check(&workspace::root(), &args.rules)?;
+    let mut figures = Figures::new("lint");
+    for outcome in &outcomes {
+        for finding in &outcome.findings {
+            println!("{finding} [{}]", outcome.rule);
+        }
+        for finding in &outcome.exempt {
+            println!("{finding} [{}, exempt]", outcome.rule);
+        }
+    }
+    println!("\n{:<18} {:>8} {:>8} {:>8}  verdict", "rule", "count", "limit", "exempt");
+    for outcome in &outcomes {
+        let Outcome { rule, count, exempt, .. } = outcome;
+        let verdict = if outcome.passes() { "ok" } else { "FAILED" };
+        let digits = usize::from(*rule == Rule::Share);
+        println!("{rule:<18} {count:>8.digits$} {:>8} {:>8}  {verdict}", rule.limit(), exempt.len());
+        let name = rule.to_string().replace('-', "_");
+        figures.value(format!("{name}_count"), *count).value(format!("{name}_limit"), rule.limit());
+        figures.count(format!("{name}_exempt"), exempt.len() as u64);
+    }
+    let failed = outcomes.iter().filter(|outcome| !outcome.passes()).count();
+    println!("\n{failed} of {} rules broken, in {:.1} s", outcomes.len(), started.elapsed().as_secs_f64());
+    figures.count("rules_broken", failed as u64);
+    figures.write(args.json.as_deref())?;
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
