@@ -16,7 +16,7 @@ pub struct ImageArgs {
     /// The board, if not the one that the configuration names
     #[arg(long, value_enum)]
     pub board: Option<Board>,
-    /// Where the files go [default: target/cloison/image/<CONFIG>-<BOARD>]
+    /// Where the files go [default: target/cloison/image/CONFIG-BOARD]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Write the figures here too

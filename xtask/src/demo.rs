@@ -33,7 +33,7 @@ pub struct DemoArgs {
     /// Write the figures here too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where the report goes (default: target/cloison/demo/<BOARD>)
+    /// Where the report goes (default: target/cloison/demo/BOARD)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Without the board model: one run on QEMU as it is

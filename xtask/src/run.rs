@@ -33,7 +33,7 @@ pub struct RunArgs {
     /// Stop the board after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
-    /// Write what each VM says to DIR/<vm>.log, and what the hypervisor says to DIR/hypervisor.log
+    /// Write what each VM says to DIR/VM.log, and what the hypervisor says to DIR/hypervisor.log
     #[arg(long, value_name = "DIR")]
     pub log: Option<PathBuf>,
     /// The Linux VM that --exec means

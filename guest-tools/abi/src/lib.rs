@@ -86,6 +86,13 @@ pub mod psci {
 }
 
 /// Cloison's own calls: `0xC600_0000 + n`.
+///
+/// ```
+/// use cloison_abi::Call;
+///
+/// assert_eq!(Call::from_id(0xC600_0009), Some(Call::Time));
+/// assert_eq!(Call::from_id(0x8400_0000), None); // PSCI's
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Call {
@@ -154,6 +161,13 @@ impl Call {
 }
 
 /// The value of `x0` after a call that failed.
+///
+/// ```
+/// use cloison_abi::CallError;
+///
+/// assert_eq!(CallError::from_x0(-4), Some(CallError::PoolFull));
+/// assert_eq!(CallError::from_x0(0), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i64)]
 pub enum CallError {

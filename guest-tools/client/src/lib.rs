@@ -145,6 +145,13 @@ pub struct Identity {
 }
 
 /// A set of colors, one bit each.
+///
+/// ```
+/// use cloison_client::Colors;
+///
+/// assert_eq!(Colors(0b1_0000_1111).to_string(), "0-3,8");
+/// assert_eq!(Colors(0).to_string(), "none");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colors(pub u64);
 

@@ -19,7 +19,7 @@
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
 //! | [`evaluate`] | how near the merged correlations are |
 //! | [`read`] | measurements from CSV and Parquet |
-//! | [`write`] | merged vectors as CSV and Parquet |
+//! | [`write`](mod@write) | merged vectors as CSV and Parquet |
 #![forbid(unsafe_code)]
 
 pub mod data;

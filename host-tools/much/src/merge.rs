@@ -110,6 +110,27 @@ pub fn targets(data: &Measurements) -> Correlations {
 
 /// MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its order, exchanges of values towards
 /// the target.
+///
+/// Three events, two counters: each pair was counted together once, in 20 runs, and comes back in one table.
+///
+/// ```
+/// use cloison_much::data::Builder;
+/// use cloison_much::merge::{Options, much};
+///
+/// let mut rows = Builder::default();
+/// for (number, pair) in [["cycles", "loads"], ["cycles", "refills"], ["loads", "refills"]].iter().enumerate() {
+///     for run in 0..20 {
+///         for (index, event) in pair.iter().enumerate() {
+///             let count = 1_000 + 10 * run + (run + index as u64) % 3;
+///             rows.add(number as u64, run, None, event.as_bytes(), count as f64)?;
+///         }
+///     }
+/// }
+/// let merged = much(&rows.finish()?, &Options::default())?;
+/// // All counts grow from run to run, so they do so together in the merged vectors.
+/// assert!(merged.correlations.pearson_target[(1, 2)] > 0.99);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn much(data: &Measurements, options: &Options) -> Result<Merged, DataError> {
     data.check_pairs()?;
     let correlations = targets(data);

@@ -16,6 +16,15 @@ pub const MAX_COLORS: u32 = 64;
 pub struct Color(pub u8);
 
 /// A set of colors, as a bit mask.
+///
+/// ```
+/// use cloison_formats::color::{Color, ColorSet};
+///
+/// let victim = ColorSet::EMPTY.with(Color(0)).with(Color(1));
+/// let rivals = ColorSet::first(16).without(victim);
+/// assert!(victim.and(rivals).is_empty());
+/// assert_eq!(rivals.len(), 14);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ColorSet(pub u64);

@@ -368,6 +368,19 @@ impl fmt::Display for VmState {
 }
 
 /// Encodes a frame into `buffer` and returns the bytes to send, the closing zero included; `None` where it does not fit.
+///
+/// ```
+/// use cloison_formats::telemetry::{DecodeError, Message, decode, encode};
+///
+/// let mut buffer = [0; 64];
+/// let sent = encode(&Message::AuditEnd { pages: 512 }, &mut buffer).expect("it fits").to_vec();
+/// let read: Vec<_> = decode(&sent).collect();
+/// assert_eq!(read, [(0, Ok(Message::AuditEnd { pages: 512 }))]);
+///
+/// // A message that was cut off is reported, not guessed.
+/// let cut: Vec<_> = decode(&sent[..sent.len() - 1]).collect();
+/// assert_eq!(cut, [(0, Err(DecodeError::Unterminated))]);
+/// ```
 pub fn encode<'a>(frame: &Message, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let flavor = CrcModifier::new(Cobs::try_new(Slice::new(buffer)).ok()?, CRC32.digest());
     postcard::serialize_with_flavor(frame, flavor).ok().map(|sent: &mut [u8]| &*sent)
