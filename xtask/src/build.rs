@@ -24,6 +24,9 @@ pub const FAULT_INJECTION: &str = "fault-injection";
 /// are not rebuilt for it.
 const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
 
+/// The same for rustdoc.
+const RUSTDOCFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTDOCFLAGS";
+
 /// The package and the binary of the command that Linux guests have.
 pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
@@ -51,7 +54,8 @@ pub fn build(args: &BuildArgs) -> Result<()> {
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let flags = rustflags(&setup::core_library()?);
     shell.change_dir(workspace::root());
-    Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}").env(RUSTFLAGS, flags))
+    let rustdoc = format!("{flags} -D warnings");
+    Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}").env(RUSTFLAGS, flags).env(RUSTDOCFLAGS, rustdoc))
 }
 
 fn rustflags(library: &CoreLibrary) -> String {

@@ -21,12 +21,12 @@
 //! | [`model`] | boards with the board model |
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`demo`] | the main job from end to end |
-//! | [`bench`] | how many instructions the hypervisor's own paths take |
+//! | [`bench`](mod@bench) | how many instructions the hypervisor's own paths take |
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`lines`] | how much source runs at EL2 |
 //! | [`lint`] | the house rules that clippy and the compiler do not check |
 //! | [`report`] | tables and the HTML page of a run |
-//! | [`test`] | every check and test, in order |
+//! | [`test`](mod@test) | every check and test, in order |
 //! | [`figures`] | the `--json` files: named numbers and where they come from |
 
 pub mod bench;
@@ -50,6 +50,7 @@ pub mod model;
 pub mod much;
 pub mod qemu;
 pub mod report;
+pub mod rules;
 pub mod run;
 pub mod setup;
 pub mod telemetry;

@@ -1,7 +1,8 @@
 //! The caches against pycachesim, an independent simulator: the same hits and misses at each level.
 //!
 //! pycachesim is got with pip into a private environment under `target/`, which needs Python's venv, pip and a C compiler.
-//! The test is therefore run on demand: `cargo test -p cloison-board-model --test pycachesim -- --ignored`.
+//! The test is therefore run on demand: `cargo test -p cloison-board-model --features boots --test
+//! pycachesim -- --ignored`.
 
 use cloison_board_model::cache::Policy;
 use cloison_board_model::{Board, Hierarchy};
