@@ -3,34 +3,34 @@
 //! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that they boot in
 //! `tests/configs`. Most runs are under `-icount`, where a run repeats exactly; no test asks how long anything took.
 
+use cloison_config::{Checked, ImageSource};
+use cloison_engine::image::{self, Flat, Image};
+use cloison_engine::qemu::{Board, Machine, Outcome};
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::image::System;
 use miette::{Result, miette};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
-use xtask::config::{self, Checked, ImageSource};
-use xtask::image::{self, Flat, Image};
-use xtask::qemu::{Board, Machine, Outcome};
-use xtask::telemetry::{End, Telemetry};
-use xtask::{build, setup, workspace};
 
 /// When a board is taken to hang. Far beyond what any test takes.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
 /// A configuration of the tests, by its name.
 pub fn config(name: &str) -> PathBuf {
-    workspace::root().join("tests/configs").join(name).with_extension("toml")
+    installation::root().join("tests/configs").join(name).with_extension("toml")
 }
 
 /// A shipped configuration, by its name.
 pub fn shipped(name: &str) -> PathBuf {
-    workspace::root().join("configs").join(name).with_extension("toml")
+    installation::root().join("configs").join(name).with_extension("toml")
 }
 
 /// Every shipped configuration.
 pub fn all_shipped() -> Vec<PathBuf> {
-    let directory = workspace::root().join("configs");
+    let directory = installation::root().join("configs");
     let entries = std::fs::read_dir(&directory).expect("the checkout has configurations");
     let mut found: Vec<PathBuf> = entries
         .map(|entry| entry.expect("a directory that can be read").path())
@@ -42,11 +42,11 @@ pub fn all_shipped() -> Vec<PathBuf> {
 
 /// Checks a configuration for a board.
 pub fn load(path: &Path, board: Board) -> Result<Checked> {
-    let mut checked = config::load(path, Some(board.name()))?;
+    let mut checked = configuration::load(path, Some(board.name()))?;
     let guests = GUESTS.as_ref().map_err(|error| miette!("{error}"))?;
     for image in &mut checked.images {
         if let ImageSource::Workload(name) = image {
-            *image = ImageSource::File(build::pick(guests, name)?);
+            *image = ImageSource::File(parts::pick(guests, name)?);
         }
     }
     Ok(checked)
@@ -55,7 +55,7 @@ pub fn load(path: &Path, board: Board) -> Result<Checked> {
 /// The hypervisor's ELF file, built once.
 pub fn hypervisor_elf() -> Result<&'static Path> {
     static ELF: LazyLock<Result<PathBuf, String>> =
-        LazyLock::new(|| build::hypervisor(&[]).map_err(|error| format!("{error:?}")));
+        LazyLock::new(|| parts::hypervisor(&[]).map_err(|error| format!("{error:?}")));
     ELF.as_deref().map_err(|error| miette!("{error}"))
 }
 
@@ -65,7 +65,7 @@ pub fn hypervisor() -> Result<Flat> {
 }
 
 static GUESTS: LazyLock<Result<Vec<(String, PathBuf)>, String>> =
-    LazyLock::new(|| build::guests().map_err(|error| format!("{error:?}")));
+    LazyLock::new(|| parts::guests().map_err(|error| format!("{error:?}")));
 
 /// Makes the image of a configuration that [`load`] has read, and that the test may have changed since.
 pub fn image(checked: &Checked) -> Result<Image> {

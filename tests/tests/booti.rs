@@ -1,16 +1,17 @@
 //! The SD card that `cargo xtask image` writes, started by U-Boot from power-on.
 
+use cloison::image as boot_media;
+use cloison_engine::qemu::{Board, Machine};
+use cloison_engine::{configuration, image, installation, setup};
 use std::time::Duration;
 use tempfile::TempDir;
-use xtask::qemu::{Board, Machine};
-use xtask::{boot_media, config, demo, setup, workspace};
 
 /// What a user would copy to a card, and a `virt` machine whose firmware is U-Boot with that card in it.
 fn card_and_machine() -> miette::Result<(TempDir, Machine)> {
     setup::qemu()?;
     let firmware = setup::u_boot()?;
-    let checked = config::load(&workspace::root().join("configs/demo.toml"), Some(Board::Virt.name()))?;
-    let image = demo::build_image(&checked, &[])?;
+    let checked = configuration::load(&installation::root().join("configs/demo.toml"), Some(Board::Virt.name()))?;
+    let image = image::build(&checked, &[])?;
     let card = tempfile::tempdir().expect("a scratch directory");
     boot_media::write(&image, card.path())?;
     // QEMU shows a directory as a disk with one FAT partition.

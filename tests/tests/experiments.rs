@@ -1,15 +1,15 @@
 //! Experiments on the board model: what they promise holds, and they repeat to the last digit.
 
+use cloison_engine::installation;
+use cloison_engine::model::Model;
+use cloison_engine::qemu::Board;
+use cloison_lab::campaign;
+use cloison_lab::demo::{DemoArgs, demo};
+use cloison_lab::experiment::{file_of, perform, runner, spec};
+use cloison_lab::much::input::{Chosen, measurements};
 use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
-use xtask::campaign;
-use xtask::demo::{DemoArgs, demo};
-use xtask::experiment::{file_of, perform, runner, spec};
-use xtask::model::Model;
-use xtask::much::input::{Chosen, measurements};
-use xtask::qemu::Board;
-use xtask::workspace;
 
 /// A quick run of a shipped experiment into an empty directory: its JSON document without the time of day.
 fn quick(name: &str, directory: &Path) -> Result<Value> {
@@ -163,7 +163,7 @@ fn the_demo_shows_interference_and_both_remedies_on_zcu102() -> Result<()> {
 
 /// Two runs of each sub-experiment of two of the shipped campaign's workloads.
 fn small_campaign() -> Result<campaign::spec::Campaign> {
-    let mut small = campaign::spec::load(&workspace::root().join("configs/campaigns/kernels.toml"))?;
+    let mut small = campaign::spec::load(&installation::root().join("configs/campaigns/kernels.toml"))?;
     (small.runs, small.warm_up) = (2, 1);
     small.workloads.retain(|workload| ["chase-512k", "c2is"].contains(&workload.name.as_str()));
     Ok(small)
@@ -214,7 +214,7 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
     small.runs = 8;
     small.workloads.retain(|workload| workload.name == "c2is");
     let directory = scratch();
-    let file = workspace::root().join("configs/campaigns/kernels.toml");
+    let file = installation::root().join("configs/campaigns/kernels.toml");
     let (figures, tables) = campaign::perform(&small, &file, directory.path())?;
     assert_eq!(figures.get("sub_experiments"), Some(6.0));
     assert!(figures.get("c2is_much_pearson") < figures.get("c2is_blind_pearson"), "{tables:?}");

@@ -1,34 +1,10 @@
-//! Builds the EL2 image and the guests with cargo, for bare-metal AArch64.
+//! `cargo xtask build`: the hypervisor and the guests, and how long each is.
 
-use crate::figures::Figures;
-use crate::setup::{self, CoreLibrary};
-use crate::workspace::{self, TARGET};
-use crate::{image, report};
-use miette::{IntoDiagnostic, Result, miette};
-use serde_json::Value;
+use cloison_engine::cargo::{self, HYPERVISOR};
+use cloison_engine::figures::Figures;
+use cloison_engine::{image, installation, text};
+use miette::Result;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
-use xshell::{Cmd, Shell, cmd};
-
-/// The package of the EL2 image, and its binary.
-pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
-/// The package whose binaries are the shipped guests.
-pub const WORKLOADS: &str = "cloison-workloads";
-/// The package whose binaries run in a guest's Linux.
-pub const LINUX_TOOLS: &str = "cloison-test-guests";
-/// The feature of the hypervisor that makes its allocator err now and then, for the tests of `inspect --live`.
-pub const FAULT_INJECTION: &str = "fault-injection";
-
-/// The environment variable that carries [`rustflags`]: for the target alone, so that build scripts and host tools
-/// are not rebuilt for it.
-const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
-
-/// The same for rustdoc.
-const RUSTDOCFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTDOCFLAGS";
-
-/// The package and the binary of the command that Linux guests have.
-pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
 /// `cargo xtask build`.
 #[derive(Clone, Debug, clap::Args)]
@@ -41,131 +17,11 @@ pub struct BuildArgs {
 /// Runs `cargo xtask build`.
 pub fn build(args: &BuildArgs) -> Result<()> {
     let mut figures = Figures::new("build");
-    let hypervisor = (HYPERVISOR.1.to_owned(), hypervisor(&[])?);
-    for (name, elf) in std::iter::once(hypervisor).chain(guests()?) {
+    let hypervisor = (HYPERVISOR.1.to_owned(), cargo::hypervisor(&[])?);
+    for (name, elf) in std::iter::once(hypervisor).chain(cargo::guests()?) {
         let bytes = image::flatten(&elf)?.bytes.len() as u64;
-        println!("{name:<16} {:>12} bytes  {}", report::grouped(bytes), workspace::display(&elf));
+        println!("{name:<16} {:>12} bytes  {}", text::grouped(bytes), installation::display(&elf));
         figures.count(format!("{}_bytes", name.replace('-', "_")), bytes);
     }
     figures.write(args.json.as_deref())
-}
-
-/// A `cargo` that builds for the boards: with the right core library, flags and target.
-pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    let flags = rustflags(&setup::core_library()?);
-    shell.change_dir(workspace::root());
-    let rustdoc = format!("{flags} -D warnings");
-    Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}").env(RUSTFLAGS, flags).env(RUSTDOCFLAGS, rustdoc))
-}
-
-fn rustflags(library: &CoreLibrary) -> String {
-    // Frame pointers give a fatal exception its backtrace.
-    let mut flags = "-C force-frame-pointers=yes -C target-cpu=cortex-a53".to_owned();
-    if let CoreLibrary::Private(sysroot) = library {
-        flags.push_str(&format!(" --sysroot {}", sysroot.display()));
-    }
-    flags
-}
-
-/// Builds the EL2 image and returns its ELF file.
-pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
-    let shell = Shell::new().into_diagnostic()?;
-    let mut command = cargo(&shell, "build")?.args(["--release", "--package", HYPERVISOR.0, "--bin", HYPERVISOR.1]);
-    if !features.is_empty() {
-        // Of its own, so that it and the ordinary build do not rebuild each other's crates.
-        let own = workspace::target_dir().join(format!("with-{}", features.join("-")));
-        command = command.args(["--features", &features.join(",")]).arg("--target-dir").arg(own);
-    }
-    executables(command)?
-        .into_iter()
-        .find_map(|(name, path)| (name == HYPERVISOR.1).then_some(path))
-        .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
-}
-
-/// Builds the `cloisonctl` command for Linux guests, once in the life of this program, and returns its ELF file.
-pub fn client() -> Result<PathBuf> {
-    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(built) = &*built {
-        return Ok(built.clone());
-    }
-    let (package, binary) = CLIENT;
-    Ok(built.insert(linux_program(package, binary)?).clone())
-}
-
-/// Builds one of the tests' programs for a guest's Linux and returns its ELF file.
-pub fn linux_tool(name: &str) -> Result<PathBuf> {
-    linux_program(LINUX_TOOLS, name)
-}
-
-/// Builds a program for Linux guests: static, so that it runs in any RAM disk.
-fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
-    let shell = Shell::new().into_diagnostic()?;
-    let command = linux_cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
-    let found = executables(command)?.into_iter().find_map(|(name, path)| (name == binary).then_some(path));
-    found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))
-}
-
-/// A `cargo` that builds for Linux guests: with the right library, linker, flags and target.
-pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    let linker = setup::cross_linker()?;
-    let mut flags = "-C target-feature=+crt-static -C strip=symbols".to_owned();
-    if let CoreLibrary::Private(sysroot) = setup::standard_library()? {
-        flags.push_str(&format!(" --sysroot {}", sysroot.display()));
-    }
-    shell.change_dir(workspace::root());
-    let target = workspace::LINUX_TARGET;
-    Ok(cmd!(shell, "cargo {subcommand} --target {target}")
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags)
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
-}
-
-/// Builds one shipped guest and returns its ELF file.
-pub fn guest(name: &str) -> Result<PathBuf> {
-    pick(&guests()?, name)
-}
-
-/// The guest with this name among those built.
-pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
-    let known = || built.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
-    built.iter().find(|(built, _)| built == name).map(|(_, path)| path.clone()).ok_or_else(|| {
-        miette!(help = format!("the shipped workloads are: {}", known()), "there is no workload `{name}`")
-    })
-}
-
-/// Builds all shipped guests, once in the life of this program: their names and ELF files, sorted.
-pub fn guests() -> Result<Vec<(String, PathBuf)>> {
-    static BUILT: Mutex<Option<Vec<(String, PathBuf)>>> = Mutex::new(None);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if built.is_none() {
-        *built = Some(build_guests()?);
-    }
-    Ok(built.clone().unwrap_or_default())
-}
-
-fn build_guests() -> Result<Vec<(String, PathBuf)>> {
-    let shell = Shell::new().into_diagnostic()?;
-    let mut built = executables(cargo(&shell, "build")?.args(["--release", "--package", WORKLOADS, "--bins"]))?;
-    built.sort();
-    Ok(built)
-}
-
-/// Runs a cargo build and returns the executables that it made (or found up to date).
-fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
-    let mut command: Command = command.args(["--message-format=json-render-diagnostics", "--quiet"]).into();
-    let spinner = setup::spinner("building for AArch64");
-    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().into_diagnostic();
-    spinner.finish_and_clear();
-    let output = output?;
-    if !output.status.success() {
-        return Err(miette!(help = "cargo's own message stands above", "building for AArch64 failed"));
-    }
-    let mut found = Vec::new();
-    for message in String::from_utf8_lossy(&output.stdout).lines() {
-        let Ok(message) = serde_json::from_str::<Value>(message) else { continue };
-        if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str()) {
-            found.push((name.to_owned(), PathBuf::from(path)));
-        }
-    }
-    Ok(found)
 }

@@ -1,6 +1,6 @@
 //! Checks what is no Rust code: licenses and sources of dependencies, and the files that GitHub reads.
 
-use crate::workspace;
+use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,7 +17,7 @@ pub enum Outcome {
 /// Checks licenses, duplicates and sources of all dependencies against `deny.toml`. The advisory database is a
 /// repository that cargo-deny clones; advisories are therefore left to the workflow, which has the network.
 pub fn dependencies() -> Result<Outcome> {
-    let own = workspace::cache_dir().join("cargo-deny/bin/cargo-deny");
+    let own = installation::cache_dir().join("cargo-deny/bin/cargo-deny");
     let program = if own.is_file() { own } else { PathBuf::from("cargo-deny") };
     let version = Command::new(&program).arg("--version").stdout(Stdio::null()).status();
     if !version.is_ok_and(|status| status.success()) {
@@ -25,11 +25,11 @@ pub fn dependencies() -> Result<Outcome> {
         return Ok(Outcome::Skipped(why.to_owned()));
     }
     // Licenses are in the crates themselves, also in those that only other platforms build.
-    if !quiet(Command::new("cargo").current_dir(workspace::root()).args(["fetch", "--locked"])) {
+    if !quiet(Command::new("cargo").current_dir(installation::root()).args(["fetch", "--locked"])) {
         return Ok(Outcome::Skipped("`cargo fetch --locked` cannot get all crates".to_owned()));
     }
     let arguments = ["--offline", "--all-features", "check", "licenses", "bans", "sources"];
-    let status = Command::new(program).current_dir(workspace::root()).args(arguments).status().into_diagnostic()?;
+    let status = Command::new(program).current_dir(installation::root()).args(arguments).status().into_diagnostic()?;
     Ok(Outcome::Checked(status.success()))
 }
 
@@ -42,7 +42,7 @@ pub fn github_files() -> Result<Outcome> {
         let why = format!("{SCHEMA_CHECKER} cannot be installed; it needs python3 with venv, pip and a package index");
         return Ok(Outcome::Skipped(why));
     };
-    let github = workspace::root().join(".github");
+    let github = installation::root().join(".github");
     let mut good = true;
     for (schema, files) in [
         ("vendor.github-workflows", yaml(&github.join("workflows"), &[])?),
@@ -73,7 +73,7 @@ fn yaml(directory: &Path, without: &[&str]) -> Result<Vec<PathBuf>> {
 
 /// Returns the schema checker, installed into its own Python environment in the cache where it is missing.
 fn schema_checker() -> Option<PathBuf> {
-    let environment = workspace::cache_dir().join("check-jsonschema");
+    let environment = installation::cache_dir().join("check-jsonschema");
     let program = environment.join("bin/check-jsonschema");
     let works = || quiet(Command::new(&program).arg("--version"));
     if works() {

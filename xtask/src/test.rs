@@ -1,8 +1,10 @@
 //! `cargo xtask test`: everything that must hold before a change goes in, cheapest first.
 
-use crate::figures::Figures;
-use crate::{build, lines, rules, setup, workspace};
+use crate::rules;
 use clap::ValueEnum;
+use cloison_engine::figures::Figures;
+use cloison_engine::{cargo, installation, setup};
+use cloison_lab::lines;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -106,7 +108,7 @@ const MIRI_CASES: &str = "4";
 /// Runs `cargo xtask test`. The last line on standard output is `N passed, N failed, N skipped`.
 pub fn test(args: &TestArgs) -> Result<ExitCode> {
     let shell = Shell::new().into_diagnostic()?;
-    shell.change_dir(workspace::root());
+    shell.change_dir(installation::root());
     let chosen = |step: &Step| match (&args.filter, args.only.is_empty()) {
         (_, false) => args.only.contains(step),
         (Some(_), true) => matches!(step, Step::Unit | Step::System),
@@ -171,28 +173,25 @@ impl Runner {
         match step {
             Step::Format => check(cmd!(shell, "cargo fmt --all -- --check -l").into()),
             Step::ClippyHost => {
-                let clippy = cmd!(
-                    shell,
-                    "cargo clippy --quiet -p cloison-formats -p cloison-logic -p cloison-abi -p cloison-client -p cloison-benchmarks -p cloison-board-model -p cloison-much -p xtask -p cloison-tests --all-targets
-                     -- -D warnings"
-                );
+                // Without a package, cargo takes the default members: all that builds for the host.
+                let clippy = cmd!(shell, "cargo clippy --quiet --all-targets -- -D warnings");
                 check(clippy.into())
             }
             Step::ClippyBoard => {
                 let board = |features: &[&str]| -> Result<Tally> {
                     let mut clippy =
-                        build::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", build::HYPERVISOR.0]);
+                        cargo::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", cargo::HYPERVISOR.0]);
                     if features.is_empty() {
-                        clippy = clippy.args(["-p", "cloison-guest", "-p", build::WORKLOADS]);
+                        clippy = clippy.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS]);
                     } else {
                         clippy = clippy.args(["--features", &features.join(",")]);
                     }
                     check(clippy.args(["--", "-D", "warnings"]).into())
                 };
                 let mut tally = board(&[])?;
-                tally.add(board(&[build::FAULT_INJECTION])?);
-                let linux = build::linux_cargo(shell, "clippy")?.args(["--quiet", "--release"]);
-                let packages = ["-p", build::CLIENT.0, "-p", build::LINUX_TOOLS, "--", "-D", "warnings"];
+                tally.add(board(&[cargo::FAULT_INJECTION])?);
+                let linux = cargo::linux_cargo(shell, "clippy")?.args(["--quiet", "--release"]);
+                let packages = ["-p", cargo::CLIENT.0, "-p", cargo::LINUX_TOOLS, "--", "-D", "warnings"];
                 tally.add(check(linux.args(packages).into())?);
                 Ok(tally)
             }
@@ -202,8 +201,8 @@ impl Runner {
                 let members = cmd!(shell, "cargo doc --quiet --no-deps").env("RUSTDOCFLAGS", "-D warnings");
                 let mut tally = check(members.into())?;
                 tally.add(check(host.into())?);
-                let board = build::cargo(shell, "doc")?.args(["--quiet", "--no-deps", "-p", build::HYPERVISOR.0]);
-                tally.add(check(board.args(["-p", "cloison-guest", "-p", build::WORKLOADS]).into())?);
+                let board = cargo::cargo(shell, "doc")?.args(["--quiet", "--no-deps", "-p", cargo::HYPERVISOR.0]);
+                tally.add(check(board.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS]).into())?);
                 Ok(tally)
             }
             Step::Rules => {
@@ -234,9 +233,9 @@ impl Runner {
             Step::Miri => self.miri(),
             Step::Build => {
                 let started = Instant::now();
-                build::hypervisor(&[])?;
-                build::hypervisor(&[build::FAULT_INJECTION])?;
-                let guests = build::guests()?;
+                cargo::hypervisor(&[])?;
+                cargo::hypervisor(&[cargo::FAULT_INJECTION])?;
+                let guests = cargo::guests()?;
                 println!("the hypervisor and {} guests, in {}", guests.len(), seconds(started.elapsed()));
                 Ok(Tally::PASSED)
             }
@@ -318,7 +317,7 @@ impl Runner {
     /// A cargo of another toolchain than the one that runs this program.
     fn rustup_cargo(&self, toolchain: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("cargo");
-        command.current_dir(workspace::root()).arg(format!("+{toolchain}")).args(arguments).stdin(Stdio::null());
+        command.current_dir(installation::root()).arg(format!("+{toolchain}")).args(arguments).stdin(Stdio::null());
         for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS"] {
             command.env_remove(variable);
         }

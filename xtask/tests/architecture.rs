@@ -3,11 +3,11 @@
 //! With `UPDATE_DOCS=1` in the environment the tests write the picture and the module table's list of uses from the code
 //! instead of comparing them.
 
+use cloison_engine::installation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
-use xtask::workspace;
 
 type Names = BTreeSet<String>;
 
@@ -27,7 +27,7 @@ const LOGIC: &str = "hypervisor/logic/src";
 const FORMATS: &str = "hypervisor/formats/src";
 
 fn read(path: &str) -> String {
-    let path = workspace::root().join(path);
+    let path = installation::root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -35,7 +35,7 @@ fn read(path: &str) -> String {
 #[track_caller]
 fn hold(path: &str, expected: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(workspace::root().join(path), expected).expect("the docs can be written");
+        fs::write(installation::root().join(path), expected).expect("the docs can be written");
     }
     assert!(read(path) == expected, "{path} is out of date: run this test with UPDATE_DOCS=1");
 }
@@ -51,7 +51,7 @@ fn code(directory: &str, module: &str) -> String {
 /// of that module.
 fn modules(directory: &str) -> Names {
     let mut found = Names::new();
-    let directory = workspace::root().join(directory);
+    let directory = installation::root().join(directory);
     let entries = |path: &Path| -> Vec<_> {
         let listed = fs::read_dir(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         listed.map(|entry| entry.expect("a directory entry").path()).collect()
@@ -300,16 +300,9 @@ fn manifests() -> BTreeMap<String, Names> {
 }
 
 #[test]
-fn every_dependency_has_its_reason() {
-    let page = read("docs/dependencies.md");
-    for (name, dependencies) in manifests() {
-        let rows = rows(section(&page, &name));
-        let listed = rows.iter().map(|row| row[0].trim_matches('`').to_owned()).collect();
-        same(&format!("dependencies of {name}"), &listed, &dependencies);
-        for row in &rows {
-            assert!(row[1].len() >= 8, "{name}: why {}?", row[0]);
-        }
-    }
+fn the_page_of_dependencies_is_that_of_the_manifests() {
+    let page = xtask::docs::dependencies().expect("every dependency has its reason");
+    assert!(read("docs/dependencies.md") == page, "docs/dependencies.md is out of date: run `cargo xtask docs`");
 }
 
 #[test]
@@ -331,7 +324,7 @@ fn crates_use_each_other_as_the_table_says() {
 
 #[test]
 fn the_index_and_the_links_lead_somewhere() {
-    let docs = workspace::root().join("docs");
+    let docs = installation::root().join("docs");
     let index = read("docs/README.md");
     for file in fs::read_dir(&docs).expect("docs is there") {
         let path = file.expect("a directory entry").path();

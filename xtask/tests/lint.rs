@@ -1,10 +1,10 @@
 //! `cargo xtask lint`: a clean workspace passes, and a planted example of each rule makes that rule fail and no other.
 
+use cloison_engine::installation;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 use xtask::lint::{Finding, Outcome, Rule, check};
-use xtask::workspace;
 
 const CLEAN: &[(&str, &str)] = &[
     (
@@ -339,6 +339,6 @@ fn unfinished_code_is_found() {
 
 #[test]
 fn the_table_of_this_project_can_be_read() {
-    let outcomes = check(&workspace::root(), &[Rule::Words, Rule::Headers]).expect("the checkout");
+    let outcomes = check(&installation::root(), &[Rule::Words, Rule::Headers]).expect("the checkout");
     assert_eq!(outcomes.len(), 2);
 }

@@ -6,10 +6,10 @@
 
 use cloison_board_model::cache::Policy;
 use cloison_board_model::{Board, Hierarchy};
+use cloison_engine::installation;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
-use xtask::workspace;
 
 fn succeeds(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -20,7 +20,7 @@ fn succeeds(command: &mut Command) -> String {
 
 /// A Python that has pycachesim.
 fn python() -> PathBuf {
-    let environment = workspace::target_dir().join("pycachesim");
+    let environment = installation::target_dir().join("pycachesim");
     let python = environment.join("bin/python");
     let ready = Command::new(&python).args(["-c", "import cachesim"]).output();
     if !ready.is_ok_and(|output| output.status.success()) {

@@ -1,14 +1,14 @@
 //! `cargo xtask inspect --live`: every page of every shipped system lies where its configuration says.
 
+use cloison::inspect::{InspectArgs, inspect};
+use cloison::live;
+use cloison_engine::qemu::Board;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::{Backing, Region};
 use cloison_tests::{all_shipped, image, load, shipped};
 use miette::Result;
 use serde_json::Value;
 use std::path::Path;
-use xtask::inspect_command::{InspectArgs, inspect};
-use xtask::live;
-use xtask::qemu::Board;
 
 /// Pages of the virtual CPU interface, which every VM has besides its regions.
 const GICV_PAGES: u64 = 2;

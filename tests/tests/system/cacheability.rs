@@ -1,14 +1,14 @@
 //! Pages that go in and out of the caches while their VM writes and checks them.
 
+use cloison_config::Checked;
+use cloison_engine::installation;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_tests::{Clock, config, image, load, machine, number, run};
 use miette::Result;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
-use xtask::config::Checked;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
-use xtask::workspace;
 
 /// What becomes of the pages at the end, one after the other.
 const STATES: [&str; 5] = ["cached", "uncached", "away", "back", "again"];
@@ -57,9 +57,9 @@ fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_zcu102() -> R
 
 /// The board model as a user would build it, in a directory of its own: cargo's lock is held while tests run.
 fn board_model() -> PathBuf {
-    let target = workspace::target_dir().join("board-model");
+    let target = installation::target_dir().join("board-model");
     let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
-    let status = Command::new("cargo").args(arguments).arg(&target).current_dir(workspace::root()).status();
+    let status = Command::new("cargo").args(arguments).arg(&target).current_dir(installation::root()).status();
     assert!(status.expect("cargo runs").success(), "the board model builds");
     target.join("release/libcloison_board_model.so")
 }
@@ -72,7 +72,7 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let [file, stats] = ["Image", "stats.json"].map(|name| scratch.path().join(name));
     image(&checked)?.write(&file)?;
-    let board = workspace::root().join("configs/models/zcu102.toml");
+    let board = installation::root().join("configs/models/zcu102.toml");
     let plugin = format!("{},board={},stats={}", board_model().display(), board.display(), stats.display());
     let outcome = machine(Board::Virt, &file, Clock::Real)?
         .arg("-accel")

@@ -1,11 +1,11 @@
 //! Images that are damaged, cut off or made for another machine: one clear line, and the machine is off.
 
+use cloison_engine::image::Image;
+use cloison_engine::qemu::Board;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::{self, END_MARKER, HEADER_LEN, Header, System};
 use cloison_tests::{Clock, boot, config, image, load};
 use miette::Result;
-use xtask::image::Image;
-use xtask::qemu::Board;
 
 /// Where the arm64 Image header says how long the image is.
 const IMAGE_SIZE: std::ops::Range<usize> = 16..24;

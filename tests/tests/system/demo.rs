@@ -1,12 +1,12 @@
 //! `cargo xtask demo`: the main job succeeds, and its figures are those of the run.
 
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::Telemetry;
 use cloison_formats::telemetry::MigrationOutcome;
+use cloison_lab::demo::{DemoArgs, demo};
 use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
-use xtask::demo::{DemoArgs, demo};
-use xtask::qemu::Board;
-use xtask::telemetry::Telemetry;
 
 /// Runs the demo into `directory`, and returns its figures.
 fn shown(board: Board, directory: &Path) -> Result<Map<String, Value>> {

@@ -1,15 +1,15 @@
 //! Devices that are passed through: their registers and interrupts reach their VM and nobody else.
 
+use cloison::live;
+use cloison_config::Checked;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{Backing, Quota, Region, System};
 use cloison_formats::telemetry::{QuotaPeriod, VmState};
 use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{Clock, Run, config, image, load, machine, number, run};
 use miette::{Result, miette};
-use xtask::config::Checked;
-use xtask::live;
-use xtask::qemu::Board;
-use xtask::telemetry::{End, Telemetry};
 
 /// Pages of the virtual CPU interface, which every VM has besides its regions.
 const GICV_PAGES: u64 = 2;

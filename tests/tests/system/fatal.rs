@@ -3,11 +3,11 @@
 //! No guest can bring that about, so the tests do: they put a few wrong instructions at the start of a function into
 //! the image. What these do, and what the hypervisor makes of it, is all real.
 
+use cloison_engine::qemu::Board;
 use cloison_tests::{Clock, boot, config, hypervisor, hypervisor_elf, image, load};
 use miette::Result;
 use object::{Object, ObjectSymbol};
 use std::collections::HashMap;
-use xtask::qemu::Board;
 
 /// Exception classes (ESR_EL2, bits 31 to 26).
 const UNDEFINED: u64 = 0;

@@ -1,12 +1,12 @@
 //! A guest that tries everything it must not do, and neighbors that must not notice.
 
+use cloison_config::Checked;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_formats::image::{OnFault, Quota};
 use cloison_formats::telemetry::VmState;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
-use xtask::config::Checked;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
 
 /// What the hostile guest tries, in this order.
 const PHASES: [&str; 12] =

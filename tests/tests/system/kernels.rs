@@ -1,10 +1,10 @@
 //! Benchmarks compute in a guest what they compute on the host.
 
 use cloison_benchmarks::{Disparity, Kernel, Matmul, Segmentation, Size};
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
 
 /// What the host computes.
 fn checksum<K: Kernel>(size: Size, seed: u64) -> u64 {

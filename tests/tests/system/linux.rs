@@ -1,23 +1,24 @@
 //! Debian's kernels, unmodified: they boot, live side by side, panic alone, and do not notice that their pages move.
 
 use crate::running::{PATIENCE, Running};
+use cloison::run::{self, RunArgs};
 use cloison_benchmarks::random::Random;
+use cloison_config::ImageSource;
+use cloison_config::guest_linux::Shown;
+use cloison_engine::linux::shell::Done;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
+use cloison_engine::{parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::ColorSet;
 use cloison_formats::image::{Pool, PoolKind, Profile, ProfiledPage};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
+use cloison_lab::boot_cost;
 use cloison_tests::{Clock, load, shipped};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
-use xtask::config::ImageSource;
-use xtask::linux::shell::Done;
-use xtask::linux::{Shown, boot_cost};
-use xtask::qemu::Board;
-use xtask::run::{self, RunArgs};
-use xtask::telemetry::End;
-use xtask::{model, setup};
 
 /// Timer interrupts of all vCPUs, and the counts of each.
 fn timer_interrupts(table: &str) -> Vec<u64> {
@@ -254,7 +255,7 @@ fn linux_and_its_neighbors_on_shared_colors_go_on_together() -> Result<()> {
 #[test]
 fn a_boot_takes_at_most_a_tenth_more_instructions_than_without_the_hypervisor() -> Result<()> {
     setup::qemu()?;
-    let plugin = model::plugin()?;
+    let plugin = parts::model_plugin()?;
     for name in boot_cost::CONFIGS {
         let boots = boot_cost::measure(name, &plugin)?;
         // A guest has EL0 and EL1; what the hypervisor costs is at EL2.

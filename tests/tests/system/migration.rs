@@ -1,5 +1,8 @@
 //! Pages that move while their VM writes and checks them: no wrong byte, no lost interrupt.
 
+use cloison_config::Checked;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::color::color_of;
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord};
@@ -7,9 +10,6 @@ use cloison_formats::units::Nanos;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 use std::collections::HashMap;
-use xtask::config::Checked;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
 
 /// What `migrate.toml` moves, and how often.
 const PAGES: u64 = 64;

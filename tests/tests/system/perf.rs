@@ -2,14 +2,14 @@
 //! themselves where Linux lets them.
 
 use crate::running::Running;
+use cloison_config::ImageSource;
+use cloison_engine::model::{Caches, Model, ZCU102};
+use cloison_engine::qemu::Board;
+use cloison_engine::{cargo, installation};
 use cloison_formats::telemetry::QuotaPeriod;
 use cloison_formats::units::{Events, Nanos};
 use cloison_tests::{Clock, load, machine, shipped};
 use miette::{Result, miette};
-use xtask::config::ImageSource;
-use xtask::model::{Caches, Model, ZCU102};
-use xtask::qemu::Board;
-use xtask::{build, workspace};
 
 /// What is counted: some hundred million instructions that hardly enter the kernel.
 const WORK: &str = "gzip -c /bin/busybox >/dev/null";
@@ -167,7 +167,7 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
 #[test]
 fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
     let board = Board::Virt;
-    let model = Model::load(&workspace::root().join(ZCU102))?;
+    let model = Model::load(&installation::root().join(ZCU102))?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let stats = scratch.path().join("model.json");
     let mut linux = Running::start_on(&load(&shipped("linux-perf"), board)?, |file| {
@@ -196,7 +196,7 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
         let mut checked = load(&shipped("linux-perf"), board)?;
         let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
         source.packages.clear();
-        source.programs.push(build::linux_tool("count-self")?);
+        source.programs.push(cargo::linux_tool("count-self")?);
         let mut linux = Running::start(&checked, board, Clock::Counted)?;
         linux.open("linux")?;
         // Not unless the administrator says so: not by perf's rules, and not by force.

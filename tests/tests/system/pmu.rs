@@ -1,9 +1,9 @@
 //! A VM's own PMU: it counts, it interrupts, and it reaches no counter of a quota's.
 
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_tests::{Clock, config, load, number, run};
 use miette::Result;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
 
 fn a_guest_counts_for_itself(board: Board) -> Result<()> {
     let mut checked = load(&config("pmu"), board)?;

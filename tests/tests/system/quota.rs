@@ -1,15 +1,15 @@
 //! Budgets of events: kept in every period, and no interrupt of a held core is lost.
 
+use cloison::top::View;
+use cloison_config::Checked;
+use cloison_config::events::EventNames;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal};
 use cloison_formats::units::Events;
 use cloison_tests::{Clock, Run, config, image, load, machine, number, run, shipped};
 use miette::{Result, miette};
 use std::time::Duration;
-use xtask::config::Checked;
-use xtask::hem::EventNames;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
-use xtask::top::View;
 
 /// Periods that the guest lives through at least.
 const PERIODS: usize = 1000;

@@ -1,11 +1,11 @@
 //! The RAM disk of a Linux VM: a configuration's command in place of the shell, and what does not fit.
 
+use cloison_config::ImageSource;
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::End;
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_tests::{Clock, Run, load, run, shipped};
 use miette::Result;
-use xtask::config::ImageSource;
-use xtask::qemu::Board;
-use xtask::telemetry::End;
 
 /// Boots `linux-perf` with a command, in this many MiB.
 fn unattended(command: &str, mib: u64) -> Result<Run> {

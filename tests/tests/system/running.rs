@@ -1,14 +1,14 @@
 //! A system with Linux VMs that runs, and their shells.
 
+use cloison_config::Checked;
+use cloison_engine::linux::shell::{Done, Shells};
+use cloison_engine::qemu::{Board, Machine, Session};
+use cloison_engine::telemetry::Telemetry;
 use cloison_tests::{Clock, Run, image, machine};
 use miette::{Result, miette};
 use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
-use xtask::config::Checked;
-use xtask::linux::shell::{Done, Shells};
-use xtask::qemu::{Board, Machine, Session};
-use xtask::telemetry::Telemetry;
 
 /// How long anything may take before the system is taken to hang. Nothing else is concluded from it.
 pub const PATIENCE: Duration = Duration::from_secs(100);

@@ -1,11 +1,11 @@
 //! The services page: a root process of a Linux guest asks the hypervisor, and gets what its VM is granted.
 
 use crate::running::Running;
+use cloison_engine::qemu::Board;
 use cloison_formats::color::Color;
 use cloison_formats::telemetry::MigrationOutcome;
 use cloison_tests::{Clock, config, load, number, shipped};
 use miette::Result;
-use xtask::qemu::Board;
 
 /// The last word of the line that starts with `name`.
 #[track_caller]

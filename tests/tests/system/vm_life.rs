@@ -1,12 +1,12 @@
 //! The life of VMs: they start, restart alone, use all their cores, talk on one console, and end.
 
+use cloison_engine::qemu::Board;
+use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};
 use cloison_formats::units::EventId;
 use cloison_tests::{Clock, LIMIT, Run, config, image, load, machine, number, run, shipped};
 use miette::Result;
 use std::time::Duration;
-use xtask::qemu::Board;
-use xtask::telemetry::{End, Telemetry};
 
 /// How long a line of an idle system may take. Nothing is concluded from it but that the system hangs.
 const PATIENCE: Duration = Duration::from_secs(60);

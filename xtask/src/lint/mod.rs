@@ -18,9 +18,9 @@ mod source;
 mod unsafety;
 mod words;
 
-use crate::figures::Figures;
-use crate::workspace;
 use clap::ValueEnum;
+use cloison_engine::figures::Figures;
+use cloison_engine::installation;
 pub use finding::{Finding, Outcome, Rule};
 use miette::Result;
 use source::Sources;
@@ -76,7 +76,7 @@ fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
 /// As [`check`], or the figures cannot be written.
 pub fn lint(args: &LintArgs) -> Result<ExitCode> {
     let started = Instant::now();
-    let outcomes = check(&workspace::root(), &args.rules)?;
+    let outcomes = check(&installation::root(), &args.rules)?;
     let mut figures = Figures::new("lint");
     for outcome in &outcomes {
         for finding in &outcome.findings {

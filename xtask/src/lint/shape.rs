@@ -2,7 +2,7 @@
 
 use super::finding::{Finding, Outcome};
 use super::source::{self, Sources, line};
-use crate::lines;
+use cloison_lab::lines;
 use miette::Result;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::spanned::Spanned;

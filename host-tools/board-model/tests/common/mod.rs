@@ -1,19 +1,19 @@
 //! What the tests and the benchmark share: the plugin, a guest without a system, and a board that starts it.
 
+use cloison_engine::installation;
+use cloison_engine::qemu::{Board, Machine, Outcome};
+use cloison_engine::setup::{CoreLibrary, core_library};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
-use xtask::qemu::{Board, Machine, Outcome};
-use xtask::setup::{CoreLibrary, core_library};
-use xtask::workspace;
 
 /// The plugin, built as a user would build it, once.
 pub fn plugin() -> &'static Path {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
-    PLUGIN.get_or_init(|| xtask::model::plugin().expect("the plugin builds"))
+    PLUGIN.get_or_init(|| cloison_engine::parts::model_plugin().expect("the plugin builds"))
 }
 
 fn guest() -> &'static Path {
@@ -24,7 +24,7 @@ fn guest() -> &'static Path {
 
 fn build_guest(directory: &Path) -> PathBuf {
     let path = directory.join("guest.elf");
-    let source = workspace::root().join("host-tools/board-model/tests/guest/stream.rs");
+    let source = installation::root().join("host-tools/board-model/tests/guest/stream.rs");
     let mut command = Command::new("rustc");
     command.args(["--edition", "2024", "--target", "aarch64-unknown-none-softfloat", "-C", "panic=abort"]);
     command.args([
@@ -45,7 +45,7 @@ fn build_guest(directory: &Path) -> PathBuf {
 
 /// The shipped board, with this replacement in all its caches.
 pub fn board(directory: &Path, replacement: &str) -> PathBuf {
-    let shipped = fs::read_to_string(workspace::root().join("configs/models/zcu102.toml")).expect("board file");
+    let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("board file");
     let path = directory.join("board.toml");
     let replacement = format!("replacement = \"{replacement}\"");
     let changed = shipped.replace("replacement = \"pseudo-random\"", &replacement);

@@ -1,0 +1,41 @@
+//! `cloison check`: every error of a configuration, with its place and what to do about it.
+
+use cloison_config::problem::{count, display_path};
+use cloison_engine::qemu::Board;
+use cloison_engine::{configuration, installation};
+use miette::{Report, Result, miette};
+use std::path::PathBuf;
+
+/// `cloison check`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CheckArgs {
+    /// The configurations
+    #[arg(required = true, value_name = "CONFIG")]
+    pub files: Vec<PathBuf>,
+    /// The board, if not the one that the configurations name
+    #[arg(long, value_enum)]
+    pub board: Option<Board>,
+}
+
+/// Runs `cloison check`: reports of each file that it is fine, or everything that is wrong with it.
+pub fn check(args: &CheckArgs) -> Result<()> {
+    let mut bad = 0;
+    for path in &args.files {
+        match configuration::load(path, args.board.map(Board::name)) {
+            Ok(checked) => {
+                println!("{}: ok ({})", display_path(&installation::find(path)).display(), checked.summary());
+                for warning in checked.warnings {
+                    eprintln!("{:?}", Report::new(warning));
+                }
+            }
+            Err(errors) => {
+                bad += 1;
+                eprintln!("{:?}", Report::new(errors));
+            }
+        }
+    }
+    match bad {
+        0 => Ok(()),
+        bad => Err(miette!("{bad} of {} did not pass", count(args.files.len(), "configuration"))),
+    }
+}

@@ -1,0 +1,122 @@
+//! All commands, for `cloison` itself and for `cargo xtask`, which has them too.
+
+use crate::check::{self, CheckArgs};
+use crate::hem::{self, HemArgs};
+use crate::image::{self, ImageArgs};
+use crate::inspect::{self, InspectArgs};
+use crate::linux::{self, LinuxArgs};
+use crate::run::{self, RunArgs};
+use crate::setup::{self, SetupArgs};
+use crate::top::{self, TopArgs};
+use cloison_engine::setup::Missing;
+use cloison_lab::bench::{self, BenchArgs};
+use cloison_lab::campaign::{self, CampaignArgs};
+use cloison_lab::demo::{self, DemoArgs};
+use cloison_lab::experiment::{self, ExperimentArgs};
+use cloison_lab::much::{self, MuchArgs};
+use miette::{Report, Result};
+use std::process::ExitCode;
+
+/// A command, with its arguments.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Build and boot the demo, and report its results
+    Demo(DemoArgs),
+    /// Boot a configuration in QEMU, with its console on this terminal
+    Run(RunArgs),
+    /// Boot a configuration in QEMU, and show what each core uses of its budgets, live
+    Top(TopArgs),
+    /// Check configurations: every error with its place, and how to fix it
+    Check(CheckArgs),
+    /// Draw the color map: who holds which colors and pages; with --live, prove it on the booted system
+    Inspect(InspectArgs),
+    /// Run an interference experiment on the board model, or list them
+    Experiment(ExperimentArgs),
+    /// Count the instructions that the hypervisor's own paths take
+    Bench(BenchArgs),
+    /// Read the HEM log of a run
+    Hem(HemArgs),
+    /// Plan which events to count together, and merge their counts
+    Much(MuchArgs),
+    /// Count many events of workloads, a few at a time, and merge them into complete vectors
+    Campaign(CampaignArgs),
+    /// Write what goes on an SD card: a bootable image and U-Boot's script
+    Image(ImageArgs),
+    /// Fetch the kernels that Linux VMs run
+    Linux(LinuxArgs),
+    /// Find out what is missing on this machine, and install it
+    Setup(SetupArgs),
+}
+
+/// Runs a command and returns the exit code that it asks for.
+///
+/// # Errors
+///
+/// Returns what kept the command from doing its work.
+pub fn run(command: Command) -> Result<ExitCode> {
+    let done = match command {
+        Command::Demo(args) => demo::demo(&args),
+        Command::Run(args) => return run::run(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Inspect(args) => inspect::inspect(&args),
+        Command::Experiment(args) => experiment::experiment(&args),
+        Command::Bench(args) => bench::bench(&args),
+        Command::Hem(args) => hem::hem(args),
+        Command::Much(args) => much::much(&args),
+        Command::Campaign(args) => campaign::campaign(&args),
+        Command::Image(args) => image::image(&args),
+        Command::Linux(args) => linux::linux(&args),
+        Command::Setup(args) => setup::setup(&args),
+    };
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+/// The examples that `--help` ends with, for a program that is called `program`.
+pub fn examples(program: &str) -> String {
+    let examples = [
+        ("demo", "see what Cloison does, on QEMU's virt"),
+        ("demo --board zcu102", "the same on the ZCU102"),
+        ("check configs/*.toml", "find errors before a board does"),
+        ("inspect configs/demo.toml", "who holds which colors and pages"),
+        ("inspect --live configs/demo.toml", "boot it and prove it, page by page"),
+        ("experiment c2is --quick", "see interference come and go, modelled"),
+        ("run configs/pvt-sh.toml", "boot it, console on this terminal"),
+        ("image configs/demo.toml --board zcu102 -o /media/card", ""),
+    ];
+    let width = program.len() + 34;
+    let line = |(command, what): &(&str, &str)| {
+        format!("  {:<width$}{what}", format!("{program} {command}")).trim_end().to_owned()
+    };
+    let lines: Vec<String> = examples.iter().map(line).collect();
+    format!(
+        "Examples:\n{}\n\nWhat a command needs and this machine lacks is named and installed first; `{program} setup --check` \
+         only names it.",
+        lines.join("\n")
+    )
+}
+
+/// Ends a program: with the code of its result, or with its error on the terminal.
+pub fn conclude(result: Result<ExitCode>) -> ExitCode {
+    result.unwrap_or_else(|report: Report| {
+        match report.downcast_ref::<Missing>() {
+            // Commands that are to be copied must not be wrapped.
+            Some(missing) => eprintln!("Error: {missing}\n\n{}", missing.instructions()),
+            None => eprintln!("Error: {report:?}"),
+        }
+        ExitCode::FAILURE
+    })
+}
+
+/// Has the program end without a word when its output is no longer read: `… inspect … | head` is no reason for a
+/// panic's message.
+pub fn leave_quietly_when_nobody_reads() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let message = info.payload_as_str().unwrap_or_default();
+        if message.starts_with("failed printing to stdout") && message.contains("Broken pipe") {
+            std::process::exit(1);
+        }
+        report(info);
+    }));
+}

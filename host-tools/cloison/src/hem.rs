@@ -1,0 +1,112 @@
+//! `cloison hem`: the HEM log of a run as CSV and Parquet.
+
+use cloison_config::events::EventNames;
+use cloison_engine::configuration;
+use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
+use cloison_engine::hem::{Table, read};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// The HEM log.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HemArgs {
+    #[command(subcommand)]
+    command: HemCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum HemCommand {
+    /// Turn a captured telemetry stream into CSV and Parquet: one row per counted event
+    Decode(DecodeArgs),
+}
+
+/// What to decode, and into what.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DecodeArgs {
+    /// What came out of the second UART
+    pub file: PathBuf,
+    /// Write CSV here (without --csv and --parquet: to standard output)
+    #[arg(long, value_name = "OUT")]
+    pub csv: Option<PathBuf>,
+    /// Write Parquet here
+    #[arg(long, value_name = "OUT")]
+    pub parquet: Option<PathBuf>,
+    /// Write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Skip what cannot be read, and say how much that was
+    #[arg(long)]
+    pub lenient: bool,
+}
+
+/// Runs `cargo xtask hem`.
+pub fn hem(args: HemArgs) -> Result<()> {
+    match args.command {
+        HemCommand::Decode(args) => decode(&args),
+    }
+}
+
+/// Runs `cargo xtask hem decode`.
+pub fn decode(args: &DecodeArgs) -> Result<()> {
+    let telemetry = read(&args.file, args.lenient)?;
+    let names =
+        telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
+    let table = Table::new(&telemetry, &names);
+    for output in [&args.csv, &args.parquet, &args.json].into_iter().flatten() {
+        if same_file(output, &args.file) {
+            return Err(miette!(
+                help = "give the output another name",
+                "{} is the log itself; it would be overwritten",
+                output.display()
+            ));
+        }
+    }
+    // Both files are complete in memory before the first one is written.
+    let csv = table.to_csv()?;
+    let parquet = args.parquet.is_some().then(|| table.to_parquet()).transpose()?;
+    if let Some(path) = &args.csv {
+        write_atomic(path, &csv)?;
+    }
+    if let (Some(path), Some(bytes)) = (&args.parquet, &parquet) {
+        write_atomic(path, bytes)?;
+    }
+    if args.csv.is_none() && args.parquet.is_none() {
+        std::io::stdout().write_all(&csv).into_diagnostic().wrap_err("cannot write to standard output")?;
+    }
+    let runs = telemetry.hem_runs().count();
+    for (offset, problem) in &telemetry.problems {
+        eprintln!("skipped: byte {offset}: {problem}");
+    }
+    let skipped = telemetry.problems.len();
+    eprintln!(
+        "{}: {runs} HEM records, {} rows, {} skipped, {} dropped by the hypervisor",
+        args.file.display(),
+        table.rows.len(),
+        skipped,
+        telemetry.dropped()
+    );
+    let mut figures = Figures::new("hem decode");
+    if let Some(boot) = &telemetry.boot {
+        figures = figures.board(&boot.board);
+    }
+    figures
+        .count("hem_records", runs as u64)
+        .count("hem_rows", table.rows.len() as u64)
+        .count(
+            "hem_overflowed",
+            table.rows.iter().filter(|row| row.count.as_ref().is_some_and(|c| c.overflowed)).count() as u64,
+        )
+        .count("frames", telemetry.frames as u64)
+        .count("frames_skipped", skipped as u64)
+        .count("records_dropped", telemetry.dropped());
+    figures.write(args.json.as_deref())
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}

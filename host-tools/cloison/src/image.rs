@@ -1,0 +1,150 @@
+//! `cargo xtask image`: what goes on an SD card so that U-Boot starts Cloison.
+
+use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
+use cloison_engine::image::{self, Image};
+use cloison_engine::qemu::Board;
+use cloison_engine::{configuration, installation, text};
+use miette::Result;
+use std::path::{Path, PathBuf};
+
+/// `cargo xtask image`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ImageArgs {
+    /// The system's configuration
+    pub config: PathBuf,
+    /// The board, if not the one that the configuration names
+    #[arg(long, value_enum)]
+    pub board: Option<Board>,
+    /// Where the files go [default: target/cloison/image/CONFIG-BOARD]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Write the figures here too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Runs `cargo xtask image`.
+pub fn image(args: &ImageArgs) -> Result<()> {
+    let checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    let image = image::build(&checked, &[])?;
+    let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
+    let name = format!("{stem}-{}", image.system.board.name);
+    let directory = args.output.clone().unwrap_or_else(|| installation::output_dir().join("image").join(name));
+    write(&image, &directory)?;
+    for file in FILES {
+        println!("{}", installation::display(&directory.join(file)));
+    }
+    println!(
+        "{} bytes for board {}; copy the files to the first (FAT) partition of the card",
+        text::grouped(image.bytes.len() as u64),
+        image.system.board.name
+    );
+    let mut figures = Figures::new("image").board(&image.system.board.name).config(&args.config);
+    figures.count("image_bytes", image.bytes.len() as u64).count("hypervisor_bytes", image.hypervisor_len as u64);
+    figures.write(args.json.as_deref())
+}
+
+/// What [`write`] writes.
+const FILES: [&str; 4] = ["Image", "boot.cmd", "boot.scr", "README.txt"];
+
+/// Writes the image, the boot script in both forms, and what to do with them.
+pub fn write(image: &Image, directory: &Path) -> Result<()> {
+    let (script, readme) = (script(), readme(image));
+    let wrapped = legacy_script(&script);
+    let contents: [&[u8]; 4] = [&image.bytes, script.as_bytes(), &wrapped, readme.as_bytes()];
+    for (name, bytes) in FILES.into_iter().zip(contents) {
+        write_atomic(&directory.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+/// What U-Boot does. `devtype`, `devnum` and `distro_bootpart` are set by its search for `boot.scr`; the values here
+/// are those of a ZCU102's SD slot, for a script that is started by hand.
+fn script() -> String {
+    "\
+if test -z \"${devtype}\"; then setenv devtype mmc; fi
+if test -z \"${devnum}\"; then setenv devnum 0; fi
+if test -z \"${distro_bootpart}\"; then setenv distro_bootpart 1; fi
+if test -z \"${kernel_addr_r}\"; then setenv kernel_addr_r 0x18000000; fi
+echo Cloison: loading Image to ${kernel_addr_r}
+load ${devtype} ${devnum}:${distro_bootpart} ${kernel_addr_r} Image && booti ${kernel_addr_r} - ${fdtcontroladdr}
+echo Cloison: Image could not be started
+"
+    .to_owned()
+}
+
+/// Wraps a script in U-Boot's legacy image header, as `mkimage -T script` does, so that `source` takes it.
+fn legacy_script(script: &str) -> Vec<u8> {
+    const MAGIC: u32 = 0x2705_1956;
+    const LINUX: u8 = 5;
+    const ARM64: u8 = 22;
+    const SCRIPT: u8 = 6;
+    const UNCOMPRESSED: u8 = 0;
+    // A script image holds a list of lengths that ends with 0, then the scripts.
+    let mut data = (script.len() as u32).to_be_bytes().to_vec();
+    data.extend_from_slice(&0_u32.to_be_bytes());
+    data.extend_from_slice(script.as_bytes());
+    let mut name = [0; 32];
+    name[..7].copy_from_slice(b"Cloison");
+    let header = |header_crc: u32| {
+        let mut header = Vec::with_capacity(64);
+        // Time, load address and entry are 0: the image is the same whenever it is built, and is not executed.
+        for word in [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32fast::hash(&data)] {
+            header.extend_from_slice(&word.to_be_bytes());
+        }
+        header.extend_from_slice(&[LINUX, ARM64, SCRIPT, UNCOMPRESSED]);
+        header.extend_from_slice(&name);
+        header
+    };
+    // The header's CRC is computed with its own field as 0.
+    let mut image = header(crc32fast::hash(&header(0)));
+    image.extend_from_slice(&data);
+    image
+}
+
+fn readme(image: &Image) -> String {
+    let ram = image.system.board.ram.first().map_or(0, |range| range.start.0);
+    format!(
+        "\
+Cloison system image \"{name}\" for board {board}
+
+Image     {length} bytes: hypervisor, configuration and guests (arm64 Image format)
+boot.scr  boot script for U-Boot; boot.cmd is its text
+
+Copy all files to the first partition (FAT) of the SD card. U-Boot finds boot.scr by itself. By hand, at its prompt:
+
+  load mmc 0:1 ${{kernel_addr_r}} Image
+  booti ${{kernel_addr_r}} - ${{fdtcontroladdr}}
+
+Load address: any multiple of 0x200000 in RAM (RAM starts at {ram:#x}); U-Boot's own kernel_addr_r is one.
+The image and what follows it need {need:#x} bytes there. U-Boot must run at EL2, as it does on the boards that
+Cloison knows.
+",
+        name = image.system.name,
+        board = image.system.board.name,
+        length = image.bytes.len(),
+        need = (image.bytes.len() as u64).next_multiple_of(0x20_0000),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_script_has_the_header_that_u_boot_checks() {
+        let image = legacy_script("echo hello\n");
+        let word = |at: usize| u32::from_be_bytes(image[at..at + 4].try_into().unwrap());
+        assert_eq!(word(0), 0x2705_1956);
+        assert_eq!(word(12) as usize, image.len() - 64);
+        assert_eq!(word(24), crc32fast::hash(&image[64..]));
+        let mut header = image[..64].to_vec();
+        header[4..8].fill(0);
+        assert_eq!(word(4), crc32fast::hash(&header));
+        assert_eq!(&image[28..32], [5, 22, 6, 0]);
+        assert_eq!(word(64), 11);
+        assert_eq!(word(68), 0);
+        assert_eq!(&image[72..], b"echo hello\n");
+    }
+}

@@ -1,0 +1,69 @@
+//! `cloison linux`: the kernels and programs that Linux guests run.
+
+use cloison_config::ImageSource;
+use cloison_engine::figures::Figures;
+use cloison_engine::linux::{packages, programs};
+use cloison_engine::{configuration, text};
+use cloison_lab::boot_cost;
+use miette::Result;
+use std::path::PathBuf;
+
+/// `cloison linux`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct LinuxArgs {
+    #[command(subcommand)]
+    command: LinuxCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum LinuxCommand {
+    /// Fetch Debian's kernels and busybox now, and say which ones are kept
+    Fetch {
+        /// Fetch the packages that these configurations name too
+        #[arg(value_name = "CONFIG")]
+        configs: Vec<PathBuf>,
+        /// Fetch them again, and so the newest ones
+        #[arg(long)]
+        update: bool,
+        /// Write the figures here too
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
+    /// Count the instructions that the hypervisor adds to a boot of each kernel
+    BootCost(boot_cost::BootCostArgs),
+}
+
+/// Runs `cloison linux`.
+pub fn linux(args: &LinuxArgs) -> Result<()> {
+    let (configs, update, json) = match &args.command {
+        LinuxCommand::Fetch { configs, update, json } => (configs, update, json),
+        LinuxCommand::BootCost(args) => return boot_cost::boot_cost(args),
+    };
+    let mut lists: Vec<Vec<String>> = Vec::new();
+    for path in configs {
+        for image in configuration::load(path, None)?.images {
+            if let ImageSource::Linux(linux) = image
+                && !linux.packages.is_empty()
+                && !lists.contains(&linux.packages)
+            {
+                lists.push(linux.packages);
+            }
+        }
+    }
+    if *update {
+        packages::forget()?;
+    }
+    let mut figures = Figures::new("linux");
+    for (name, kept) in packages::all()? {
+        println!("{name:<8} {} {}", kept.package, kept.version);
+        println!("{:<8} {} bytes, SHA-256 {}", "", text::grouped(kept.bytes), kept.sha256);
+        figures.count(format!("{name}_bytes"), kept.bytes);
+    }
+    for (number, list) in lists.iter().enumerate() {
+        let kept = programs::archive(list)?;
+        println!("{:<8} {} ({})", "packages", kept.package, kept.version);
+        println!("{:<8} {} bytes, SHA-256 {}", "", text::grouped(kept.bytes), kept.sha256);
+        figures.count(format!("packages{number}_bytes"), kept.bytes);
+    }
+    figures.write(json.as_deref())
+}

@@ -1,0 +1,650 @@
+//! `cargo xtask inspect --live`: boots a system and proves, page by page, that stage 2 keeps to the configuration.
+//!
+//! The hypervisor only reads its tables back, as the MMU would walk them, and sends what it finds. Every judgement is
+//! made here, from the configuration, with none of the allocator's code.
+
+use cloison_abi::map;
+use cloison_engine::figures::Figures;
+use cloison_engine::image::Image;
+use cloison_engine::qemu::{Board, Machine};
+use cloison_engine::telemetry::Telemetry;
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::color::color_of;
+use cloison_formats::image::{Backing, Region, System, Vm};
+use cloison_formats::telemetry::Part;
+use miette::{Result, miette};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::time::Duration;
+
+/// How many offenders are listed by name.
+const LISTED: usize = 10;
+/// An audit takes well under a second of guest time; this is for slow machines.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// What is wrong with one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Its frame has a color that its pool does not hold.
+    Color {
+        /// The frame's color.
+        color: u8,
+        /// The pool and its colors.
+        pool: String,
+    },
+    /// Its frame lies outside the RAM that Cloison may manage.
+    NotRam,
+    /// It is a device's page, but leads elsewhere.
+    Device {
+        /// Where it should lead.
+        expected: PhysAddr,
+    },
+    /// It is the page of a contiguous region, but does not follow the one before.
+    Scattered {
+        /// Where it should lead.
+        expected: PhysAddr,
+    },
+    /// Its frame belongs to the hypervisor.
+    Hypervisor,
+    /// Its frame is mapped elsewhere too.
+    Shared {
+        /// By this VM.
+        vm: String,
+        /// At this page.
+        ipa: Ipa,
+    },
+    /// The configuration has no such page.
+    Unexpected,
+    /// The tables map it twice.
+    Twice,
+    /// The configuration has it, the tables do not.
+    Missing,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Color { color, pool } => write!(f, "color {color} is not one of {pool}"),
+            Self::NotRam => f.write_str("the frame lies outside the RAM that may be used"),
+            Self::Device { expected } => write!(f, "the device is at {expected}"),
+            Self::Scattered { expected } => write!(f, "a contiguous region goes on at {expected}"),
+            Self::Hypervisor => f.write_str("the frame belongs to the hypervisor"),
+            Self::Shared { vm, ipa } => write!(f, "the frame is also mapped by `{vm}` at {ipa}"),
+            Self::Unexpected => f.write_str("no region of the VM has this page"),
+            Self::Twice => f.write_str("the tables were read back with this page twice"),
+            Self::Missing => f.write_str("the region has this page, the tables do not"),
+        }
+    }
+}
+
+/// A page that is not as the configuration says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offender {
+    /// The VM.
+    pub vm: String,
+    /// The page.
+    pub ipa: Ipa,
+    /// The frame behind it, if there is one.
+    pub frame: Option<PhysAddr>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+impl fmt::Display for Offender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.vm, self.ipa)?;
+        if let Some(frame) = self.frame {
+            write!(f, " -> {frame}")?;
+        }
+        write!(f, ": {}", self.fault)
+    }
+}
+
+/// What the proof came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// Pages that were read back and judged.
+    pub checked: u64,
+    /// Pages whose frame is not one that their region may have.
+    pub outside: u64,
+    /// Configured pages that the tables do not have.
+    pub missing: u64,
+    /// Mapped pages that the configuration does not have, or that came twice.
+    pub unexpected: u64,
+    /// Frames that are mapped more than once.
+    pub shared: u64,
+    /// The hypervisor's own frames that do not have its colors.
+    pub hypervisor_outside: u64,
+    /// The hypervisor's own frames.
+    pub hypervisor_frames: u64,
+    /// Pages that EL2 maps for itself, read back from its own tables.
+    pub own_pages: u64,
+    /// Of these, pages with rights or frames that they must not have.
+    pub own_pages_wrong: u64,
+    /// Each page that is wrong.
+    pub offenders: Vec<Offender>,
+    /// What is wrong with the system as a whole.
+    pub contradictions: Vec<String>,
+}
+
+/// Judges what the hypervisor read back against the configuration.
+pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
+    let mut audit = Audit::default();
+    let Some(boot) = &telemetry.boot else {
+        audit.contradictions.push("the board sent no Boot frame".to_owned());
+        return audit;
+    };
+    audit.contradictions.extend(contradictions(system, telemetry));
+    let own: HashSet<u32> = boot.hypervisor_frames.iter().copied().collect();
+    audit.hypervisor_frames = own.len() as u64;
+    for &frame in &own {
+        let pa = PhysAddr(0).page(u64::from(frame));
+        if !boot.hypervisor_colors.contains(color_of(pa, boot.colors)) {
+            audit.hypervisor_outside += 1;
+        }
+    }
+    judge_own_pages(system, telemetry, &own, &mut audit);
+    let mut seen: HashSet<(u8, u64)> = HashSet::new();
+    let mut owners: HashMap<u64, (u8, Ipa)> = HashMap::new();
+    let mut starts: HashMap<(u8, usize), PhysAddr> = HashMap::new();
+    for run in &telemetry.stage2 {
+        let Some(vm) = system.vms.get(usize::from(run.vm)) else {
+            audit.contradictions.push(format!("the tables of VM {} came, which is not configured", run.vm));
+            continue;
+        };
+        for (index, &frame) in run.frames.iter().enumerate() {
+            audit.checked += 1;
+            let ipa = run.ipa.page(index as u64);
+            let pa = PhysAddr(0).page(u64::from(frame));
+            let offender = |fault| Offender { vm: vm.name.clone(), ipa, frame: Some(pa), fault };
+            if !seen.insert((run.vm, ipa.page_number())) {
+                audit.unexpected += 1;
+                audit.offenders.push(offender(Fault::Twice));
+                continue;
+            }
+            if own.contains(&frame) {
+                audit.outside += 1;
+                audit.offenders.push(offender(Fault::Hypervisor));
+                continue;
+            }
+            match expected(system, vm, ipa) {
+                None => {
+                    audit.unexpected += 1;
+                    audit.offenders.push(offender(Fault::Unexpected));
+                    continue;
+                }
+                // Every VM has the virtual CPU interface: the hardware shows each core its own.
+                Some(Expected::Gicv(expected)) => {
+                    if pa != expected {
+                        audit.outside += 1;
+                        audit.offenders.push(offender(Fault::Device { expected }));
+                    }
+                    continue;
+                }
+                Some(Expected::Region(position, region)) => {
+                    let start = match region.backing {
+                        Backing::Contiguous => {
+                            let offset = ipa.0 - region.ipa.0;
+                            *starts.entry((run.vm, position)).or_insert(PhysAddr(pa.0.saturating_sub(offset)))
+                        }
+                        _ => pa,
+                    };
+                    if let Some(fault) = wrong_frame(system, boot.colors, region, ipa, pa, start) {
+                        audit.outside += 1;
+                        audit.offenders.push(offender(fault));
+                    }
+                }
+            }
+            if let Some(&(other, at)) = owners.get(&pa.0) {
+                audit.shared += 1;
+                let vm = system.vms.get(usize::from(other)).map_or_else(String::new, |vm| vm.name.clone());
+                audit.offenders.push(offender(Fault::Shared { vm, ipa: at }));
+            } else {
+                owners.insert(pa.0, (run.vm, ipa));
+            }
+        }
+    }
+    for (id, vm) in system.vms.iter().enumerate() {
+        let regions = vm.regions.iter().map(|region| (region.ipa, u64::from(region.pages)));
+        for (start, pages) in regions.chain([(Ipa(map::GICC), 2)]) {
+            for ipa in (0..pages).map(|page| start.page(page)) {
+                if !seen.contains(&(id as u8, ipa.page_number())) {
+                    audit.missing += 1;
+                    audit.offenders.push(Offender { vm: vm.name.clone(), ipa, frame: None, fault: Fault::Missing });
+                }
+            }
+        }
+    }
+    audit
+}
+
+/// EL2's own address space: nothing writable and executable, not even under two addresses; a gap below each stack; its
+/// own frames behind all that it writes or executes; no guest page.
+fn judge_own_pages(system: &System, telemetry: &Telemetry, own: &HashSet<u32>, audit: &mut Audit) {
+    let pages = || {
+        telemetry.stage1.iter().flat_map(|run| {
+            run.frames.iter().zip(0..).map(move |(&frame, index)| (run.va + index * PAGE_SIZE, frame, run))
+        })
+    };
+    let writable: HashSet<u32> = pages().filter(|(.., run)| run.writable).map(|(_, frame, _)| frame).collect();
+    let mapped: HashSet<u64> = pages().map(|(va, ..)| va).collect();
+    for (va, frame, run) in pages() {
+        audit.own_pages += 1;
+        let is_own = own.contains(&frame);
+        let wrong = match run.part {
+            _ if run.executable && writable.contains(&frame) => Some("is writable and executable"),
+            Part::Image | Part::Trampoline if !is_own => Some("lies on a frame that is not the hypervisor's"),
+            Part::Image | Part::Trampoline => None,
+            _ if run.executable => Some("is executable and no text"),
+            Part::Tables | Part::Stacks if !is_own => Some("lies on a frame that is not the hypervisor's"),
+            Part::Payload if run.writable => Some("is a guest image and writable"),
+            Part::Windows => Some("is a window left open"),
+            Part::Stacks if va == run.va && mapped.contains(&(va - PAGE_SIZE)) => {
+                Some("is a stack without a gap below")
+            }
+            Part::Tables | Part::Stacks | Part::Payload | Part::Devices => None,
+        };
+        if let Some(wrong) = wrong {
+            audit.own_pages_wrong += 1;
+            audit.contradictions.push(format!("the hypervisor's page {va:#x} (frame {frame:#x}) {wrong}"));
+        }
+    }
+    let stacks = telemetry.stage1.iter().filter(|run| run.part == Part::Stacks).count();
+    let cores = system.board.cores.len();
+    if stacks != cores {
+        audit.contradictions.push(format!("{cores} cores have {stacks} stacks with gaps between them"));
+    }
+}
+
+fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
+    let mut found = vec![];
+    if let Some(boot) = &telemetry.boot {
+        if boot.system != system.name {
+            found.push(format!("the board runs `{}`, not `{}`", boot.system, system.name));
+        }
+        if system.board.llc.colors() != Ok(boot.colors) {
+            found.push(format!("the board makes {} colors, which its description does not", boot.colors));
+        }
+        if boot.hypervisor_colors != system.hypervisor_colors {
+            found.push(format!(
+                "the hypervisor holds the colors {}, but {} are configured",
+                boot.hypervisor_colors, system.hypervisor_colors
+            ));
+        }
+        if boot.hypervisor_frames.is_empty() {
+            found.push("the hypervisor names no frame as its own".to_owned());
+        }
+    }
+    match telemetry.audit_end {
+        None => found.push("the audit did not end".to_owned()),
+        Some(pages) if pages != telemetry.audited_pages() => {
+            found.push(format!("{pages} pages were read back, but {} came", telemetry.audited_pages()));
+        }
+        Some(_) => {}
+    }
+    found.extend(telemetry.problems.iter().map(|(offset, problem)| format!("telemetry, byte {offset}: {problem}")));
+    if telemetry.dropped() > 0 {
+        found.push(format!("{} telemetry records were dropped", telemetry.dropped()));
+    }
+    found
+}
+
+enum Expected<'a> {
+    Region(usize, &'a Region),
+    Gicv(PhysAddr),
+}
+
+fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
+    if let Some((position, region)) = vm.regions.iter().enumerate().find(|(_, region)| region.contains(ipa)) {
+        return Some(Expected::Region(position, region));
+    }
+    let gic = &system.board.gic;
+    if ipa == Ipa(map::GICC) {
+        return Some(Expected::Gicv(gic.gicv));
+    }
+    (ipa == Ipa(map::GICC).page(1)).then_some(Expected::Gicv(gic.gicv_dir))
+}
+
+/// What is wrong with `pa` behind the page `ipa` of `region`; `start` is the frame of a contiguous region's first page.
+fn wrong_frame(
+    system: &System,
+    colors: u32,
+    region: &Region,
+    ipa: Ipa,
+    pa: PhysAddr,
+    start: PhysAddr,
+) -> Option<Fault> {
+    let offset = ipa.0 - region.ipa.0;
+    let in_ram = system.board.ram.iter().any(|range| range.contains(pa))
+        && !system.board.reserved.iter().any(|range| range.contains(pa));
+    match region.backing {
+        Backing::Pool(index) => {
+            let color = color_of(pa, colors);
+            match system.pools.get(usize::from(index)) {
+                Some(pool) if pool.colors.contains(color) => (!in_ram).then_some(Fault::NotRam),
+                Some(pool) => {
+                    let pool = format!("pool `{}` ({})", pool.name, pool.colors);
+                    Some(Fault::Color { color: color.0, pool })
+                }
+                None => Some(Fault::Unexpected),
+            }
+        }
+        Backing::Contiguous => {
+            let expected = PhysAddr(start.0 + offset);
+            if pa != expected {
+                return Some(Fault::Scattered { expected });
+            }
+            (!in_ram).then_some(Fault::NotRam)
+        }
+        Backing::Device(base) => {
+            let expected = PhysAddr(base.0 + offset);
+            (pa != expected).then_some(Fault::Device { expected })
+        }
+    }
+}
+
+impl Audit {
+    /// Whether every page is as configured.
+    pub fn holds(&self) -> bool {
+        self.checked > 0 && self.offenders.is_empty() && self.contradictions.is_empty() && self.hypervisor_outside == 0
+    }
+
+    /// The figures, by the names in `docs/figures.md`.
+    pub fn figures(&self, figures: &mut Figures) {
+        figures
+            .count("pages_checked", self.checked)
+            .count("pages_outside", self.outside)
+            .count("pages_missing", self.missing)
+            .count("pages_unexpected", self.unexpected)
+            .count("frames_shared", self.shared)
+            .count("hypervisor_frames", self.hypervisor_frames)
+            .count("hypervisor_frames_outside", self.hypervisor_outside)
+            .count("own_pages_checked", self.own_pages)
+            .count("own_pages_wrong", self.own_pages_wrong);
+    }
+
+    /// An error that lists what is wrong, unless nothing is.
+    pub fn verdict(&self) -> Result<()> {
+        if self.holds() {
+            return Ok(());
+        }
+        let mut lines: Vec<String> = self.contradictions.iter().take(LISTED).cloned().collect();
+        if self.checked == 0 {
+            lines.push("no page was read back".to_owned());
+        }
+        if self.hypervisor_outside > 0 {
+            lines.push(format!(
+                "{} of the hypervisor's {} frames do not have its colors",
+                self.hypervisor_outside, self.hypervisor_frames
+            ));
+        }
+        lines.extend(self.offenders.iter().take(LISTED).map(Offender::to_string));
+        if self.offenders.len() > LISTED {
+            lines.push(format!("... and {} more", self.offenders.len() - LISTED));
+        }
+        Err(miette!(
+            help = "the image does not do what its configuration says; do not trust it with an isolation claim",
+            "stage 2 is not as configured: {} pages checked, {} outside their pool, {} missing, {} unexpected, {} frames \
+             shared\n{}",
+            self.checked,
+            self.outside,
+            self.missing,
+            self.unexpected,
+            self.shared,
+            lines.join("\n")
+        ))
+    }
+}
+
+impl fmt::Display for Audit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, {} frames shared; {} of \
+             the hypervisor's own {} frames outside its colors; {} pages of its own read back, {} with wrong rights",
+            self.checked,
+            self.outside,
+            self.missing,
+            self.unexpected,
+            self.shared,
+            self.hypervisor_outside,
+            self.hypervisor_frames,
+            self.own_pages,
+            self.own_pages_wrong
+        )
+    }
+}
+
+/// Boots an image whose system says `audit`, and judges what it sends.
+pub fn boot_and_judge(image: &Image, board: Board) -> Result<Audit> {
+    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
+    let file = scratch.path().join("Image");
+    image.write(&file)?;
+    let outcome = Machine::new(board, &file).limit(LIMIT).run()?;
+    let tail = || {
+        let lines: Vec<&str> = outcome.console.lines().collect();
+        format!(
+            "the console's last lines were:\n{}\n{}",
+            lines[lines.len().saturating_sub(10)..].join("\n"),
+            outcome.errors
+        )
+    };
+    if !outcome.exit.is_clean() {
+        return Err(miette!(help = tail(), "the board did not finish the audit: {}", outcome.exit));
+    }
+    let telemetry = Telemetry::parse(&outcome.telemetry);
+    if telemetry.boot.is_none() {
+        return Err(miette!(help = tail(), "the board sent no telemetry"));
+    }
+    Ok(judge(&image.system, &telemetry))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_formats::addr::PhysRange;
+    use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::image::{Gic, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind};
+    use cloison_formats::telemetry::{BootInfo, Stage1Run, Stage2Run, VERSION};
+
+    const RAM: u64 = 0x4000_0000;
+    const DEVICE: u64 = 0x0a00_0000;
+
+    fn region(name: &str, ipa: u64, pages: u32, backing: Backing) -> Region {
+        Region { name: name.into(), ipa: Ipa(ipa), pages, backing }
+    }
+
+    fn vm(name: &str, core: u8, regions: Vec<Region>) -> Vm {
+        Vm {
+            name: name.into(),
+            cores: vec![core],
+            regions,
+            image: GuestImage { offset: 0, len: 0, load: Ipa(RAM), entry: Ipa(RAM) },
+            modules: vec![],
+            args: [0; 4],
+            services: 0,
+            on_fault: OnFault::Kill,
+            irqs: vec![],
+            quotas: vec![],
+            hems: vec![],
+            pmu: false,
+            services_page: false,
+            profile: None,
+            campaign: None,
+        }
+    }
+
+    fn system() -> System {
+        let pool = |name: &str, colors| Pool { name: name.into(), kind: PoolKind::Pvt, colors, limit: None };
+        let at = PhysAddr;
+        System {
+            name: "two".into(),
+            board: cloison_formats::image::Board {
+                name: "virt".into(),
+                cores: vec![0, 1],
+                console: Uart { kind: UartKind::Pl011, base: at(0x0900_0000), irq: 33 },
+                spin_table: None,
+                power_off: None,
+                telemetry: None,
+                gic: Gic {
+                    gicd: at(0x0800_0000),
+                    gicc: at(0x0801_0000),
+                    gicc_dir: at(0x0801_1000),
+                    gich: at(0x0803_0000),
+                    gicv: at(0x0804_0000),
+                    gicv_dir: at(0x0804_1000),
+                    mediated_timer: false,
+                },
+                pmu_irq: None,
+                pmu_shadow: false,
+                llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
+                ram: vec![PhysRange { start: at(RAM), len: 1 << 28 }],
+                reserved: vec![PhysRange { start: at(RAM), len: 1 << 20 }],
+            },
+            log_level: LogLevel::Info,
+            hypervisor_colors: ColorSet(1),
+            contiguous: 1 << 20,
+            pools: vec![pool("left", ColorSet(0b0110)), pool("right", ColorSet(0b1000))],
+            vms: vec![
+                vm(
+                    "one",
+                    0,
+                    vec![region("ram", RAM, 2, Backing::Pool(0)), region("dma", 0x5000_0000, 2, Backing::Contiguous)],
+                ),
+                vm(
+                    "two",
+                    1,
+                    vec![
+                        region("ram", RAM, 1, Backing::Pool(1)),
+                        region("io", 0x0b00_0000, 1, Backing::Device(PhysAddr(DEVICE))),
+                    ],
+                ),
+            ],
+            audit: true,
+            ends_with: None,
+        }
+    }
+
+    /// What a faultless board sends for [`system`].
+    fn sent() -> Telemetry {
+        let run = |vm, ipa, frames: &[u32]| Stage2Run { vm, ipa: Ipa(ipa), frames: frames.to_vec() };
+        let own = |va, part, writable, executable, frames: &[u32]| Stage1Run {
+            va,
+            part,
+            writable,
+            executable,
+            frames: frames.to_vec(),
+        };
+        let stage2 = vec![
+            run(0, map::GICC, &[0x8040, 0x8041]),
+            run(0, RAM, &[0x41001, 0x41012]),
+            run(0, 0x5000_0000, &[0x42000, 0x42001]),
+            run(1, map::GICC, &[0x8040, 0x8041]),
+            run(1, RAM, &[0x41003]),
+            run(1, 0x0b00_0000, &[0x0a000]),
+        ];
+        Telemetry {
+            boot: Some(BootInfo {
+                version: VERSION,
+                system: "two".into(),
+                board: "virt".into(),
+                colors: 16,
+                hypervisor_colors: ColorSet(1),
+                hypervisor_pages: 4,
+                hypervisor_frames: vec![0x41010, 0x41020, 0x41030, 0x41040],
+                timer_hz: 1,
+            }),
+            stage1: vec![
+                own(0x40_0000_0000, Part::Image, false, true, &[0x41010]),
+                own(0x40_0000_1000, Part::Image, true, false, &[0x41020]),
+                own(0x60_0000_0000, Part::Payload, false, false, &[0x40300]),
+                own(0x68_0000_1000, Part::Stacks, true, false, &[0x41030]),
+                own(0x68_0000_9000, Part::Stacks, true, false, &[0x41040]),
+            ],
+            audit_end: Some(stage2.iter().map(|run: &Stage2Run| run.frames.len() as u64).sum()),
+            stage2,
+            ..Telemetry::default()
+        }
+    }
+
+    #[track_caller]
+    fn only_fault(change: impl FnOnce(&mut Telemetry)) -> Fault {
+        let mut telemetry = sent();
+        change(&mut telemetry);
+        let audit = judge(&system(), &telemetry);
+        assert!(!audit.holds());
+        audit.verdict().expect_err("a fault is an error");
+        assert_eq!(audit.contradictions, Vec::<String>::new());
+        let mut offenders = audit.offenders;
+        assert_eq!(offenders.len(), 1, "{offenders:?}");
+        offenders.remove(0).fault
+    }
+
+    #[test]
+    fn a_faultless_board_passes() {
+        let audit = judge(&system(), &sent());
+        assert_eq!(audit.offenders, []);
+        assert!(audit.holds(), "{audit:?}");
+        assert_eq!((audit.checked, audit.hypervisor_frames, audit.own_pages), (10, 4, 5));
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        let wrong = only_fault(|sent| sent.stage2[1].frames[0] = 0x41003 + 0x10);
+        assert!(matches!(wrong, Fault::Color { color: 3, .. }), "{wrong:?}");
+        assert_eq!(only_fault(|sent| sent.stage2[1].frames[0] = 0x40001), Fault::NotRam, "reserved");
+        assert_eq!(only_fault(|sent| sent.stage2[1].frames[0] = 0x60001), Fault::NotRam, "no RAM there");
+        let wrong = only_fault(|sent| sent.stage2[2].frames[1] = 0x42005);
+        assert_eq!(wrong, Fault::Scattered { expected: PhysAddr(0x4200_1000) });
+        let wrong = only_fault(|sent| sent.stage2[5].frames[0] = 0x0a001);
+        assert_eq!(wrong, Fault::Device { expected: PhysAddr(DEVICE) });
+        let wrong = only_fault(|sent| sent.stage2[3].frames[1] = 0x8011);
+        assert_eq!(wrong, Fault::Device { expected: PhysAddr(0x0804_1000) });
+        assert_eq!(only_fault(|sent| sent.stage2[4].frames[0] = 0x41010), Fault::Hypervisor);
+        let wrong = only_fault(|sent| sent.stage2[1].frames[1] = 0x41001);
+        assert_eq!(wrong, Fault::Shared { vm: "one".into(), ipa: Ipa(RAM) });
+        let wrong = only_fault(|sent| {
+            sent.stage2.push(Stage2Run { vm: 1, ipa: Ipa(0x7000_0000), frames: vec![0x41013] });
+            sent.audit_end = Some(11);
+        });
+        assert_eq!(wrong, Fault::Unexpected);
+        let wrong = only_fault(|sent| {
+            let again = sent.stage2[4].clone();
+            sent.stage2.push(again);
+            sent.audit_end = Some(11);
+        });
+        assert_eq!(wrong, Fault::Twice);
+        let wrong = only_fault(|sent| {
+            sent.stage2.remove(4);
+            sent.audit_end = Some(9);
+        });
+        assert_eq!(wrong, Fault::Missing);
+    }
+
+    #[test]
+    fn a_system_that_contradicts_its_configuration_fails() {
+        let fails = |change: fn(&mut Telemetry)| {
+            let mut telemetry = sent();
+            change(&mut telemetry);
+            assert!(!judge(&system(), &telemetry).holds());
+        };
+        fails(|sent| sent.boot = None);
+        fails(|sent| sent.audit_end = None);
+        fails(|sent| sent.audit_end = Some(9));
+        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_frames.push(0x41011)));
+        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_frames.clear()));
+        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_colors = ColorSet(2)));
+        fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.colors = 8));
+        fails(|sent| *sent = Telemetry::default());
+        fails(|sent| sent.stage1.clear());
+        fails(|sent| sent.stage1[0].writable = true);
+        fails(|sent| sent.stage1[1].executable = true);
+        fails(|sent| sent.stage1[1].frames[0] = 0x41010);
+        fails(|sent| sent.stage1[1].frames[0] = 0x41001);
+        fails(|sent| sent.stage1[2].writable = true);
+        fails(|sent| sent.stage1[2].executable = true);
+        fails(|sent| sent.stage1[2].part = Part::Windows);
+        fails(|sent| sent.stage1[3].va = 0x60_0000_1000);
+        fails(|sent| sent.stage1[3].part = Part::Tables);
+    }
+}

@@ -1,0 +1,207 @@
+//! `cargo xtask run`: boots a system in QEMU with its consoles on this terminal, or runs one command in a VM.
+
+use anstyle::{AnsiColor, Style};
+use cloison_config::{Checked, ImageSource};
+use cloison_engine::consoles::{Logs, Piece, Splitter};
+use cloison_engine::files::write_atomic;
+use cloison_engine::linux::shell::Shells;
+use cloison_engine::progress::spinner;
+use cloison_engine::qemu::{Board, Exit, Machine};
+use cloison_engine::{configuration, image, installation, parts, setup};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long a VM may take to boot and to run its command, unless said otherwise.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Colors of the VMs' names, in turn.
+const COLORS: [AnsiColor; 6] =
+    [AnsiColor::Green, AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::BrightRed];
+
+/// `cargo xtask run`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// The system's configuration
+    pub config: PathBuf,
+    /// The board, if not the one that the configuration names
+    #[arg(long, value_enum)]
+    pub board: Option<Board>,
+    /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
+    #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0")]
+    pub icount: Option<u8>,
+    /// Stop the board after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+    /// Write what each VM says to DIR/VM.log, and what the hypervisor says to DIR/hypervisor.log
+    #[arg(long, value_name = "DIR")]
+    pub log: Option<PathBuf>,
+    /// The Linux VM that --exec means
+    #[arg(long, value_name = "NAME", requires = "exec")]
+    pub vm: Option<String>,
+    /// Run this command in a Linux VM's shell, print what it prints, stop the board and exit with its status
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: Option<String>,
+    /// Print QEMU's command line too
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// More arguments for QEMU
+    #[arg(last = true, value_name = "QEMU ARGUMENT")]
+    pub extra: Vec<String>,
+}
+
+/// Runs `cargo xtask run`.
+pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
+    parts::prepare()?;
+    setup::qemu()?;
+    let image = image::build(&checked, &[])?;
+    let name = &image.system.board.name;
+    let board = Board::from_name(name).ok_or_else(|| {
+        miette!(help = "`cargo xtask image` writes what real hardware boots", "QEMU does not emulate board `{name}`")
+    })?;
+    let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
+    let directory = installation::output_dir().join("run").join(format!("{stem}-{name}"));
+    let file = directory.join("Image");
+    image.write(&file)?;
+    let machine = Machine::new(board, &file).icount(args.icount).args(args.extra.iter().cloned());
+    if args.verbose {
+        eprintln!("{}", machine.command_line());
+    }
+    let names: Vec<String> = image.system.vms.iter().map(|vm| vm.name.clone()).collect();
+    if let (Some(command), Some(vm)) = (&args.exec, vm) {
+        return exec(args, &machine, &names, vm, command);
+    }
+    eprintln!("{stem} on {board}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input");
+    let limit = args.timeout.map(Duration::from_secs);
+    let (exit, telemetry) =
+        machine.run_on_terminal(limit, Terminal::new(&names, args.log.as_deref())?.into_listener())?;
+    let log = directory.join("telemetry.bin");
+    write_atomic(&log, &telemetry)?;
+    eprintln!(
+        "\n{board}: {exit}; {} bytes of telemetry (`cargo xtask hem decode {}` reads them)",
+        telemetry.len(),
+        installation::display(&log)
+    );
+    match exit {
+        Exit::Code(0) | Exit::TimedOut => Ok(ExitCode::SUCCESS),
+        other => Err(miette!("QEMU ended otherwise than by turning the board off: {other}")),
+    }
+}
+
+/// The VM that `--exec` means: the one that is named, or the only one with a Linux.
+fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
+    let vms = || checked.system.vms.iter().zip(&checked.images).enumerate();
+    // One that runs its configuration's command has no shell.
+    let is_linux = |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_none());
+    let linux: Vec<(usize, &str)> =
+        vms().filter(|(_, (_, image))| is_linux(image)).map(|(index, (vm, _))| (index, vm.name.as_str())).collect();
+    let known = linux.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+    match (wanted, linux.as_slice()) {
+        (_, []) => Err(miette!(
+            help = "--exec needs a shell to run in",
+            "no VM of this configuration runs a Linux with a shell"
+        )),
+        (None, [(index, _)]) => Ok(*index),
+        (None, _) => Err(miette!(help = format!("say which with --vm: {known}"), "more than one VM runs Linux")),
+        (Some(name), _) => {
+            let found = linux.iter().find(|(_, known)| *known == name).map(|(index, _)| *index);
+            found.ok_or_else(|| miette!(help = format!("Linux runs in: {known}"), "no Linux VM is called `{name}`"))
+        }
+    }
+}
+
+/// Boots, runs one command in a VM's shell, and stops the board.
+fn exec(args: &RunArgs, machine: &Machine, names: &[String], vm: usize, command: &str) -> Result<ExitCode> {
+    let limit = args.timeout.map_or(PATIENCE, Duration::from_secs);
+    let until = Instant::now() + limit;
+    let left = || until.saturating_duration_since(Instant::now());
+    let mut session = machine.clone().limit(limit).start()?;
+    let mut shells = Shells::new(names.iter().map(String::as_str));
+    let spinner = spinner(&format!("{} boots", names[vm]));
+    let done = shells.open(&mut session, vm, left()).and_then(|()| {
+        spinner.set_message(format!("{} runs the command", names[vm]));
+        shells.run(&mut session, vm, command, left())
+    });
+    spinner.finish_and_clear();
+    if let Some(directory) = &args.log {
+        let names = || names.iter().map(String::as_str);
+        let (mut logs, mut splitter) = (create_logs(directory, names())?, Splitter::new(names()));
+        let mut failed = Ok(());
+        let mut write = |piece: Piece| failed = std::mem::replace(&mut failed, Ok(())).and(logs.write(piece));
+        splitter.feed(session.bytes(), &mut write);
+        splitter.finish(&mut write);
+        failed.into_diagnostic().wrap_err("cannot write the logs")?;
+    }
+    session.stop()?;
+    let done = done?;
+    print!("{}", done.output);
+    Ok(ExitCode::from(done.status))
+}
+
+fn create_logs<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<Logs> {
+    Logs::create(directory, names)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot write to {}", directory.display()))
+}
+
+/// Shows the consoles, each VM's name in a color of its own, and writes them down.
+struct Terminal {
+    splitter: Splitter,
+    names: Vec<String>,
+    logs: Option<Logs>,
+    colored: bool,
+}
+
+impl Terminal {
+    fn new(names: &[String], log: Option<&Path>) -> Result<Self> {
+        let each = || names.iter().map(String::as_str);
+        let logs = log.map(|directory| create_logs(directory, each())).transpose()?;
+        let colored = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Ok(Self { splitter: Splitter::new(each()), names: names.to_vec(), logs, colored })
+    }
+
+    /// What is to be called with all that the console says, and with nothing at its end.
+    fn into_listener(mut self) -> impl FnMut(&[u8]) + Send + 'static {
+        move |bytes| {
+            // A terminal that is gone, or a full disk, is no reason to stop the board.
+            let _ = self.take(bytes);
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        if !self.colored {
+            out.write_all(bytes)?;
+        }
+        let mut done = Ok(());
+        let mut on_piece = |piece: Piece| {
+            let logged = self.logs.as_mut().map_or(Ok(()), |logs| logs.write(piece));
+            let shown = if self.colored { show(&mut out, &self.names, piece) } else { Ok(()) };
+            done = std::mem::replace(&mut done, Ok(())).and(logged).and(shown);
+        };
+        if bytes.is_empty() {
+            self.splitter.finish(&mut on_piece);
+        } else {
+            self.splitter.feed(bytes, &mut on_piece);
+        }
+        done?;
+        out.flush()
+    }
+}
+
+fn show(out: &mut impl Write, names: &[String], piece: Piece) -> std::io::Result<()> {
+    match piece {
+        Piece::Start(Some(vm)) => {
+            let style = Style::new().fg_color(Some(COLORS[vm % COLORS.len()].into()));
+            write!(out, "{style}[{}]{style:#} ", names[vm])
+        }
+        Piece::Start(None) => Ok(()),
+        // The console's own line ends are shown, when they come.
+        Piece::Text(_, b"\n") => Ok(()),
+        Piece::Text(_, text) => out.write_all(text),
+        Piece::End => out.write_all(b"\n"),
+    }
+}

@@ -1,0 +1,72 @@
+//! `cloison setup`: what this machine lacks, named and installed.
+
+use cloison_engine::installation::{self, Installation};
+use cloison_engine::setup::emulator::{self, PROGRAM};
+use cloison_engine::setup::{
+    CoreLibrary, CoreLibrarySource, core_library, core_library_from, cross_linker, qemu, standard_library, u_boot,
+};
+use miette::Result;
+
+/// `cloison setup`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SetupArgs {
+    /// Say what is missing and what would be done, and change nothing
+    #[arg(long)]
+    pub check: bool,
+    /// Where Rust's libraries for aarch64 come from (default: wherever they are found first)
+    #[arg(long, value_enum, value_name = "SOURCE", hide_short_help = true)]
+    pub core_library: Option<CoreLibrarySource>,
+}
+
+/// Runs `cloison setup`.
+pub fn setup(args: &SetupArgs) -> Result<()> {
+    let is_checkout = matches!(installation::current(), Installation::Checkout(_));
+    if is_checkout {
+        let core = match (args.check, args.core_library) {
+            (true, _) => core_library::find()?,
+            (false, None) => Some(core_library()?),
+            (false, Some(source)) => Some(core_library_from(source)?),
+        };
+        say("aarch64 core library", core.map_or(WOULD.to_owned(), describe));
+    }
+    if !args.check {
+        qemu()?;
+    }
+    let (wanted, found) = (emulator::OLDEST, emulator::version());
+    let emulator = match found {
+        Some(version) if version >= wanted => format!("{}.{}", version.0, version.1),
+        Some(version) => format!("{}.{} is too old, {}.{} is needed", version.0, version.1, wanted.0, wanted.1),
+        None => WOULD.to_owned(),
+    };
+    say(PROGRAM, emulator);
+    if is_checkout {
+        developers_tools(args.check)?;
+    }
+    Ok(())
+}
+
+/// What only builds and tests need.
+fn developers_tools(only_check: bool) -> Result<()> {
+    let firmware = if only_check { emulator::find_u_boot() } else { u_boot().ok() };
+    let absent = "missing (only the `booti` test needs it)".to_owned();
+    say("U-Boot for the test", firmware.map_or(absent, |path| path.display().to_string()));
+    let linker = if only_check { cross_linker::find() } else { Some(cross_linker()?) };
+    say(cross_linker::PROGRAM, linker.map_or(FOR_LINUX.to_owned(), |path| path.display().to_string()));
+    let library = if only_check { core_library::find_std()? } else { Some(standard_library()?) };
+    say("aarch64 Linux library", library.map_or(FOR_LINUX.to_owned(), describe));
+    Ok(())
+}
+
+const WOULD: &str = "missing; `setup` without --check gets it";
+const FOR_LINUX: &str = "missing (only Linux guests need it)";
+
+fn describe(library: CoreLibrary) -> String {
+    match library {
+        CoreLibrary::Toolchain => "in the Rust toolchain".to_owned(),
+        CoreLibrary::Private(sysroot) => sysroot.display().to_string(),
+    }
+}
+
+fn say(what: &str, state: String) {
+    println!("{what:<24} {state}");
+}

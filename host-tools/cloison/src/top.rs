@@ -1,0 +1,379 @@
+//! `cargo xtask top`: boots a system and shows, while it runs, what each core uses of its budgets.
+//!
+//! The hypervisor logs every period of every quota; what has come since the last look is summed up. All times are the
+//! guests'.
+
+use cloison_config::events::EventNames;
+use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::qemu::{Board, Machine, Received};
+use cloison_engine::telemetry::{End, Growing, Telemetry};
+use cloison_engine::text::{duration, grouped, share};
+use cloison_engine::{configuration, image, installation, parts, setup};
+use cloison_formats::image::System;
+use cloison_formats::telemetry::{Event, QuotaPeriod, Record};
+use cloison_formats::units::{Events, Nanos};
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use crossterm::event::{self, KeyCode, KeyModifiers};
+use crossterm::{cursor, execute, terminal};
+use miette::{IntoDiagnostic, Result, miette};
+use std::collections::BTreeMap;
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// A board that runs until the user quits stops after this long at the latest.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Lines of the console that are shown below the table.
+const CONSOLE_LINES: usize = 8;
+/// Characters of a bar.
+const BAR: usize = 20;
+
+/// `cargo xtask top`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TopArgs {
+    /// The system's configuration
+    pub config: PathBuf,
+    /// The board, if not the one that the configuration names
+    #[arg(long, value_enum)]
+    pub board: Option<Board>,
+    /// On the board model: caches, memory and their time are modelled, and cache events count
+    #[arg(long)]
+    pub model: bool,
+    /// Milliseconds between two looks
+    #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..))]
+    pub interval: u64,
+    /// Stop the board after this many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub timeout: Option<u64>,
+}
+
+/// What one quota did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sum {
+    periods: u64,
+    events: u64,
+    /// Budgets of these periods together.
+    budget: u64,
+    throttled: Nanos,
+    throttled_periods: u64,
+    /// Beyond the budget, in the worst period.
+    overshoot: Events,
+}
+
+impl Sum {
+    fn add(&mut self, period: &QuotaPeriod) {
+        let over = Events(period.events.0.saturating_sub(period.budget.0));
+        self.periods += 1;
+        self.events += period.events.0;
+        self.budget += period.budget.0;
+        self.throttled.0 += period.throttled.0;
+        self.throttled_periods += u64::from(period.throttled.0 > 0);
+        self.overshoot = self.overshoot.max(over);
+    }
+}
+
+/// What all quotas did, since the start and since the last look. Keys: VM, quota.
+#[derive(Debug, Default)]
+struct Usage {
+    all: BTreeMap<(u8, u8), Sum>,
+    latest: BTreeMap<(u8, u8), Sum>,
+    now: Nanos,
+    records: u64,
+    dropped: u64,
+    ends: BTreeMap<u8, End>,
+}
+
+impl Usage {
+    fn add(&mut self, events: &[Event]) {
+        use cloison_formats::telemetry::VmState;
+        self.latest.clear();
+        for event in events {
+            self.records += 1;
+            self.now = self.now.max(event.at);
+            match &event.record {
+                Record::QuotaPeriod(period) => {
+                    let key = (period.vm, period.quota);
+                    self.all.entry(key).or_default().add(period);
+                    self.latest.entry(key).or_default().add(period);
+                }
+                Record::Dropped { count } => self.dropped += u64::from(*count),
+                Record::VmState { vm, state } => {
+                    let end = match state {
+                        VmState::Started | VmState::Restarted => End::Running,
+                        VmState::Off => End::Off,
+                        VmState::Stopped => End::Stopped,
+                        VmState::Killed => End::Killed,
+                    };
+                    self.ends.insert(*vm, end);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The table: a row for each quota, and one for each core that has none.
+    fn table(&self, system: &System, names: &EventNames) -> String {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED).set_header([
+            "core",
+            "VM",
+            "event",
+            "budget / period",
+            "used",
+            "",
+            "throttled",
+            "overshoot",
+            "most",
+            "periods",
+        ]);
+        let mut rows: Vec<(u8, Vec<String>)> = Vec::new();
+        for (id, vm) in (0..).zip(&system.vms) {
+            let name = match self.ends.get(&id) {
+                None | Some(End::Running) => vm.name.clone(),
+                Some(end) => format!("{} ({end})", vm.name),
+            };
+            for (vcpu, &core) in (0..).zip(&vm.cores) {
+                let own = (0..).zip(&vm.quotas).filter(|(_, quota)| quota.vcpu == vcpu);
+                let before = rows.len();
+                for (index, quota) in own {
+                    let latest = self.latest.get(&(id, index)).copied().unwrap_or_default();
+                    let all = self.all.get(&(id, index)).copied().unwrap_or_default();
+                    let used = share(latest.events, latest.budget);
+                    let time = Nanos(latest.periods * quota.period.0);
+                    rows.push((
+                        core,
+                        vec![
+                            core.to_string(),
+                            name.clone(),
+                            names.name(quota.event),
+                            format!("{} / {}", grouped(quota.budget.0), duration(quota.period)),
+                            if latest.periods == 0 { "-".into() } else { format!("{:.1} %", used * 100.0) },
+                            bar(used),
+                            format!("{:.1} %", share(latest.throttled.0, time.0) * 100.0),
+                            grouped(latest.overshoot.0),
+                            grouped(all.overshoot.0),
+                            grouped(all.periods),
+                        ],
+                    ));
+                }
+                if rows.len() == before {
+                    rows.push((core, vec![core.to_string(), name.clone(), "no quota".into()]));
+                }
+            }
+        }
+        rows.sort_by_key(|(core, _)| *core);
+        for (_, row) in rows {
+            table.add_row(row);
+        }
+        table.to_string()
+    }
+}
+
+/// A share from 0 to 1 as a bar; more than 1 fills it.
+fn bar(share: f64) -> String {
+    let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
+    format!("{}{}", "#".repeat(full), ".".repeat(BAR - full))
+}
+
+/// Runs `cargo xtask top`.
+pub fn top(args: &TopArgs) -> Result<()> {
+    let mut checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    for quota in checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
+        quota.trace = true;
+    }
+    if checked.system.vms.iter().all(|vm| vm.quotas.is_empty()) {
+        return Err(miette!(
+            help = "docs/configuration.md says how a [[vm.quota]] is written",
+            "no VM of {} has a quota, so there is nothing to show",
+            args.config.display()
+        ));
+    }
+    parts::prepare()?;
+    setup::qemu()?;
+    let image = image::build(&checked, &[])?;
+    let board = &image.system.board.name;
+    let board = Board::from_name(board).ok_or_else(|| miette!("QEMU does not emulate board `{board}`"))?;
+    let stem = args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let directory = installation::output_dir().join("top").join(format!("{stem}-{board}"));
+    let file = directory.join("Image");
+    image.write(&file)?;
+    let limit = args.timeout.map_or(LONGEST, Duration::from_secs);
+    let mut machine = Machine::new(board, &file);
+    if args.model {
+        let model = Model::load(&installation::root().join(model::ZCU102))?;
+        machine = model.attach(machine, 0, Caches::Warm, &directory.join("statistics.json"));
+    }
+    let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });
+    let view = View { title, system: image.system, names: EventNames::of(&checked.board.events) };
+    let screen = Screen::open()?;
+    let mut last = String::new();
+    view.watch(&machine.limit(limit), Duration::from_millis(args.interval), |page| {
+        page.clone_into(&mut last);
+        screen.show(page)?;
+        screen.quits()
+    })?;
+    let is_lost = screen.terminal;
+    drop(screen);
+    if is_lost {
+        // It went with the screen of its own.
+        println!("{last}");
+    }
+    Ok(())
+}
+
+/// What is watched. Its quotas log every period.
+#[derive(Debug)]
+pub struct View {
+    /// Stands above the table.
+    pub title: String,
+    /// The system.
+    pub system: System,
+    /// Its board's events.
+    pub names: EventNames,
+}
+
+impl View {
+    /// Runs a machine and hands a page to `show` in each interval, until the board turns itself off, its time is over, or
+    /// `show` says that it is enough.
+    pub fn watch(
+        &self,
+        machine: &Machine,
+        interval: Duration,
+        mut show: impl FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        let mut session = machine.start()?;
+        let (mut usage, mut stream, mut read) = (Usage::default(), Growing::default(), 0);
+        let mut over = false;
+        while !over {
+            let until = Instant::now() + interval;
+            while Instant::now() < until && !over {
+                over = session.receive(until) == Received::End || session.is_over();
+            }
+            let bytes = session.telemetry_from(read);
+            read += bytes.len() as u64;
+            usage.add(&stream.feed(&bytes));
+            over |= show(&self.page(&usage, stream.so_far(), &session.console()))?;
+        }
+        session.stop().map(drop)
+    }
+
+    /// All that is shown at a time.
+    fn page(&self, usage: &Usage, said: &Telemetry, console: &str) -> String {
+        let mut text = format!(
+            "{}: {} of guest time, {} records{}\n",
+            self.title,
+            duration(usage.now),
+            grouped(usage.records),
+            if usage.dropped > 0 { format!(", {} lost", grouped(usage.dropped)) } else { String::new() },
+        );
+        text.push_str(&usage.table(&self.system, &self.names));
+        text.push_str("\nused, throttled, overshoot: since the last look; most: the worst period of all\n");
+        if let Some((at, problem)) = said.problems.first() {
+            text.push_str(&format!("the log cannot be read at byte {at}: {problem}\n"));
+        }
+        let lines: Vec<&str> = console.lines().collect();
+        for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// The terminal, if there is one: a screen of our own. Elsewhere pages follow each other.
+struct Screen {
+    terminal: bool,
+}
+
+impl Screen {
+    fn open() -> Result<Self> {
+        let terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+        if terminal {
+            terminal::enable_raw_mode().into_diagnostic()?;
+            execute!(std::io::stdout(), terminal::EnterAlternateScreen, cursor::Hide).into_diagnostic()?;
+        }
+        Ok(Self { terminal })
+    }
+
+    fn show(&self, page: &str) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        if !self.terminal {
+            return writeln!(out, "{page}").into_diagnostic();
+        }
+        let (columns, rows) = terminal::size().unwrap_or((120, 40));
+        execute!(out, cursor::MoveTo(0, 0)).into_diagnostic()?;
+        let help = "q quits".to_owned();
+        for line in page.lines().map(str::to_owned).chain([help]).take(usize::from(rows.max(1)) - 1) {
+            // Raw mode: a line's end does not bring the cursor back.
+            let line: String = line.chars().filter(|c| !c.is_control()).take(usize::from(columns)).collect();
+            write!(out, "{line}").into_diagnostic()?;
+            execute!(out, terminal::Clear(terminal::ClearType::UntilNewLine)).into_diagnostic()?;
+            write!(out, "\r\n").into_diagnostic()?;
+        }
+        execute!(out, terminal::Clear(terminal::ClearType::FromCursorDown)).into_diagnostic()?;
+        out.flush().into_diagnostic()
+    }
+
+    /// Whether the user has typed `q` or Ctrl-C.
+    fn quits(&self) -> Result<bool> {
+        while self.terminal && event::poll(Duration::ZERO).into_diagnostic()? {
+            if let event::Event::Key(key) = event::read().into_diagnostic()? {
+                let control = key.modifiers.contains(KeyModifiers::CONTROL);
+                if key.code == KeyCode::Char('q') || control && key.code == KeyCode::Char('c') {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        if self.terminal {
+            // The terminal may be gone, and then needs no restoring.
+            let _ = execute!(std::io::stdout(), terminal::LeaveAlternateScreen, cursor::Show);
+            let _ = terminal::disable_raw_mode();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn period(events: u64, throttled: u64) -> Event {
+        let record = Record::QuotaPeriod(QuotaPeriod {
+            quota: 0,
+            vm: 1,
+            index: 0,
+            events: Events(events),
+            budget: Events(100),
+            throttled_at: Nanos(0),
+            due: Nanos(0),
+            throttled: Nanos(throttled),
+        });
+        Event { core: 2, at: Nanos(events), record }
+    }
+
+    #[test]
+    fn a_look_has_its_own_sums_and_the_worst_stays() {
+        let mut usage = Usage::default();
+        usage.add(&[period(109, 40), period(50, 0)]);
+        usage.add(&[period(103, 10)]);
+        let (latest, all) = (usage.latest[&(1, 0)], usage.all[&(1, 0)]);
+        assert_eq!((latest.periods, latest.events, latest.overshoot, latest.throttled), (1, 103, Events(3), Nanos(10)));
+        assert_eq!((all.periods, all.events, all.budget, all.overshoot), (3, 262, 300, Events(9)));
+        assert_eq!((all.throttled_periods, usage.now, usage.records), (2, Nanos(109), 3));
+        usage.add(&[Event { core: 0, at: Nanos(200), record: Record::Dropped { count: 5 } }]);
+        assert_eq!((usage.latest.len(), usage.dropped), (0, 5));
+    }
+
+    #[test]
+    fn bars_are_as_long_as_what_they_show() {
+        assert_eq!(bar(0.0), "....................");
+        assert_eq!(bar(0.5), "##########..........");
+        assert_eq!(bar(7.0), "####################");
+    }
+}

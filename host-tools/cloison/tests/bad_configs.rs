@@ -1,0 +1,250 @@
+//! The messages on wrong configurations, and that the shipped ones are right.
+
+use cloison::color_map;
+use cloison_config::Errors;
+use cloison_config::problem::Problem;
+use cloison_engine::{configuration, installation};
+use miette::{GraphicalReportHandler, GraphicalTheme};
+use std::path::{Path, PathBuf};
+
+/// The `.toml` files of a directory of the checkout, sorted, relative to the checkout, which becomes the current one.
+fn configurations(dir: &str) -> Vec<PathBuf> {
+    std::env::set_current_dir(installation::root()).expect("the checkout is there");
+    let entries = std::fs::read_dir(dir).expect("the directory is there");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("a directory entry").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    files.sort();
+    files
+}
+
+fn render(errors: &Errors) -> String {
+    let mut text = String::new();
+    GraphicalReportHandler::new_themed(GraphicalTheme::none())
+        .with_width(110)
+        .with_links(false)
+        .render_report(&mut text, errors)
+        .expect("a string takes it");
+    // The handler pads lines to the width of what they annotate.
+    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+fn refused(path: &Path) -> Errors {
+    configuration::load(path, None).err().unwrap_or_else(|| panic!("{} was accepted", path.display()))
+}
+
+#[test]
+fn every_bad_configuration_has_its_message() {
+    let files = configurations("tests/bad-configs");
+    assert!(files.len() >= 30, "{} bad configurations", files.len());
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(installation::root().join("tests/bad-configs/expected"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for path in &files {
+            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
+            insta::assert_snapshot!(name, render(&refused(path)));
+        }
+    });
+}
+
+#[test]
+fn every_expected_message_has_its_configuration() {
+    let files = configurations("tests/bad-configs");
+    for entry in std::fs::read_dir("tests/bad-configs/expected").expect("the directory is there") {
+        let name = entry.expect("a directory entry").file_name();
+        let name = name.to_str().expect("a plain file name");
+        let stem = name.split('.').next().unwrap_or_default();
+        let used = files.iter().any(|path| path.file_stem().is_some_and(|file| file == stem));
+        assert!(used, "{name} is left over");
+    }
+}
+
+#[test]
+fn every_problem_says_where_and_how_to_mend_it() {
+    for path in configurations("tests/bad-configs") {
+        let errors = refused(&path);
+        assert!(errors.problems().iter().any(Problem::is_error), "{}", path.display());
+        for problem in errors.problems() {
+            let shown = render(&errors);
+            let (line, column) = problem.line_and_column();
+            let place = format!("[{}:{line}:{column}]", problem.file());
+            assert!(shown.contains(&place), "{place} is not in\n{shown}");
+            assert!(Path::new(problem.file()).is_relative(), "{}", problem.file());
+            assert!(!problem.field().is_empty() && !problem.message().is_empty(), "{place}");
+            assert!(shown.contains("help: "), "{shown}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_configuration_is_an_error() {
+    configurations("configs");
+    let errors = refused(Path::new("configs/nowhere.toml"));
+    assert!(errors.problems()[0].message().contains("cannot read configs/nowhere.toml"));
+}
+
+#[test]
+fn the_command_line_chooses_the_board() {
+    configurations("configs");
+    let path = Path::new("configs/demo.toml");
+    assert_eq!(configuration::load(path, None).expect("a good one").board.board.name, "virt");
+    assert_eq!(configuration::load(path, Some("zcu102")).expect("a good one").board.board.name, "zcu102");
+    let errors = configuration::load(path, Some("../boards/virt")).expect_err("no path is a board's name");
+    assert_eq!(errors.problems()[0].field(), "board");
+}
+
+#[test]
+fn shipped_configurations_are_right_on_both_boards() {
+    let files: Vec<PathBuf> = ["configs", "tests/configs"].into_iter().flat_map(configurations).collect();
+    assert!(files.len() >= 10, "{} configurations", files.len());
+    for path in &files {
+        for board in ["virt", "zcu102"] {
+            let checked = match configuration::load(path, Some(board)) {
+                Ok(checked) => checked,
+                Err(errors) => panic!("{board}:\n{}", render(&errors)),
+            };
+            assert_eq!(checked.system.validate(0), Ok(()));
+            assert_eq!(checked.images.len(), checked.system.vms.len());
+            let warnings: Vec<&str> = checked.warnings.iter().map(Problem::message).collect();
+            assert!(warnings.is_empty(), "{} on {board}: {warnings:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn workloads_are_those_that_are_built() {
+    configurations("configs");
+    let dir = installation::root().join("guest-tools/workloads/src/bin");
+    for (name, _) in cloison_config::sources::WORKLOADS {
+        let (file, folder) = (dir.join(format!("{name}.rs")), dir.join(name).join("main.rs"));
+        assert!(file.is_file() || folder.is_file(), "there is no source of the workload {name}");
+    }
+    for entry in std::fs::read_dir(&dir).expect("the workloads are there") {
+        let path = entry.expect("a directory entry").path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        assert!(
+            cloison_config::sources::WORKLOADS.iter().any(|(known, _)| *known == name),
+            "the checker does not know {name}"
+        );
+    }
+}
+
+#[test]
+fn the_color_map_of_the_demonstration() {
+    configurations("configs");
+    let checked = configuration::load(Path::new("configs/demo.toml"), None).expect("a good one");
+    insta::with_settings!({ omit_expression => true }, {
+        insta::assert_snapshot!("color-map", color_map::color_map(&checked));
+    });
+    let figures = color_map::figures(&checked);
+    assert_eq!(figures["colors"], 16.0);
+    assert_eq!(figures["colors_unused"], 0.0);
+    assert_eq!(figures["pool_shared_pages_needed"], 4.0 * 4096.0);
+    assert_eq!(figures["pool_victim-pvt_pages_needed"], 16.0);
+    assert_eq!(figures["vm_victim_colors_alone"], 3.0);
+}
+
+/// The demonstration's configuration with texts replaced, in a directory of its own.
+fn changed(changes: &[(&str, &str)]) -> Result<cloison_config::Checked, Errors> {
+    let profiles = installation::root().join("profiles").display().to_string();
+    let mut text = std::fs::read_to_string("configs/demo.toml").expect("it is there").replace("../profiles", &profiles);
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from} is not in the configuration");
+        text = text.replace(from, to);
+    }
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let path = dir.path().join("changed.toml");
+    std::fs::write(&path, text).expect("it can be written");
+    configuration::load(&path, None)
+}
+
+#[test]
+fn warnings_do_not_refuse() {
+    configurations("configs");
+    for (from, to, field, message) in [
+        ("colors = \"0-11\"", "colors = \"0-10\"", "hypervisor.colors", "nobody has the colors 11"),
+        ("after = \"5 ms\"", "", "vm[victim].profile.top", "no page moves on its own"),
+        ("[\"INST_RETIRED\", \"CPU_CYCLES\"]", "[\"L2D_CACHE\"]", "vm[victim].hems[0]", "L2D_CACHE stays zero"),
+        (
+            "[[vm]]\nname = \"victim\"",
+            "[[pool]]\nname = \"more\"\nkind = \"SH\"\ncolors = \"0\"\n\n[[vm]]\nname = \"victim\"",
+            "pool[more].name",
+            "no VM uses pool `more`",
+        ),
+    ] {
+        let checked = changed(&[(from, to)]).unwrap_or_else(|errors| panic!("{}", render(&errors)));
+        let found =
+            checked.warnings.iter().any(|warning| warning.field() == field && warning.message().starts_with(message));
+        assert!(found && checked.warnings.iter().all(|warning| !warning.is_error()), "{field}: {:?}", checked.warnings);
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_reference() {
+    configurations("configs");
+    let checked = changed(&[("top = 16\n", ""), ("\"256K\"", "\"65 pages\"")])
+        .unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    let victim = &checked.system.vms[0];
+    let profile = victim.profile.as_ref().expect("the victim has one");
+    assert_eq!((profile.top, profile.pages.len()), (65, 65), "with `after`, all pages");
+    assert_eq!((victim.args, victim.services), ([10, 20, 0, 0], 0b11));
+    let quota = checked.system.vms[1].quotas[0];
+    assert_eq!((quota.poll.0, quota.trace, quota.vcpu), (20_000, false, 0), "a fiftieth of the period");
+    let checked = changed(&[(
+        "pool = \"shared\"\n\n[vm.profile]",
+        "pool = \"shared\"\n\n[[vm.region]]\nname = \"dma\"\nipa = 0x6000_0000\nsize = \"3M\"\ncontiguous = true\n\n[vm.profile]",
+    )]);
+    let checked = checked.unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    assert_eq!(checked.system.contiguous, 4 << 20, "a power of two");
+}
+
+/// Writes `text` to `path` again and again, each time with another value replaced by an odd one or another line missing,
+/// and loads `config`; says how many variants there were and how many were refused.
+fn try_variants(text: &str, path: &Path, config: &Path) -> (u32, u32) {
+    const ODD: [&str; 10] =
+        ["-1", "0", "\"\"", "[]", "{}", "true", "1e9", "9223372036854775807", "\"18446744073709551615\"", "[[1]]"];
+    let lines: Vec<&str> = text.lines().collect();
+    let (mut tried, mut refused) = (0, 0);
+    for (index, line) in lines.iter().enumerate() {
+        let key = line.split_once('=').map(|(key, _)| key).filter(|key| !key.starts_with('#'));
+        let values = key.into_iter().flat_map(|key| ODD.iter().map(move |value| format!("{key}= {value}")));
+        for replacement in values.chain([String::new()]) {
+            let mut variant: Vec<&str> = lines.clone();
+            variant[index] = &replacement;
+            std::fs::write(path, variant.join("\n")).expect("it can be written");
+            tried += 1;
+            if let Err(errors) = configuration::load(config, None) {
+                refused += 1;
+                assert!(!render(&errors).is_empty());
+            }
+        }
+    }
+    std::fs::write(path, text).expect("it can be written");
+    (tried, refused)
+}
+
+/// Whatever stands where a value should be, and whichever line is missing: there is an answer, and it is not a panic.
+#[test]
+fn no_value_and_no_missing_line_panics() {
+    configurations("configs");
+    let read = |path: &str| std::fs::read_to_string(path).expect("it is there");
+    let dir = tempfile::tempdir().expect("a scratch directory");
+    let (path, board, profile) =
+        (dir.path().join("odd.toml"), dir.path().join("boards/odd.toml"), dir.path().join("c2is.toml"));
+    std::fs::create_dir(dir.path().join("boards")).expect("a scratch directory");
+    let text = read("configs/demo.toml").replace("../profiles/c2is.toml", "c2is.toml");
+    let text = text.replace("name = \"demo\"", "name = \"demo\"\nboard = \"odd\"");
+    let board_text = read("configs/boards/zcu102.toml").replace("name = \"zcu102\"", "name = \"odd\"");
+    let profile_text = read("profiles/c2is.toml") + "\n[[page]]\nregion = \"ram\"\npage = 3\nimportance = 1\n";
+    std::fs::write(&path, &text).expect("it can be written");
+    std::fs::write(&board, &board_text).expect("it can be written");
+    std::fs::write(&profile, &profile_text).expect("it can be written");
+    if let Err(errors) = configuration::load(&path, None) {
+        panic!("{}", render(&errors));
+    }
+    for (text, file) in [(&text, &path), (&board_text, &board), (&profile_text, &profile)] {
+        let (tried, refused) = try_variants(text, file, &path);
+        assert!(tried > 40 && refused > tried / 2, "{}: {refused} of {tried} refused", file.display());
+    }
+}

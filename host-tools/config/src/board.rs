@@ -1,0 +1,293 @@
+//! Board files: `configs/boards/<name>.toml`, what differs between machines.
+
+use crate::events::EventTable;
+use crate::firmware::{page_address, read_power_off, read_spin_table};
+use crate::node::{Context, Field, Table};
+use crate::problem::{Problem, SourceFile};
+use cloison_formats::addr::{PAGE_SIZE, PhysRange};
+use cloison_formats::color::{CacheGeometry, GeometryError};
+use cloison_formats::image::{Board, Gic, Uart, UartKind};
+use std::path::{Path, PathBuf};
+
+/// A board file after its check.
+#[derive(Clone, Debug)]
+pub struct BoardFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its text.
+    pub source: String,
+    /// The machine, as the hypervisor is told.
+    pub board: Board,
+    /// One line on what it is.
+    pub description: String,
+    /// Page colors of its last-level cache.
+    pub colors: u32,
+    /// Event counters of each core's PMU.
+    pub counters: u32,
+    /// The events of its CPU.
+    pub events: EventTable,
+}
+
+/// No board has more RAM in one piece than this.
+const MOST_RAM: u64 = 64 << 30;
+
+/// UARTs that the hypervisor drives.
+const UART_KINDS: [(&str, UartKind); 3] =
+    [("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence), ("mini-uart", UartKind::Mini)];
+
+/// The names of the boards in a directory, sorted.
+pub fn available(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned())).collect();
+    names.sort();
+    names
+}
+
+impl BoardFile {
+    /// Reads and checks the board file at `path`, and the event table that it names.
+    pub fn load(path: &Path, events_dir: &Path) -> Result<Self, Vec<Problem>> {
+        let read = |path: &Path| {
+            std::fs::read_to_string(path).map_err(|error| {
+                let file = SourceFile::new(path, String::new());
+                vec![Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))]
+            })
+        };
+        let context = Context::new(SourceFile::new(path, read(path)?));
+        let Some((mut file, cpu_path)) = Self::read(&context, path, events_dir) else {
+            return Err(context.into_problems());
+        };
+        let mut problems = context.into_problems();
+        let events = Context::new(SourceFile::new(&cpu_path, read(&cpu_path)?));
+        let table = EventTable::read(&events);
+        problems.append(&mut events.into_problems());
+        match table {
+            Some(table) if !problems.iter().any(Problem::is_error) => {
+                file.events = table;
+                Ok(file)
+            }
+            _ => Err(problems),
+        }
+    }
+
+    /// The board and the path of its CPU's events.
+    fn read(context: &Context, path: &Path, events_dir: &Path) -> Option<(Self, PathBuf)> {
+        let document = context.parse()?;
+        let root = context.root(&document);
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let name = root.required("name", &format!("write name = \"{stem}\""));
+        let name = name.and_then(|field| {
+            let name = field.string("the board's name")?;
+            if name != stem {
+                field.push(
+                    field
+                        .error(format!("the board is called `{name}`, but its file {stem}.toml"))
+                        .label("not the file's name")
+                        .help("a board is found by its file's name: make the two the same"),
+                );
+            }
+            Some(name)
+        });
+        let description = root.optional("description").and_then(|field| field.string("one line of text"));
+        let cpu_path = root.required("cpu", "name the CPU: cpu = \"cortex-a53\"").and_then(|field| {
+            let cpu = field.string("the CPU's name")?;
+            let path = events_dir.join(format!("{cpu}.toml"));
+            if !path.is_file() {
+                let known = available(events_dir);
+                field.push(
+                    field
+                        .error(format!("there is no event table for the CPU `{cpu}`"))
+                        .label("unknown CPU")
+                        .help(crate::node::suggest(cpu, "CPUs in configs/events", known.iter().map(String::as_str))),
+                );
+                return None;
+            }
+            Some(path)
+        });
+        let cores = root.required("cores", "list the MPIDR of each core: cores = [0, 1, 2, 3]").and_then(|field| {
+            let elements = field.elements()?;
+            if elements.is_empty() || elements.len() > 8 {
+                field.push(
+                    field
+                        .error(format!("{} cores, Cloison handles 1 to 8", elements.len()))
+                        .label("core list")
+                        .help("list the MPIDR affinity of each core that Cloison may use"),
+                );
+                return None;
+            }
+            elements.iter().map(|element| element.integer("a core's MPIDR affinity")).collect::<Option<Vec<u64>>>()
+        });
+        let llc = root.required("cache", "describe the last-level cache: [cache] size = \"1M\", ways = 16, line = 64");
+        let llc = llc.and_then(|field| read_cache(&field));
+        let ram: Vec<_> = root.tables("ram").into_iter().filter_map(read_range).collect();
+        let reserved: Vec<_> = root.tables("reserved").into_iter().filter_map(read_range).collect();
+        if ram.is_empty() {
+            root.push(
+                root.error("ram", 0..0, "the board has no RAM")
+                    .label("no [[ram]] in this file")
+                    .help("describe it: [[ram]] start = 0x4000_0000, size = \"1G\""),
+            );
+        }
+        for (range, span) in &reserved {
+            if !ram.iter().any(|(ram, _)| ram.start <= range.start && range.end() <= ram.end()) {
+                root.push(
+                    root.error(
+                        "reserved",
+                        span.clone(),
+                        format!("the reserved range {}..{} is not inside the RAM", range.start, range.end()),
+                    )
+                    .label("outside [[ram]]")
+                    .help("only RAM needs to be reserved; leave out what Cloison would not touch anyway"),
+                );
+            }
+        }
+        for (index, (range, span)) in ram.iter().enumerate() {
+            if let Some((_, first)) = ram[..index].iter().find(|(other, _)| other.overlaps(range)) {
+                root.push(
+                    root.error("ram", span.clone(), "two ranges of RAM overlap")
+                        .label("this one")
+                        .also(first.clone(), "and this one")
+                        .help("give every byte of RAM to one range"),
+                );
+            }
+        }
+        let console = root.required("console", "describe the console UART: [console] kind, base, irq");
+        let console = console.and_then(|field| read_uart(&field));
+        let telemetry = root.optional("telemetry").and_then(|field| read_uart(&field));
+        let spin_table = root.optional("spin_table").and_then(|field| {
+            let ranges: Vec<_> = reserved.iter().map(|(range, _)| *range).collect();
+            read_spin_table(&field, cores.as_ref().map(Vec::len), &ranges)
+        });
+        let power_off = root.optional("power_off").and_then(|field| read_power_off(&field));
+        let gic = root.required("gic", "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir");
+        let gic = gic.and_then(|field| read_gic(&field));
+        let pmu = root.required("pmu", "describe the PMU: [pmu] counters = 6").and_then(|field| read_pmu(&field));
+        root.finish();
+        let (pmu_irq, pmu_shadow, counters) = pmu?;
+        let llc = llc?;
+        let file = Self {
+            path: path.to_path_buf(),
+            source: context.file.text().to_owned(),
+            board: Board {
+                name: name?.to_owned(),
+                cores: cores?,
+                spin_table,
+                power_off,
+                console: console?,
+                telemetry,
+                gic: gic?,
+                pmu_irq,
+                pmu_shadow,
+                llc,
+                ram: ram.into_iter().map(|(range, _)| range).collect(),
+                reserved: reserved.into_iter().map(|(range, _)| range).collect(),
+            },
+            description: description.unwrap_or_default().to_owned(),
+            colors: llc.colors().ok()?,
+            counters,
+            events: EventTable::default(),
+        };
+        (!context.has_errors()).then_some((file, cpu_path?))
+    }
+}
+
+fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
+    let table = field.table()?;
+    let size = table.required("size", "size = \"1M\"").and_then(|field| field.size());
+    let ways = table.required("ways", "ways = 16").and_then(|field| field.integer_up_to(1024, "its associativity"));
+    let line = table.required("line", "line = 64").and_then(|field| field.integer_up_to(4096, "bytes in a line"));
+    table.finish();
+    let cache = CacheGeometry { size: size?, ways: ways? as u32, line: line? as u32 };
+    let arithmetic = format!("{} bytes / {} ways / {PAGE_SIZE} bytes a page", cache.size, cache.ways);
+    let problem = match cache.colors() {
+        Ok(1) => field
+            .error(format!("the cache makes no page colors: {arithmetic} is at most 1"))
+            .label("one color")
+            .help("Cloison needs at least two: one for itself and one for a VM"),
+        Ok(_) => return Some(cache),
+        Err(error @ GeometryError::NotPowerOfTwo) => field
+            .error(format!("this is not a cache: {error}"))
+            .label("geometry")
+            .help("size, ways and line are what CCSIDR_EL1 says of the last-level cache"),
+        Err(error @ GeometryError::TooManyColors(_)) => field
+            .error(format!("the cache makes too many page colors: {arithmetic} = {error}"))
+            .label("geometry")
+            .help("check size and ways"),
+    };
+    field.push(problem);
+    None
+}
+
+fn read_range(table: Table<'_>) -> Option<(PhysRange, std::ops::Range<usize>)> {
+    let start = table.required("start", "start = 0x4000_0000").and_then(|field| page_address(&field));
+    let size_field = table.required("size", "size = \"1G\"");
+    let size = size_field.as_ref().and_then(|field| field.size());
+    table.optional("why").map(|field| field.string("one line of text"));
+    let span = size_field.as_ref().map_or(table.span(), Field::span);
+    if let (Some(field), Some(size)) = (&size_field, size.filter(|size| *size == 0 || *size > MOST_RAM)) {
+        field.push(
+            field
+                .error(format!("a range of {size} bytes"))
+                .label(if size == 0 { "zero" } else { "more than 64 GiB" })
+                .help("give it between 4 KiB and 64 GiB"),
+        );
+        return None;
+    }
+    table.finish();
+    Some((PhysRange { start: start?, len: size? }, span))
+}
+
+fn read_uart(field: &Field<'_>) -> Option<Uart> {
+    let table = field.table()?;
+    let kind = table
+        .required("kind", "kind = \"pl011\", \"cadence\" or \"mini-uart\"")
+        .and_then(|field| field.one_of("UART kind", &UART_KINDS));
+    let base = table.required("base", "base = 0x0900_0000").and_then(|field| page_address(&field));
+    let irq = table.required("irq", "irq = 33").and_then(|field| field.integer_up_to(1019, "its GIC interrupt number"));
+    table.finish();
+    Some(Uart { kind: kind?, base: base?, irq: irq? as u32 })
+}
+
+fn read_gic(field: &Field<'_>) -> Option<Gic> {
+    let table = field.table()?;
+    let address = |key: &'static str| {
+        table
+            .required(key, "give the physical address of this page of the GICv2")
+            .and_then(|field| page_address(&field))
+    };
+    let (gicd, gicc, gicc_dir) = (address("gicd"), address("gicc"), address("gicc_dir"));
+    let (gich, gicv, gicv_dir) = (address("gich"), address("gicv"), address("gicv_dir"));
+    let mediated_timer = table.optional("mediated_timer").map_or(Some(false), |field| field.boolean());
+    table.finish();
+    Some(Gic {
+        gicd: gicd?,
+        gicc: gicc?,
+        gicc_dir: gicc_dir?,
+        gich: gich?,
+        gicv: gicv?,
+        gicv_dir: gicv_dir?,
+        mediated_timer: mediated_timer?,
+    })
+}
+
+fn read_pmu(field: &Field<'_>) -> Option<(Option<u32>, bool, u32)> {
+    let table = field.table()?;
+    let counters = table
+        .required("counters", "counters = 6, the event counters of each core")
+        .and_then(|field| field.integer_up_to(31, "the number of event counters"));
+    let irq = table.optional("irq").and_then(|field| {
+        let irq = field.integer_up_to(31, "the number of a private interrupt, 16 to 31")?;
+        if irq < 16 {
+            field.push(
+                field
+                    .error(format!("interrupt {irq} is software-generated"))
+                    .label("not a PPI")
+                    .help("the overflow interrupt is private to each core: 16 to 31"),
+            );
+        }
+        Some(irq as u32)
+    });
+    let shadow = table.optional("shadow").and_then(|field| field.boolean()).unwrap_or(false);
+    table.finish();
+    Some((irq, shadow, counters? as u32))
+}

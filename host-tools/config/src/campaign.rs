@@ -1,0 +1,42 @@
+//! `[vm.campaign]`: runs of a VM for each of several sets of events.
+
+use crate::events::{EventTable, read_events};
+use crate::node::Table;
+use cloison_formats::image::Campaign;
+
+/// Most runs of a VM in one boot: their numbers fit the log's, and a boot ends on the day that it began.
+const MOST: u64 = 1_000_000;
+
+/// Reads the campaign of a VM, if it has one. `hems` says whether the VM names HEMs too.
+pub(crate) fn read(table: &Table<'_>, events: Option<&EventTable>, hems: bool) -> Option<Campaign> {
+    let field = table.optional("campaign")?;
+    let table = field.table()?;
+    let runs = table.required("runs", "say how often each sub-experiment is run: runs = 50");
+    let sets = table.required(
+        "sub_experiments",
+        "name the sets of events: sub_experiments = [[\"0x08\", \"0x17\"], [\"0x08\", \"0x03\"]]",
+    );
+    let vary = table.optional("vary").map(|field| field.integer_up_to(3, "the number of an argument, 0 to 3"));
+    table.finish();
+    if hems {
+        let problem = field.error("a VM has HEMs or a campaign, not both").label("`hems` stands beside it");
+        field.push(problem.help("take `hems` away: in a campaign each sub-experiment says what is counted"));
+    }
+    let (runs, sets, events) = (runs?, sets?, events?);
+    let number = runs.integer("a number of runs")?;
+    let lists = sets.elements()?;
+    if lists.is_empty() {
+        sets.push(
+            sets.error("a campaign without sub-experiments").label("empty").help("name at least one set of events"),
+        );
+        return None;
+    }
+    if number == 0 || number.saturating_mul(lists.len() as u64) > MOST {
+        let total = number.saturating_mul(lists.len() as u64);
+        let problem = runs.error(format!("{total} runs in all")).label(format!("{number} x {} sets", lists.len()));
+        runs.push(problem.help(format!("1 to {MOST} runs are possible in one boot")));
+        return None;
+    }
+    let sub_experiments = lists.iter().map(|list| read_events(list, events)).collect();
+    Some(Campaign { sub_experiments, runs: number as u32, vary: vary.flatten().map(|vary| vary as u8) })
+}

@@ -1,0 +1,48 @@
+//! A configuration after its check.
+
+use crate::board::BoardFile;
+use crate::memory;
+use crate::problem::{Problem, count};
+use crate::sources::ImageSource;
+use cloison_formats::image::System;
+use std::path::PathBuf;
+
+/// A configuration in which no error was found.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its text.
+    pub source: String,
+    /// The system. What only the builder knows is still zero: the offset and length of each image, and its addresses
+    /// where the image says them itself.
+    pub system: System,
+    /// Where each VM's image comes from.
+    pub images: Vec<ImageSource>,
+    /// The board.
+    pub board: BoardFile,
+    /// What is probably not meant.
+    pub warnings: Vec<Problem>,
+}
+
+impl Checked {
+    /// One line on what the configuration makes: board, VMs, cores, colors, memory.
+    pub fn summary(&self) -> String {
+        let system = &self.system;
+        let cores: usize = system.vms.iter().map(|vm| vm.cores.len()).sum();
+        let colors = system.pools.iter().fold(system.hypervisor_colors, |all, pool| all.or(pool.colors)).len();
+        let pages: u64 = memory::demand(system).iter().map(memory::Demand::pages).sum();
+        let mut line = format!(
+            "{}: {} on {}, {colors} of {} colors, {} in pools",
+            system.board.name,
+            count(system.vms.len(), "VM"),
+            count(cores, "core"),
+            self.board.colors,
+            count(pages as usize, "page"),
+        );
+        if !self.warnings.is_empty() {
+            line.push_str(&format!("; {}", count(self.warnings.len(), "warning")));
+        }
+        line
+    }
+}

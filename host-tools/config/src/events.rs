@@ -1,0 +1,171 @@
+//! The events that a CPU can count: `configs/events/<cpu>.toml`.
+
+use crate::node::{Context, Field, suggest};
+use cloison_formats::units::EventId;
+use std::collections::BTreeMap;
+
+/// Whether an event moves on a stock QEMU, which has neither caches nor a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emulated {
+    /// Always.
+    Yes,
+    /// Only when QEMU counts instructions (`-icount shift=N`).
+    Icount,
+    /// Never: it reads zero.
+    No,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Its number.
+    pub id: EventId,
+    /// Its architectural name.
+    pub name: String,
+    /// What it counts, in one line.
+    pub meaning: String,
+    /// Whether a stock QEMU delivers it.
+    pub qemu: Emulated,
+}
+
+/// The events of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventTable {
+    /// The CPU's name.
+    pub cpu: String,
+    /// Its events, in the order of the file.
+    pub events: Vec<Event>,
+}
+
+impl EventTable {
+    /// The event with this number.
+    pub fn by_id(&self, id: EventId) -> Option<&Event> {
+        self.events.iter().find(|event| event.id == id)
+    }
+
+    /// The event with this name.
+    pub fn by_name(&self, name: &str) -> Option<&Event> {
+        self.events.iter().find(|event| event.name == name)
+    }
+
+    /// Reads the table; what is wrong is noted in `context`.
+    pub(crate) fn read(context: &Context) -> Option<Self> {
+        let document = context.parse()?;
+        let root = context.root(&document);
+        let cpu = root.required("cpu", "name the CPU: cpu = \"cortex-a53\"")?.string("the CPU's name")?;
+        let mut table = Self { cpu: cpu.to_owned(), events: Vec::new() };
+        root.optional("source").map(|field| field.string("where the list comes from"));
+        for mut entry in root.tables("event") {
+            let name_field = entry.required("name", "give the event's architectural name: name = \"INST_RETIRED\"");
+            let name = name_field.as_ref().and_then(|field| field.string("the event's name"));
+            if let Some(name) = name {
+                entry.rename(name);
+            }
+            let number_field = entry.required("number", "give the event's number: number = 0x08");
+            let number = number_field.as_ref().and_then(|field| field.integer_up_to(0x3ff, "a number of 10 bits"));
+            let meaning = entry
+                .required("meaning", "say in one line what it counts")
+                .and_then(|field| field.string("one line of text"));
+            let qemu = entry
+                .required("qemu", "say whether a stock QEMU counts it: qemu = \"yes\", \"icount\" or \"no\"")
+                .and_then(|field| {
+                    field
+                        .one_of("answer", &[("yes", Emulated::Yes), ("icount", Emulated::Icount), ("no", Emulated::No)])
+                });
+            entry.finish();
+            let (Some(name), Some(number), Some(meaning), Some(qemu)) = (name, number, meaning, qemu) else { continue };
+            let id = EventId(number as u16);
+            if let (Some(field), Some(other)) = (&number_field, table.by_id(id)) {
+                field.push(
+                    field
+                        .error(format!("{id} is {} already", other.name))
+                        .label("number used twice")
+                        .help("give every event one entry"),
+                );
+            }
+            if let (Some(field), Some(other)) = (&name_field, table.by_name(name)) {
+                field.push(
+                    field
+                        .error(format!("{name} has the number {} already", other.id))
+                        .label("name used twice")
+                        .help("give every event one entry"),
+                );
+            }
+            table.events.push(Event { id, name: name.to_owned(), meaning: meaning.to_owned(), qemu });
+        }
+        root.finish();
+        (!context.has_errors()).then_some(table)
+    }
+
+    /// The event that a field names, by name or number.
+    pub(crate) fn resolve(&self, field: &Field<'_>) -> Option<EventId> {
+        let text = field.string("an event's name or number: \"INST_RETIRED\", \"0x08\"")?;
+        let number = text.strip_prefix("0x").map(|digits| u16::from_str_radix(digits, 16));
+        let found = match number {
+            Some(Ok(number)) => self.by_id(EventId(number)),
+            Some(Err(_)) => None,
+            None => self.by_name(text),
+        };
+        let Some(event) = found else {
+            let (message, help) = if number.is_some() {
+                (
+                    format!("the {} has no event {text}", self.cpu),
+                    format!("configs/events/{}.toml lists its events", self.cpu),
+                )
+            } else {
+                let near = suggest(text, "events", self.events.iter().map(|event| event.name.as_str()));
+                let help = near.split_once("? ").map_or_else(String::new, |(meant, _)| format!("{meant}? "));
+                (
+                    format!("the {} has no event `{text}`", self.cpu),
+                    format!("{help}configs/events/{}.toml lists its events; a number is written as \"0x17\"", self.cpu),
+                )
+            };
+            field.push(field.error(message).label("unknown event").help(help));
+            return None;
+        };
+        if event.qemu == Emulated::No {
+            field.push(
+                field
+                    .warning(format!("{} stays zero on a stock QEMU", event.name))
+                    .label(event.meaning.clone())
+                    .help("QEMU has neither caches nor a pipeline; it counts SW_INCR, CPU_CYCLES and INST_RETIRED"),
+            );
+        }
+        Some(event.id)
+    }
+}
+
+/// A list of events, each once.
+pub(crate) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId> {
+    let mut hems = Vec::new();
+    for element in field.elements().unwrap_or_default() {
+        let Some(event) = events.resolve(&element) else { continue };
+        if hems.contains(&event) {
+            let name = events.by_id(event).map_or("?", |event| event.name.as_str());
+            element.push(
+                element
+                    .error(format!("{name} is counted twice"))
+                    .label("again")
+                    .help("name every event once; a counter saved is a counter for another event"),
+            );
+        } else {
+            hems.push(event);
+        }
+    }
+    hems
+}
+
+/// Names of PMU events.
+#[derive(Clone, Debug, Default)]
+pub struct EventNames(BTreeMap<u16, String>);
+
+impl EventNames {
+    /// The names in a table.
+    pub fn of(table: &EventTable) -> Self {
+        Self(table.events.iter().map(|event| (event.id.0, event.name.clone())).collect())
+    }
+    /// An event's name, or its number where it has none.
+    pub fn name(&self, event: EventId) -> String {
+        self.0.get(&event.0).cloned().unwrap_or_else(|| event.to_string())
+    }
+}

@@ -1,0 +1,167 @@
+//! How many pages each color has on a board, and how many a system asks for.
+
+use crate::guest_linux::KernelSource;
+use crate::problem::count;
+use crate::quantity::show_size;
+use crate::sources::ImageSource;
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::color::ColorSet;
+use cloison_formats::image::{Backing, Board, System};
+use cloison_logic::pool::FrameAllocator;
+use std::path::Path;
+
+/// Kept out of the pools for the system image, where the boot loader put it: hypervisor, guests, device tree. Linux
+/// kernels come on top.
+pub const IMAGE_BYTES: u64 = 16 << 20;
+/// What a Debian kernel and Cloison's RAM disk may take in the system image. As much whether the kernel was fetched
+/// already or not.
+const DEBIAN_KERNEL_BYTES: u64 = 48 << 20;
+/// What the programs of a list of Debian packages may take in the system image, packed; fetched already or not.
+const PROGRAMS_BYTES: u64 = 32 << 20;
+
+/// Bytes of RAM that are kept for a system image with these images.
+pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
+    let mut kernels: Vec<&KernelSource> = Vec::new();
+    let mut lists: Vec<&[String]> = Vec::new();
+    let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
+    let mut bytes = IMAGE_BYTES;
+    for image in images {
+        let ImageSource::Linux(linux) = image else { continue };
+        bytes += linux.initrd.as_deref().map_or(0, length);
+        bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
+        // VMs with the same RAM disk share it, and so do those with the same kernel.
+        if !linux.packages.is_empty() && !lists.contains(&linux.packages.as_slice()) {
+            lists.push(&linux.packages);
+            bytes += PROGRAMS_BYTES;
+        }
+        if !kernels.contains(&&linux.kernel) {
+            kernels.push(&linux.kernel);
+            bytes += match &linux.kernel {
+                KernelSource::Debian(_) => DEBIAN_KERNEL_BYTES,
+                KernelSource::File(path) => length(path),
+            };
+        }
+    }
+    bytes.next_multiple_of(1 << 20)
+}
+
+/// The pages of a board, by color.
+#[derive(Clone, Debug)]
+pub struct Account {
+    ram: u64,
+    image: u64,
+    reserved: u64,
+    contiguous: u64,
+    pages: Vec<u32>,
+}
+
+impl Account {
+    /// The pages that `board` has for pools, with `contiguous` bytes set aside and a system image of `image` bytes.
+    pub fn new(board: &Board, colors: u32, contiguous: u64, image: u64) -> Self {
+        let mut taken = board.reserved.clone();
+        if let Some(first) = board.ram.first() {
+            taken.push(PhysRange { start: first.start, len: image.min(first.len) });
+        }
+        taken.extend(top_of_ram(board, contiguous));
+        let frames = FrameAllocator::new(colors, &board.ram, &taken);
+        let pages = (0..colors).map(|color| frames.total(cloison_formats::color::Color(color as u8))).collect();
+        let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
+        Self { ram: sum(&board.ram), image, reserved: sum(&board.reserved), contiguous, pages }
+    }
+
+    /// How many colors there are.
+    pub fn colors(&self) -> u32 {
+        self.pages.len() as u32
+    }
+
+    /// Pages in these colors.
+    pub fn pages_of(&self, colors: ColorSet) -> u64 {
+        colors.iter().filter_map(|color| self.pages.get(usize::from(color.0))).map(|pages| u64::from(*pages)).sum()
+    }
+
+    /// Pages in all colors.
+    pub fn total(&self) -> u64 {
+        self.pages.iter().map(|pages| u64::from(*pages)).sum()
+    }
+
+    /// Where the number of pages of these colors comes from.
+    pub fn arithmetic(&self, colors: ColorSet) -> String {
+        let mut terms = format!("RAM {} - {} system image", show_size(self.ram), show_size(self.image));
+        for (bytes, what) in [(self.reserved, "reserved"), (self.contiguous, "contiguous")] {
+            if bytes > 0 {
+                terms.push_str(&format!(" - {} {what}", show_size(bytes)));
+            }
+        }
+        format!(
+            "{terms} = {} pages; / {} colors x {} = {} pages in {colors}",
+            self.total(),
+            self.colors(),
+            colors.len(),
+            self.pages_of(colors)
+        )
+    }
+}
+
+/// The `bytes` at the end of the RAM that are not reserved.
+fn top_of_ram(board: &Board, bytes: u64) -> Option<PhysRange> {
+    let last = board.ram.last().filter(|_| bytes > 0)?;
+    let mut end = last.end();
+    while let Some(range) = board.reserved.iter().find(|range| range.start < end && range.end() >= end && range.len > 0)
+    {
+        end = range.start;
+    }
+    let start = PhysAddr(end.0.saturating_sub(bytes).max(last.start.0));
+    Some(PhysRange { start, len: end.0.saturating_sub(start.0) })
+}
+
+/// Pages that regions and migrations take from one pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// `(what, pages)` for each region and each profile's pages.
+    pub parts: Vec<(String, u64)>,
+}
+
+impl Demand {
+    /// All pages.
+    pub fn pages(&self) -> u64 {
+        self.parts.iter().map(|(_, pages)| pages).sum()
+    }
+
+    /// The sum, written out.
+    pub fn arithmetic(&self) -> String {
+        let sum = count(self.pages() as usize, "page");
+        match self.parts.as_slice() {
+            [(what, _)] => format!("{what} {sum}"),
+            parts => {
+                let parts: Vec<String> = parts.iter().map(|(what, pages)| format!("{what} {pages}")).collect();
+                format!("{} = {sum}", parts.join(" + "))
+            }
+        }
+    }
+}
+
+/// What a system asks of each of its pools. A migrated page keeps its home frame, so it counts in both pools.
+pub fn demand(system: &System) -> Vec<Demand> {
+    let mut demand = vec![Demand::default(); system.pools.len()];
+    for vm in &system.vms {
+        for region in &vm.regions {
+            if let Backing::Pool(pool) = region.backing
+                && let Some(demand) = demand.get_mut(usize::from(pool))
+            {
+                demand.parts.push((format!("{}.{}", vm.name, region.name), u64::from(region.pages)));
+            }
+        }
+        if let Some(profile) = &vm.profile
+            && profile.top > 0
+            && let Some(demand) = demand.get_mut(usize::from(profile.pool))
+        {
+            demand.parts.push((format!("{}'s top pages", vm.name), u64::from(profile.top)));
+        }
+    }
+    demand
+}
+
+/// Contiguous memory that a region of this many pages takes: the allocator serves powers of two.
+pub fn contiguous_bytes(pages: u32) -> u64 {
+    u64::from(pages).next_power_of_two() * PAGE_SIZE
+}

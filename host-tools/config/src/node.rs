@@ -1,0 +1,459 @@
+//! Walks a TOML document with the place of every key and value in hand.
+//!
+//! [`Table`] remembers which keys were asked for, so that what is left over is an unknown field; [`Field`] turns a
+//! value into a type or notes why that does not work. Nothing here stops at the first problem.
+
+use crate::problem::{Problem, SourceFile};
+use crate::quantity::{self, Malformed};
+use cloison_formats::units::{Events, Nanos};
+use std::cell::RefCell;
+use std::ops::Range;
+use toml::de::{DeArray, DeTable, DeValue};
+
+/// A file under examination, and what was found so far.
+pub struct Context {
+    /// The file.
+    pub file: SourceFile,
+    problems: RefCell<Vec<Problem>>,
+}
+
+impl Context {
+    /// Nothing found yet.
+    pub fn new(file: SourceFile) -> Self {
+        Self { file, problems: RefCell::new(Vec::new()) }
+    }
+
+    /// Notes a problem.
+    pub fn push(&self, problem: Problem) {
+        self.problems.borrow_mut().push(problem);
+    }
+
+    /// Whether an error was noted.
+    pub fn has_errors(&self) -> bool {
+        self.problems.borrow().iter().any(Problem::is_error)
+    }
+
+    /// What was found.
+    pub fn into_problems(self) -> Vec<Problem> {
+        self.problems.into_inner()
+    }
+
+    /// Parses the file. Syntax errors are noted, and then there is no document: what a broken file means is a guess.
+    pub fn parse(&self) -> Option<toml::Spanned<DeTable<'_>>> {
+        let (document, errors) = DeTable::parse_recoverable(self.file.text());
+        for error in &errors {
+            let span = error.span().unwrap_or(0..0);
+            self.push(
+                Problem::error(&self.file, "syntax", span, format!("not TOML: {}", error.message().trim_end()))
+                    .label("here")
+                    .help("https://toml.io says how TOML is written"),
+            );
+        }
+        errors.is_empty().then_some(document)
+    }
+
+    /// The document's root table.
+    pub fn root<'a>(&'a self, document: &'a toml::Spanned<DeTable<'a>>) -> Table<'a> {
+        Table::new(self, document.get_ref(), 0..0, String::new())
+    }
+}
+
+/// The closest of `known` to `name`, if it is close enough to be what was meant.
+pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
+/// `did you mean `x`?` with the closest, and all that there are.
+pub fn suggest<'a>(name: &str, what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<&str> = known.into_iter().collect();
+    let all = if known.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", known.join(", ")) };
+    match closest(name, known.iter().copied()) {
+        Some(meant) => format!("did you mean `{meant}`? {all}"),
+        None => all,
+    }
+}
+
+/// A table of the document.
+pub struct Table<'a> {
+    context: &'a Context,
+    table: &'a DeTable<'a>,
+    span: Range<usize>,
+    path: String,
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(context: &'a Context, table: &'a DeTable<'a>, span: Range<usize>, path: String) -> Self {
+        Self { context, table, span, path, asked: RefCell::new(Vec::new()) }
+    }
+
+    /// Its place: the header, or the braces and what is between them.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// Its path from the root.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Names the table in messages by `name` instead of its position: `vm[0]` becomes `vm[victim]`.
+    pub fn rename(&mut self, name: &str) {
+        if let Some(bracket) = self.path.rfind('[') {
+            self.path.truncate(bracket);
+            self.path.push_str(&format!("[{name}]"));
+        }
+    }
+
+    /// The path of a field of this table.
+    pub fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// A field that may be there.
+    pub fn optional(&self, key: &'static str) -> Option<Field<'a>> {
+        self.asked.borrow_mut().push(key);
+        let value = self.table.get(key)?;
+        Some(Field { context: self.context, value: value.get_ref(), span: value.span(), path: self.path_of(key) })
+    }
+
+    /// A field that must be there; its absence is noted.
+    pub fn required(&self, key: &'static str, help: &str) -> Option<Field<'a>> {
+        let field = self.optional(key);
+        if field.is_none() {
+            self.context.push(
+                self.error(key, self.span(), format!("`{key}` is missing"))
+                    .label(if self.path.is_empty() {
+                        "in this file".to_owned()
+                    } else {
+                        format!("`{key}` belongs here")
+                    })
+                    .help(help),
+            );
+        }
+        field
+    }
+
+    /// A table that may be there.
+    pub fn table(&self, key: &'static str) -> Option<Table<'a>> {
+        self.optional(key)?.table()
+    }
+
+    /// The tables of an array of tables; none if it is not there.
+    pub fn tables(&self, key: &'static str) -> Vec<Table<'a>> {
+        let Some(field) = self.optional(key) else { return Vec::new() };
+        if let DeValue::Table(_) = field.value {
+            self.context.push(
+                self.error(key, field.span.clone(), format!("`{key}` is one table, but there may be several"))
+                    .label("a single table")
+                    .help(format!("write the header with two brackets: [[{}]]", without_indices(&field.path))),
+            );
+            return Vec::new();
+        }
+        let Some(elements) = field.elements() else { return Vec::new() };
+        elements.iter().filter_map(Field::table).collect()
+    }
+
+    /// An error at `span` in the field `key` of this table.
+    pub fn error(&self, key: &str, span: Range<usize>, message: impl Into<String>) -> Problem {
+        Problem::error(&self.context.file, self.path_of(key), span, message)
+    }
+
+    /// Notes a problem.
+    pub fn push(&self, problem: Problem) {
+        self.context.push(problem);
+    }
+
+    /// The file that the table is in.
+    pub fn file(&self) -> &'a SourceFile {
+        &self.context.file
+    }
+
+    /// Every key that nobody asked for is an unknown field.
+    pub fn finish(self) {
+        self.finish_ref();
+    }
+
+    /// As [`Table::finish`], where the table's place is still needed.
+    pub fn finish_ref(&self) {
+        let asked = self.asked.borrow();
+        for key in self.table.keys() {
+            let name: &str = key.get_ref();
+            if !asked.contains(&name) {
+                self.context.push(
+                    self.error(name, key.span(), format!("there is no field `{name}` here"))
+                        .label("unknown field")
+                        .help(suggest(name, "fields", asked.iter().copied())),
+                );
+            }
+        }
+    }
+}
+
+fn without_indices(path: &str) -> String {
+    let mut depth = 0;
+    path.chars()
+        .filter(|c| {
+            match c {
+                '[' => depth += 1,
+                ']' => depth -= 1,
+                _ => return depth == 0,
+            }
+            false
+        })
+        .collect()
+}
+
+/// A value of the document.
+#[derive(Clone)]
+pub struct Field<'a> {
+    context: &'a Context,
+    value: &'a DeValue<'a>,
+    span: Range<usize>,
+    path: String,
+}
+
+impl<'a> Field<'a> {
+    /// Its place.
+    pub fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    /// An error in this field.
+    pub fn error(&self, message: impl Into<String>) -> Problem {
+        Problem::error(&self.context.file, &self.path, self.span(), message)
+    }
+
+    /// A warning on this field.
+    pub fn warning(&self, message: impl Into<String>) -> Problem {
+        Problem::warning(&self.context.file, &self.path, self.span(), message)
+    }
+
+    /// Notes a problem.
+    pub fn push(&self, problem: Problem) {
+        self.context.push(problem);
+    }
+
+    fn wrong_type(&self, wanted: &str) {
+        let found = match self.value {
+            DeValue::String(_) => "a string",
+            DeValue::Integer(_) => "an integer",
+            DeValue::Float(_) => "a float",
+            DeValue::Boolean(_) => "a boolean",
+            DeValue::Datetime(_) => "a date",
+            DeValue::Array(_) => "an array",
+            DeValue::Table(_) => "a table",
+        };
+        let name = self.path.rsplit('.').next().unwrap_or(&self.path);
+        self.push(self.error(format!("`{name}` is {found}")).label(found).help(format!("write {wanted}")));
+    }
+
+    /// The text of a string.
+    pub fn string(&self, wanted: &str) -> Option<&'a str> {
+        match self.value {
+            DeValue::String(text) => Some(text),
+            _ => {
+                self.wrong_type(wanted);
+                None
+            }
+        }
+    }
+
+    /// Whether the value is a string; nothing is noted.
+    pub fn is_string(&self) -> bool {
+        self.value.is_str()
+    }
+
+    /// Whether the value is an array; nothing is noted.
+    pub fn is_array(&self) -> bool {
+        self.value.is_array()
+    }
+
+    /// A boolean.
+    pub fn boolean(&self) -> Option<bool> {
+        let found = self.value.as_bool();
+        if found.is_none() {
+            self.wrong_type("true or false");
+        }
+        found
+    }
+
+    /// An integer that is not negative.
+    pub fn integer(&self, wanted: &str) -> Option<u64> {
+        let Some(integer) = self.value.as_integer() else {
+            self.wrong_type(wanted);
+            return None;
+        };
+        let digits: String = integer.as_str().chars().filter(|c| *c != '_').collect();
+        let parsed = u64::from_str_radix(digits.trim_start_matches('+'), integer.radix());
+        if parsed.is_err() {
+            let what = if digits.starts_with('-') { "negative" } else { "more than 2^64 - 1" };
+            self.push(self.error(format!("`{digits}` is {what}")).label(what).help(format!("write {wanted}")));
+        }
+        parsed.ok()
+    }
+
+    /// An integer that is at most `most`.
+    pub fn integer_up_to(&self, most: u64, wanted: &str) -> Option<u64> {
+        let number = self.integer(wanted)?;
+        if number <= most {
+            return Some(number);
+        }
+        self.push(
+            self.error(format!("{number} is more than {most}")).label("too large").help(format!("write {wanted}")),
+        );
+        None
+    }
+
+    /// The elements of an array.
+    pub fn elements(&self) -> Option<Vec<Field<'a>>> {
+        let DeValue::Array(array) = self.value else {
+            self.wrong_type("an array: [ ... ]");
+            return None;
+        };
+        Some(self.fields_of(array))
+    }
+
+    fn fields_of(&self, array: &'a DeArray<'a>) -> Vec<Field<'a>> {
+        let element = |(index, value): (usize, &'a toml::Spanned<DeValue<'a>>)| Field {
+            context: self.context,
+            value: value.get_ref(),
+            span: value.span(),
+            path: format!("{}[{index}]", self.path),
+        };
+        array.iter().enumerate().map(element).collect()
+    }
+
+    /// A table.
+    pub fn table(&self) -> Option<Table<'a>> {
+        let DeValue::Table(table) = self.value else {
+            self.wrong_type("a table");
+            return None;
+        };
+        Some(Table::new(self.context, table, self.span(), self.path.clone()))
+    }
+
+    /// One of a few words.
+    pub fn one_of<T: Clone>(&self, what: &str, words: &[(&str, T)]) -> Option<T> {
+        let names = || words.iter().map(|(name, _)| *name);
+        let text = self.string(&format!("one of {}", quoted(names())))?;
+        let found = words.iter().find(|(name, _)| *name == text).map(|(_, value)| value.clone());
+        if found.is_none() {
+            self.push(self.error(format!("`{text}` is not a {what}")).label("unknown").help(suggest(
+                text,
+                &format!("{what}s"),
+                names(),
+            )));
+        }
+        found
+    }
+
+    /// The place of a part of this string: exact unless the string has escapes, else the whole string.
+    fn part(&self, at: Range<usize>) -> Range<usize> {
+        let plain = self.value.as_str().is_some_and(|text| text.len() + 2 == self.span.len());
+        if plain { self.span.start + 1 + at.start..self.span.start + 1 + at.end } else { self.span() }
+    }
+
+    /// Notes why a string is not the quantity it should be.
+    pub fn malformed(&self, malformed: Malformed) {
+        let span = self.part(malformed.at);
+        self.push(
+            Problem::error(&self.context.file, &self.path, span, malformed.message).label("here").help(malformed.help),
+        );
+    }
+
+    fn quantity<T>(&self, wanted: &str, parse: impl Fn(&str) -> Result<T, Malformed>) -> Option<T> {
+        parse(self.string(wanted)?).map_err(|malformed| self.malformed(malformed)).ok()
+    }
+
+    /// A number of bytes: an integer, or a string like `64M`.
+    pub fn size(&self) -> Option<u64> {
+        match self.value {
+            DeValue::Integer(_) => self.integer("a number of bytes"),
+            _ => self.quantity("a size: \"64M\"", quantity::size),
+        }
+    }
+
+    /// A number of whole pages, not zero, given as bytes.
+    pub fn pages(&self) -> Option<u32> {
+        let bytes = self.size()?;
+        let page = cloison_formats::addr::PAGE_SIZE;
+        if bytes == 0 {
+            self.push(self.error("the size is zero").label("zero").help("give it at least one page: \"4K\""));
+            return None;
+        }
+        if bytes / page > u64::from(u32::MAX) {
+            self.push(
+                self.error(format!("{bytes} bytes are {} pages, more than 2^32", bytes / page))
+                    .label("too large")
+                    .help("the whole IPA space of a VM has 512 GiB"),
+            );
+            return None;
+        }
+        if !bytes.is_multiple_of(page) {
+            let (down, up) = (bytes / page * page, bytes.next_multiple_of(page));
+            let near = if down == 0 { format!("{up}") } else { format!("{down} or {up}") };
+            self.push(
+                self.error(format!(
+                    "{bytes} bytes are not whole pages: {bytes} = {} x {page} + {}",
+                    bytes / page,
+                    bytes % page
+                ))
+                .label("not a multiple of 4096")
+                .help(format!("the nearest whole pages are {near} bytes")),
+            );
+            return None;
+        }
+        Some((bytes / page) as u32)
+    }
+
+    /// A length of time.
+    pub fn duration(&self) -> Option<Nanos> {
+        self.quantity("a length of time: \"50 us\"", quantity::duration)
+    }
+
+    /// Events per period.
+    pub fn budget(&self) -> Option<(Events, Nanos)> {
+        self.quantity("events per period: \"20000 events / 1 ms\"", quantity::budget)
+    }
+
+    /// A set of numbers, each with its place: `"0-3,8"` or `[0, 1, 2, 3, 8]`.
+    pub fn number_set(&self, what: &str) -> Option<Vec<(u64, Range<usize>)>> {
+        if !self.is_array() {
+            let set = self.quantity("ranges: \"0-3,8\"", |text| quantity::number_set(text, what))?;
+            return Some(set.into_iter().map(|(number, at)| (number, self.part(at))).collect());
+        }
+        let elements = self.elements()?;
+        let mut set: Vec<(u64, Range<usize>)> = Vec::new();
+        for element in &elements {
+            let number = element.integer(&format!("a {what}'s number"))?;
+            if let Some((_, first)) = set.iter().find(|(other, _)| *other == number) {
+                self.push(
+                    element
+                        .error(format!("{what} {number} is named twice"))
+                        .label("again")
+                        .also(first.clone(), "first here")
+                        .help("name it once"),
+                );
+                return None;
+            }
+            set.push((number, element.span()));
+        }
+        if set.is_empty() {
+            self.push(
+                self.error(format!("no {what} is named")).label("empty").help(format!("name at least one {what}")),
+            );
+            return None;
+        }
+        Some(set)
+    }
+}
+
+fn quoted<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("\"{name}\"")).collect::<Vec<_>>().join(", ")
+}

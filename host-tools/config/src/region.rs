@@ -1,0 +1,299 @@
+//! The `[[vm.region]]` tables of a VM: where its memory and devices are, what is behind them, and what Linux is told.
+
+use crate::guest_linux::Shown;
+use crate::node::{Field, Table, suggest};
+use crate::scene::{PoolSpec, PoolUse, Scene, name};
+use cloison_abi::map;
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
+use std::ops::Range;
+
+/// The guest's devices that Cloison emulates, in the IPA space of every VM.
+const EMULATED: [(u64, u64, &str); 4] = [
+    (map::GICD, 0x1000, "the emulated interrupt distributor"),
+    (map::GICC, 0x2000, "the virtual CPU interface"),
+    (map::UART, 0x1000, "the emulated UART"),
+    (map::SERVICES, 0x1000, "the services page"),
+];
+
+/// What a region may be to a Linux guest.
+const SHOWN: [(&str, Shown); 3] = [("memory", Shown::Memory), ("reserved", Shown::Reserved), ("hidden", Shown::Hidden)];
+
+/// A region with the places that later checks point at.
+pub(crate) struct RegionSpec<'a> {
+    pub region: Region,
+    /// What it is to a Linux guest, and where that is written.
+    pub shown: Shown,
+    pub shown_fields: Vec<Field<'a>>,
+    ipa_span: Range<usize>,
+    pub size_span: Range<usize>,
+    backing_span: Range<usize>,
+}
+
+impl RegionSpec<'_> {
+    /// The pool that it names, if it does.
+    pub fn pool_use(&self) -> Option<PoolUse> {
+        let Backing::Pool(pool) = self.region.backing else { return None };
+        Some(PoolUse { pool, field: format!("region[{}].pool", self.region.name), span: self.backing_span.clone() })
+    }
+}
+
+/// The regions that could be read, and whether that is all of them. `irqs` are the VM's interrupts.
+pub(crate) fn read_all<'a>(table: &Table<'a>, scene: &Scene<'_>, irqs: &[u32]) -> (Vec<RegionSpec<'a>>, bool) {
+    let tables = table.tables("region");
+    if tables.is_empty() {
+        table.push(
+            table
+                .error("region", table.span(), "the VM has no memory")
+                .label("no [[vm.region]]")
+                .help("add one: [[vm.region]] with name = \"ram\", ipa = 0x4000_0000, size = \"16M\", pool = \"...\""),
+        );
+        return (Vec::new(), false);
+    }
+    if tables.len() > 256 {
+        let message = format!("{} regions; a VM has at most 256", tables.len());
+        table.push(table.error("region", table.span(), message).label("too many").help("join regions"));
+        return (Vec::new(), false);
+    }
+    let mut complete = true;
+    let mut specs: Vec<RegionSpec<'a>> = Vec::new();
+    for region in tables {
+        let Some(spec) = read_region(region, scene, irqs, &specs) else {
+            complete = false;
+            continue;
+        };
+        specs.push(spec);
+    }
+    (specs, complete)
+}
+
+fn read_region<'a>(
+    mut table: Table<'a>,
+    scene: &Scene<'_>,
+    irqs: &[u32],
+    before: &[RegionSpec<'_>],
+) -> Option<RegionSpec<'a>> {
+    let name = name(&mut table, "region");
+    if let Some((name, span)) = &name
+        && let Some(_) = before.iter().find(|spec| spec.region.name == *name)
+    {
+        table.push(
+            table
+                .error("name", span.clone(), format!("the VM has two regions called `{name}`"))
+                .label("again")
+                .help("profiles find regions by name: give each its own"),
+        );
+    }
+    let ipa_field = table.required("ipa", "say where the guest sees it: ipa = 0x4000_0000");
+    let ipa = ipa_field.as_ref().and_then(|field| page_ipa(field));
+    let size_field = table.required("size", "say how large it is: size = \"16M\"");
+    let pages = size_field.as_ref().and_then(|field| field.pages());
+    let backing = read_backing(&table, scene, pages);
+    let (shown, shown_fields) = read_shown(&table, irqs);
+    table.finish_ref();
+    let (ipa_field, size_field) = (ipa_field?, size_field?);
+    let (backing, backing_span) = backing?;
+    let region = Region { name: name?.0.to_owned(), ipa: ipa?, pages: pages?, backing };
+    let bytes = u64::from(region.pages) * PAGE_SIZE;
+    let end = u128::from(region.ipa.0) + u128::from(bytes);
+    let (ipa_span, size_span) = (ipa_field.span(), size_field.span());
+    if end > 1 << IPA_BITS {
+        table.push(
+            table
+                .error("ipa", ipa_span.clone(), "the region ends beyond the VM's address space")
+                .label(format!("{} + {bytes:#x} = {end:#x}", region.ipa))
+                .help(format!("an IPA has {IPA_BITS} bits: a region must end at {:#x} or below", 1u64 << IPA_BITS)),
+        );
+        return None;
+    }
+    let end = end as u64;
+    for (start, len, what) in EMULATED {
+        if region.ipa.0 < start + len && start < end {
+            table.push(
+                table
+                    .error("ipa", ipa_span.clone(), format!("the region covers {what}"))
+                    .label(format!("{}..{end:#x} meets {start:#x}..{:#x}", region.ipa, start + len))
+                    .help("keep 0x8000000..0x8012000 and 0x9000000..0x9002000 free; RAM starts at 0x40000000 by convention"),
+            );
+            break;
+        }
+    }
+    if let Some(other) = before.iter().find(|other| other.region.overlaps(&region)) {
+        let other_end = other.region.ipa.page(u64::from(other.region.pages));
+        table.push(
+            table
+                .error("ipa", ipa_span.clone(), format!("the region overlaps region `{}`", other.region.name))
+                .label(format!("{}..{end:#x}", region.ipa))
+                .also(other.ipa_span.clone(), format!("`{}` is {}..{other_end}", other.region.name, other.region.ipa))
+                .help(format!("the first free address after `{}` is {other_end}", other.region.name)),
+        );
+    }
+    Some(RegionSpec { region, shown, shown_fields, ipa_span, size_span, backing_span })
+}
+
+/// The address of a page in the VM's address space.
+pub(crate) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
+    let ipa = Ipa(field.integer("an address: 0x4000_0000")?);
+    if !ipa.is_page_aligned() {
+        field.push(
+            field
+                .error(format!("{ipa} is not the start of a page"))
+                .label(format!("{:#x} past it", ipa.0 - ipa.page_base().0))
+                .help(format!("the page starts at {}", ipa.page_base())),
+        );
+        return None;
+    }
+    Some(ipa)
+}
+
+/// What the region is to a Linux, and the fields that say so.
+fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
+    let (usage, compatible, interrupt) =
+        (table.optional("linux"), table.optional("compatible"), table.optional("interrupt"));
+    let is_device = table.optional("device").is_some();
+    let fields = [&usage, &compatible, &interrupt].into_iter().flatten().cloned().collect();
+    let Some(names) = &compatible else {
+        if let Some(field) = &interrupt {
+            let alone = field.error("only a device that a kernel's driver can find has an interrupt there");
+            field.push(alone.label("without `compatible`").help("say what it is: compatible = [\"arm,pl031\"]"));
+        }
+        return (usage.and_then(|field| field.one_of("use", &SHOWN)).unwrap_or_default(), fields);
+    };
+    if !is_device {
+        let memory = names.error("the region is memory, which needs no driver");
+        names.push(memory.label("not for memory").help("leave it out, or pass a device through with `device`"));
+        return (Shown::Memory, fields);
+    }
+    if let Some(field) = &usage {
+        field.push(field.error("the region is a device").label("not for devices").help("leave it out"));
+    }
+    let text = |field: Field<'_>| {
+        let name = field.string("a driver's name for it, as in device trees")?;
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic()) {
+            field.push(
+                field
+                    .error(format!("`{}` is no name that a device tree can hold", name.escape_debug()))
+                    .label("no name")
+                    .help("write it as the kernel's binding does: \"arm,pl031\""),
+            );
+            return None;
+        }
+        Some(name.to_owned())
+    };
+    let compatible: Vec<String> = names.elements().unwrap_or_default().into_iter().filter_map(text).collect();
+    if compatible.is_empty() {
+        names.push(names.error("the device has no name").label("empty").help("name it: [\"arm,pl031\"]"));
+    }
+    let interrupt = interrupt.and_then(|field| {
+        let irq = field.integer_up_to(u64::from(u32::MAX), "the number of one of the VM's interrupts")? as u32;
+        if !irqs.contains(&irq) {
+            field.push(
+                field
+                    .error(format!("interrupt {irq} is not the VM's"))
+                    .label("not in `interrupts`")
+                    .help(format!("add it to the VM: interrupts = [{irq}]")),
+            );
+        }
+        Some(irq)
+    });
+    (Shown::Device { compatible, interrupt }, fields)
+}
+
+/// The pool that a field names.
+pub(crate) fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
+    let name = field.string("the name of a pool")?;
+    let found = pools.iter().position(|spec| spec.pool.name == name);
+    // Without any pool, that is the error.
+    if found.is_none() && !pools.is_empty() {
+        let known = pools.iter().map(|spec| spec.pool.name.as_str());
+        field.push(
+            field.error(format!("there is no pool `{name}`")).label("unknown pool").help(suggest(name, "pools", known)),
+        );
+    }
+    found.map(|index| index as u8)
+}
+
+fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Option<(Backing, Range<usize>)> {
+    let (pool, contiguous, device) = (table.optional("pool"), table.optional("contiguous"), table.optional("device"));
+    let help = "write one of pool = \"name\", contiguous = true, device = 0x...";
+    match (pool, contiguous, device) {
+        (Some(pool), None, None) => Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span())),
+        (None, Some(contiguous), None) => {
+            if !contiguous.boolean()? {
+                contiguous.push(
+                    contiguous.error("the region has nothing behind it").label("not contiguous, so what?").help(help),
+                );
+                return None;
+            }
+            contiguous.push(
+                contiguous
+                    .warning("contiguous memory has pages of every color")
+                    .label("shares cache sets with all pools, private ones included")
+                    .help("use a pool unless a device needs contiguous memory"),
+            );
+            Some((Backing::Contiguous, contiguous.span()))
+        }
+        (None, None, Some(device)) => {
+            let pa = PhysAddr(device.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
+            if !pa.is_page_aligned() {
+                device.push(
+                    device
+                        .error(format!("{pa} is not the start of a page"))
+                        .label("not a multiple of 0x1000")
+                        .help("registers are passed through in whole pages"),
+                );
+                return None;
+            }
+            if let (Some(board), Some(pages)) = (scene.board, pages) {
+                let range = PhysRange { start: pa, len: u64::from(pages) * PAGE_SIZE };
+                check_device(&device, &board.board, range);
+            }
+            Some((Backing::Device(pa), device.span()))
+        }
+        (None, None, None) => {
+            table.push(
+                table.error("pool", table.span(), "the region has nothing behind it").label("no `pool`").help(help),
+            );
+            None
+        }
+        (_, second, third) => {
+            let span = third.or(second).map_or(table.span(), |field| field.span());
+            table.push(
+                table
+                    .error("pool", span, "the region has more than one thing behind it")
+                    .label("one too many")
+                    .help(help),
+            );
+            None
+        }
+    }
+}
+
+/// A passed-through device must be neither RAM nor one of the hypervisor's own.
+fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
+    let page = |start: PhysAddr| PhysRange { start, len: PAGE_SIZE };
+    let gic = &board.gic;
+    let mut own = vec![
+        (page(board.console.base), "the console"),
+        (page(gic.gicd), "the interrupt distributor"),
+        (page(gic.gicc), "the interrupt controller's CPU interface"),
+        (page(gic.gicc_dir), "the interrupt controller's CPU interface"),
+        (page(gic.gich), "the virtual interface control"),
+        (page(gic.gicv), "the virtual CPU interface"),
+        (page(gic.gicv_dir), "the virtual CPU interface"),
+    ];
+    own.extend(board.telemetry.iter().map(|uart| (page(uart.base), "the telemetry UART")));
+    own.extend(board.ram.iter().map(|ram| (*ram, "RAM, which is Cloison's to hand out")));
+    if let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) {
+        field.push(
+            field
+                .error(format!(
+                    "{}..{} is not a device that can be passed through: it meets {what}",
+                    range.start,
+                    range.end()
+                ))
+                .label(format!("{}..{} is {what}", taken.start, taken.end()))
+                .help("give RAM through pools; pass through only devices that the hypervisor does not use"),
+        );
+    }
+}

@@ -1,0 +1,589 @@
+//! The whole configuration: board, pools, VMs, and what holds between them.
+
+use crate::board::{self, BoardFile};
+use crate::checked::Checked;
+use crate::memory::{self, Account, Demand};
+use crate::node::{Context, Field, Table, suggest};
+use crate::problem::{Problem, SourceFile, count, sort};
+use crate::quantity::show_size;
+use crate::scene::{PoolSpec, PoolUse, Scene, name};
+use crate::shipped::{DEFAULT_BOARD, Shipped};
+use crate::sources::ImageSource;
+use crate::vm::{self, VmSpec};
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::color::{Color, ColorSet};
+use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System};
+use std::ops::Range;
+use std::path::Path;
+
+/// The most VMs that the hypervisor keeps.
+const MOST_VMS: usize = 8;
+/// The most pools.
+const MOST_POOLS: usize = 64;
+
+const LOG_LEVELS: [(&str, LogLevel); 5] = [
+    ("error", LogLevel::Error),
+    ("warn", LogLevel::Warn),
+    ("info", LogLevel::Info),
+    ("debug", LogLevel::Debug),
+    ("trace", LogLevel::Trace),
+];
+
+/// Checks a configuration.
+pub(crate) fn load(
+    path: &Path,
+    file: SourceFile,
+    board: Option<&str>,
+    shipped: &Shipped<'_>,
+) -> Result<Checked, Vec<Problem>> {
+    let context = Context::new(file);
+    let mut others = Vec::new();
+    let found = read(&context, path, board, shipped, &mut others);
+    let source = context.file.text().to_owned();
+    let mut problems = context.into_problems();
+    problems.append(&mut others);
+    if problems.iter().any(Problem::is_error) {
+        return Err(problems);
+    }
+    let Some(Found { system, images, board }) = found else { return Err(problems) };
+    sort(&mut problems);
+    Ok(Checked { path: path.to_path_buf(), source, system, images, board, warnings: problems })
+}
+
+struct Found {
+    system: System,
+    images: Vec<ImageSource>,
+    board: BoardFile,
+}
+
+/// The hypervisor's own share.
+struct HypervisorSpec {
+    colors: ColorSet,
+    colors_span: Range<usize>,
+    contiguous: Option<u64>,
+    contiguous_span: Range<usize>,
+}
+
+fn read(
+    context: &Context,
+    path: &Path,
+    board: Option<&str>,
+    shipped: &Shipped<'_>,
+    others: &mut Vec<Problem>,
+) -> Option<Found> {
+    let base = path.parent().unwrap_or(Path::new("."));
+    let document = context.parse()?;
+    let mut root = context.root(&document);
+    let system_name = name(&mut root, "system");
+    let board = read_board(&root, base, board, shipped, others);
+    let log_level = root.optional("log").map_or(Some(LogLevel::Info), |field| field.one_of("log level", &LOG_LEVELS));
+    let colors = board.as_ref().map(|board| (board, board.colors));
+    let hypervisor = root
+        .required("hypervisor", "give the hypervisor its own colors: [hypervisor] with colors = \"15\"")
+        .and_then(|field| read_hypervisor(&field, colors));
+    let pools = read_pools(&root, colors, hypervisor.as_ref());
+    let scene = Scene { board: board.as_ref(), pools: &pools, base, shipped };
+    let vm_tables = root.tables("vm");
+    check_vm_count(&root, &vm_tables);
+    let vm_count = vm_tables.len();
+    let vms: Vec<VmSpec> = vm_tables.into_iter().filter_map(|table| vm::read(table, &scene, others)).collect();
+    check_between(context, &vms, &pools);
+    let ends_with = root.optional("ends_with").and_then(|field| {
+        let name = field.string("the name of a VM")?;
+        let found = vms.iter().position(|spec| spec.vm.name == name);
+        if found.is_none() && vms.len() == vm_count {
+            let known = vms.iter().map(|spec| spec.vm.name.as_str());
+            field.push(
+                field.error(format!("there is no VM `{name}`")).label("unknown VM").help(suggest(name, "VMs", known)),
+            );
+        }
+        found.map(|index| index as u8)
+    });
+    root.finish();
+    let (hypervisor, board) = (hypervisor?, board?);
+    if vms.len() != vm_count {
+        return None;
+    }
+    let system = System {
+        name: system_name?.0.to_owned(),
+        board: board.board.clone(),
+        log_level: log_level?,
+        hypervisor_colors: hypervisor.colors,
+        contiguous: 0,
+        pools: pools.iter().map(|spec| spec.pool.clone()).collect(),
+        vms: vms.iter().map(|spec| spec.vm.clone()).collect(),
+        audit: false,
+        ends_with,
+    };
+    let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
+    let system = System { contiguous, ..system };
+    check_memory(context, &system, &vms, &pools, board.colors);
+    if context.has_errors() || others.iter().any(Problem::is_error) {
+        return None;
+    }
+    check_unused(context, &system, &vms, &pools, &hypervisor, board.colors);
+    // The hypervisor's own check has the last word; whatever it refuses, a check above should have found.
+    if let Err(what) = system.validate(0) {
+        context.push(
+            Problem::error(&context.file, "system", 0..0, format!("the hypervisor would refuse this system: {what}"))
+                .help("the checks before this one should have said where; please report it"),
+        );
+        return None;
+    }
+    let images = vms.into_iter().map(|spec| spec.image).collect::<Option<Vec<_>>>()?;
+    Some(Found { system, images, board })
+}
+
+fn read_board(
+    root: &Table<'_>,
+    base: &Path,
+    wanted: Option<&str>,
+    shipped: &Shipped<'_>,
+    others: &mut Vec<Problem>,
+) -> Option<BoardFile> {
+    let field = root.optional("board");
+    let named = match &field {
+        Some(field) => field.string("the name of a board")?,
+        None => DEFAULT_BOARD,
+    };
+    let name = wanted.unwrap_or(named);
+    let dirs = shipped.board_dirs(base);
+    let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
+    let found = dirs.iter().map(|dir| dir.join(format!("{name}.toml"))).find(|path| fits && path.is_file());
+    let Some(path) = found else {
+        let mut known: Vec<String> = dirs.iter().flat_map(|dir| board::available(dir)).collect();
+        known.sort();
+        known.dedup();
+        let span = field.map_or(0..0, |field| field.span());
+        let label = if wanted.is_some() { "overridden on the command line" } else { "unknown board" };
+        root.push(root.error("board", span, format!("there is no board `{name}`")).label(label).help(suggest(
+            name,
+            "boards",
+            known.iter().map(String::as_str),
+        )));
+        return None;
+    };
+    BoardFile::load(&path, &shipped.events_dir()).map_err(|mut problems| others.append(&mut problems)).ok()
+}
+
+/// A set of colors, each of which the cache has.
+fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<ColorSet> {
+    let set = field.number_set("color")?;
+    let count = board.map_or(64, |(_, count)| count);
+    let mut colors = ColorSet::EMPTY;
+    let mut complete = true;
+    for (color, span) in set {
+        if color < u64::from(count) {
+            colors = colors.with(Color(color as u8));
+        } else if complete {
+            complete = false;
+            let why = board.map_or_else(String::new, |(board, _)| {
+                let llc = &board.board.llc;
+                format!(
+                    "the cache of {} has {count} colors: {} / {} ways / {} a page = {count}; they are 0 to {}",
+                    board.board.name,
+                    show_size(llc.size),
+                    llc.ways,
+                    show_size(PAGE_SIZE),
+                    count - 1
+                )
+            });
+            field.push(field.error(format!("color {color} does not exist")).at(span).label("out of range").help(why));
+        }
+    }
+    complete.then_some(colors)
+}
+
+fn read_hypervisor(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<HypervisorSpec> {
+    let table = field.table()?;
+    let colors_field = table.required("colors", "name at least one color: colors = \"15\"");
+    let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
+    let contiguous_field = table.optional("contiguous");
+    let contiguous = contiguous_field.as_ref().map(|field| field.pages().map(|pages| u64::from(pages) * PAGE_SIZE));
+    table.finish_ref();
+    Some(HypervisorSpec {
+        colors: colors?,
+        colors_span: colors_field?.span(),
+        contiguous: match contiguous {
+            Some(bytes) => Some(bytes?),
+            None => None,
+        },
+        contiguous_span: contiguous_field.map_or(field.span(), |field| field.span()),
+    })
+}
+
+fn read_pools(
+    root: &Table<'_>,
+    board: Option<(&BoardFile, u32)>,
+    hypervisor: Option<&HypervisorSpec>,
+) -> Vec<PoolSpec> {
+    let mut pools: Vec<PoolSpec> = Vec::new();
+    let tables = root.tables("pool");
+    if tables.is_empty() && root.optional("pool").is_none() {
+        root.push(
+            root.error("pool", 0..0, "there is no pool")
+                .label("no [[pool]] in this file")
+                .help("add one: [[pool]] with name = \"shared\", kind = \"SH\", colors = \"0-14\""),
+        );
+    }
+    if tables.len() > MOST_POOLS {
+        let message = format!("{} pools; there can be {MOST_POOLS}", tables.len());
+        root.push(root.error("pool", 0..0, message).label("too many [[pool]]").help("join pools"));
+        return pools;
+    }
+    for mut table in tables {
+        let name = name(&mut table, "pool");
+        let kind = table
+            .required("kind", "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"")
+            .and_then(|field| field.one_of("pool kind", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)]));
+        let colors_field = table.required("colors", "name its colors: colors = \"0-3,8\"");
+        let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
+        let limit_field = table.optional("limit");
+        let limit = limit_field.as_ref().and_then(|field| field.pages());
+        table.finish_ref();
+        let Some((name, name_span)) = name else { continue };
+        if let Some(other) = pools.iter().find(|other| other.pool.name == name) {
+            root.push(
+                table
+                    .error("name", name_span.clone(), format!("there are two pools called `{name}`"))
+                    .label("again")
+                    .also(other.name_span.clone(), "first here")
+                    .help("regions find pools by name: give each its own"),
+            );
+        }
+        let spec = PoolSpec {
+            pool: Pool {
+                name: name.to_owned(),
+                kind: kind.unwrap_or(PoolKind::Sh),
+                colors: colors.unwrap_or(ColorSet::EMPTY),
+                limit,
+            },
+            path: table.path().to_owned(),
+            name_span,
+            colors_span: colors_field.map_or(table.span(), |field| field.span()),
+            limit_span: limit_field.map_or(table.span(), |field| field.span()),
+        };
+        if let Some(hypervisor) = hypervisor {
+            let common = spec.pool.colors.and(hypervisor.colors);
+            if !common.is_empty() {
+                root.push(
+                    table
+                        .error(
+                            "colors",
+                            spec.colors_span.clone(),
+                            format!("pool `{name}` holds colors of the hypervisor: {common}"),
+                        )
+                        .label(format!("{} and {} share {common}", spec.pool.colors, hypervisor.colors))
+                        .also(hypervisor.colors_span.clone(), "the hypervisor's")
+                        .help(format!(
+                            "no guest may evict the hypervisor: take {common} from the pool, which leaves {}",
+                            spec.pool.colors.without(common)
+                        )),
+                );
+            }
+        }
+        for other in &pools {
+            let common = spec.pool.colors.and(other.pool.colors);
+            let private = match (spec.pool.kind, other.pool.kind) {
+                (PoolKind::Pvt, _) => name,
+                (_, PoolKind::Pvt) => other.pool.name.as_str(),
+                _ => continue,
+            };
+            if !common.is_empty() && kind.is_some() {
+                root.push(
+                    table
+                        .error(
+                            "colors",
+                            spec.colors_span.clone(),
+                            format!("pools `{}` and `{name}` overlap in {common}, but `{private}` is private", other.pool.name),
+                        )
+                        .label(format!("{} and {} share {common}", spec.pool.colors, other.pool.colors))
+                        .also(other.colors_span.clone(), format!("`{}`", other.pool.name))
+                        .help(format!(
+                            "a private pool's colors are nobody else's: take {common} from one of the two, or make both SH"
+                        )),
+                );
+            }
+        }
+        pools.push(spec);
+    }
+    pools
+}
+
+fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
+    if tables.is_empty() && root.optional("vm").is_none() {
+        root.push(
+            root.error("vm", 0..0, "there is no VM")
+                .label("no [[vm]] in this file")
+                .help("add one: [[vm]] with name, cores, image and a [[vm.region]]"),
+        );
+    }
+    if let Some(surplus) = tables.get(MOST_VMS) {
+        root.push(
+            root.error("vm", surplus.span(), format!("{} VMs; there can be {MOST_VMS}", tables.len()))
+                .label(format!("the {}th VM", MOST_VMS + 1))
+                .help("each VM has at least one core of its own, and Cloison handles 8 cores"),
+        );
+    }
+}
+
+/// What no two VMs may have in common.
+fn check_between(context: &Context, vms: &[VmSpec], pools: &[PoolSpec]) {
+    for (index, spec) in vms.iter().enumerate() {
+        let before = &vms[..index];
+        let error = |field: &str, span: &Range<usize>, message: String| {
+            Problem::error(&context.file, format!("{}.{field}", spec.path), span.clone(), message)
+        };
+        if let Some(other) = before.iter().find(|other| other.vm.name == spec.vm.name) {
+            context.push(
+                error("name", &spec.name_span, format!("there are two VMs called `{}`", spec.vm.name))
+                    .label("again")
+                    .also(other.name_span.clone(), "first here")
+                    .help("the console and the reports tell VMs apart by name: give each its own"),
+            );
+        }
+        for (core, span) in &spec.cores {
+            let taken = before.iter().find_map(|other| Some((other, other.cores.iter().find(|(c, _)| c == core)?)));
+            if let Some((other, (_, first))) = taken {
+                context.push(
+                    error("cores", span, format!("core {core} is used twice"))
+                        .label(format!("`{}` wants it", spec.vm.name))
+                        .also(first.clone(), format!("`{}` has it", other.vm.name))
+                        .help("a core runs one vCPU: there is no scheduler"),
+                );
+            }
+        }
+        for (irq, span) in &spec.irqs {
+            let taken = before.iter().find_map(|other| Some((other, other.irqs.iter().find(|(i, _)| i == irq)?)));
+            if let Some((other, (_, first))) = taken {
+                context.push(
+                    error("interrupts", span, format!("interrupt {irq} belongs to two VMs"))
+                        .label(format!("`{}` wants it", spec.vm.name))
+                        .also(first.clone(), format!("`{}` has it", other.vm.name))
+                        .help("pass a device and its interrupt to one VM"),
+                );
+            }
+        }
+        let mut reported = Vec::new();
+        for PoolUse { pool, field, span } in &spec.pool_uses {
+            let Some(used) = pools.get(usize::from(*pool)).filter(|used| used.pool.kind == PoolKind::Pvt) else {
+                continue;
+            };
+            let taken =
+                before.iter().find_map(|other| Some((other, other.pool_uses.iter().find(|u| u.pool == *pool)?)));
+            if let Some((other, PoolUse { span: first, .. })) = taken.filter(|_| !reported.contains(pool)) {
+                reported.push(*pool);
+                context.push(
+                    error(field, span, format!("pool `{}` is private, but two VMs use it", used.pool.name))
+                        .label(format!("`{}` uses it", spec.vm.name))
+                        .also(first.clone(), format!("`{}` uses it", other.vm.name))
+                        .help("give each VM a private pool of its own, or make this one SH"),
+                );
+            }
+        }
+        check_devices(context, spec, before);
+    }
+}
+
+fn check_devices(context: &Context, spec: &VmSpec, before: &[VmSpec]) {
+    let device = |spec: &VmSpec, index: usize| {
+        let region = &spec.vm.regions[index];
+        match region.backing {
+            Backing::Device(pa) => Some((pa.0, pa.0 + u64::from(region.pages) * PAGE_SIZE)),
+            _ => None,
+        }
+    };
+    for (index, region) in spec.vm.regions.iter().enumerate() {
+        let Some((start, end)) = device(spec, index) else { continue };
+        for other in before {
+            let meets = |other_index: &usize| device(other, *other_index).is_some_and(|(s, e)| s < end && start < e);
+            if let Some(other_index) = (0..other.vm.regions.len()).find(meets) {
+                context.push(
+                    Problem::error(
+                        &context.file,
+                        format!("{}.region[{}].device", spec.path, region.name),
+                        spec.region_spans[index].clone(),
+                        format!("the device at {start:#x} belongs to two VMs"),
+                    )
+                    .label(format!("`{}` wants it", spec.vm.name))
+                    .also(other.region_spans[other_index].clone(), format!("`{}` has it", other.vm.name))
+                    .help("pass a device through to one VM"),
+                );
+            }
+        }
+    }
+}
+
+/// The contiguous memory that the system sets aside: as configured, if it is enough, else as much as is needed.
+fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervisor: &HypervisorSpec) -> u64 {
+    let mut parts = Vec::new();
+    let mut needed = 0;
+    for spec in vms {
+        for region in spec.vm.regions.iter().filter(|region| region.backing == Backing::Contiguous) {
+            let bytes = memory::contiguous_bytes(region.pages);
+            needed += bytes;
+            parts.push(format!("{}.{} {}", spec.vm.name, region.name, show_size(bytes)));
+        }
+    }
+    let Some(configured) = hypervisor.contiguous else {
+        return if needed == 0 { 0 } else { needed.next_power_of_two() };
+    };
+    if configured < needed {
+        context.push(
+            Problem::error(
+                &context.file,
+                "hypervisor.contiguous",
+                hypervisor.contiguous_span.clone(),
+                format!("{} of contiguous memory is too little", show_size(configured)),
+            )
+            .label(if parts.len() == 1 {
+                format!("{} > {}", parts.join(""), show_size(configured))
+            } else {
+                format!("{} = {} > {}", parts.join(" + "), show_size(needed), show_size(configured))
+            })
+            .help("regions take powers of two of it; leave `contiguous` out to get as much as is needed"),
+        );
+    }
+    let ram: u64 = system.board.ram.iter().map(|range| range.len).sum();
+    if configured > ram {
+        context.push(
+            Problem::error(
+                &context.file,
+                "hypervisor.contiguous",
+                hypervisor.contiguous_span.clone(),
+                "more contiguous memory than the board has RAM",
+            )
+            .label(format!("{} > {}", show_size(configured), show_size(ram)))
+            .help("leave `contiguous` out to get as much as is needed"),
+        );
+    }
+    // A power of two, so that the allocator can serve regions in any order without a gap.
+    configured.next_power_of_two()
+}
+
+/// Whether pools have the pages that are asked of them.
+fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[PoolSpec], colors: u32) {
+    let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
+    let account = Account::new(&system.board, colors, system.contiguous, image);
+    let demands = memory::demand(system);
+    for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
+        let needed = demand.pages();
+        // Where to point: at the last thing that asks for pages of this pool.
+        let in_pool = |region: &cloison_formats::image::Region| region.backing == Backing::Pool(index as u8);
+        let asks = vms.iter().rev().find_map(|vm| {
+            let top = vm.vm.profile.as_ref().filter(|profile| usize::from(profile.pool) == index);
+            if let Some((field, span)) = top.and(vm.top.clone()) {
+                return Some((format!("{}.profile.{field}", vm.path), span));
+            }
+            let last = vm.vm.regions.iter().rposition(in_pool)?;
+            Some((format!("{}.region[{}].size", vm.path, vm.vm.regions[last].name), vm.region_spans[last].clone()))
+        });
+        let (field, span) = asks.unwrap_or_else(|| (format!("{}.colors", spec.path), spec.colors_span.clone()));
+        let name = &spec.pool.name;
+        if let Some(limit) = spec.pool.limit.filter(|limit| u64::from(*limit) < needed) {
+            context.push(
+                Problem::error(
+                    &context.file,
+                    &field,
+                    span,
+                    format!("pool `{name}` has a limit of {}", count(limit as usize, "page")),
+                )
+                .label(format!("{} > {limit}", demand.arithmetic()))
+                .also(spec.limit_span.clone(), "the limit")
+                .help(format!("raise the limit to \"{needed} pages\", or ask for less")),
+            );
+            continue;
+        }
+        // Shared pools inside this one's colors take their pages from the same frames.
+        let mut sum = demand.clone();
+        for (other, demand) in pools.iter().zip(&demands).filter(|(other, _)| other.pool.name != *name) {
+            if !other.pool.colors.is_empty() && other.pool.colors.without(spec.pool.colors).is_empty() {
+                sum.parts.extend(demand.parts.iter().cloned());
+            }
+        }
+        check_frames(context, &account, spec, &sum, field, span);
+    }
+}
+
+fn check_frames(
+    context: &Context,
+    account: &Account,
+    spec: &PoolSpec,
+    demand: &Demand,
+    field: String,
+    span: Range<usize>,
+) {
+    let colors = spec.pool.colors;
+    let (needed, available) = (demand.pages(), account.pages_of(colors));
+    if colors.is_empty() || needed <= available {
+        return;
+    }
+    let each = available / u64::from(colors.len()).max(1);
+    let wanted = needed.div_ceil(each.max(1));
+    let more = if wanted <= u64::from(account.colors()) {
+        format!("It takes {wanted} colors of {each} pages to hold {needed}: ")
+    } else {
+        "Either ".to_owned()
+    };
+    context.push(
+        Problem::error(
+            &context.file,
+            field,
+            span,
+            format!("pool `{}` is too small: {needed} pages wanted, its colors have {available}", spec.pool.name),
+        )
+        .label(format!("{} > {available}", demand.arithmetic()))
+        .also(
+            spec.colors_span.clone(),
+            format!("{} x {each} pages = {available}", count(colors.len() as usize, "color")),
+        )
+        .help(format!("{}. {more}give the pool more colors, or ask for less", account.arithmetic(colors))),
+    );
+}
+
+fn check_unused(
+    context: &Context,
+    system: &System,
+    vms: &[VmSpec],
+    pools: &[PoolSpec],
+    hypervisor: &HypervisorSpec,
+    colors: u32,
+) {
+    for (index, spec) in pools.iter().enumerate() {
+        let used = system.vms.iter().any(|vm| {
+            vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
+                || vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+        });
+        if !used {
+            context.push(
+                Problem::warning(
+                    &context.file,
+                    format!("{}.name", spec.path),
+                    spec.name_span.clone(),
+                    format!("no VM uses pool `{}`", spec.pool.name),
+                )
+                .label(format!("its colors are out of use: {}", spec.pool.colors))
+                .help("give it to a region or a profile, or leave it out"),
+            );
+        }
+    }
+    let taken = pools.iter().fold(hypervisor.colors, |all, spec| all.or(spec.pool.colors));
+    let free = ColorSet::first(colors).without(taken);
+    if !free.is_empty() && pools.iter().all(|spec| !spec.pool.colors.is_empty()) {
+        let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
+        let account = Account::new(&system.board, colors, system.contiguous, image);
+        context.push(
+            Problem::warning(
+                &context.file,
+                "hypervisor.colors",
+                hypervisor.colors_span.clone(),
+                format!(
+                    "nobody has the colors {free}: {} of RAM lie idle",
+                    show_size(account.pages_of(free) * PAGE_SIZE)
+                ),
+            )
+            .label("neither the hypervisor nor a pool")
+            .help("add them to a pool"),
+        );
+    }
+}

@@ -1,0 +1,496 @@
+//! One `[[vm]]` of a configuration: cores, regions, image, quotas, profile.
+
+use crate::board::BoardFile;
+use crate::events::{EventTable, read_events};
+use crate::node::{Context, Field, Table};
+use crate::problem::{Problem, SourceFile, count, display_path};
+use crate::quantity::show_duration;
+use crate::region::{self, RegionSpec};
+use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene, name, plain};
+use crate::sources::ImageSource;
+use crate::{profile, vm_image};
+use cloison_abi::{irq, services};
+use cloison_formats::image::{Backing, OnFault, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
+use cloison_formats::units::{EventId, Nanos};
+use cloison_logic::vgic::MAX_IRQ;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// A quota's period is at least this: the EL2 timer and the replenishment need their own time.
+const SHORTEST_PERIOD: Nanos = Nanos(50_000);
+/// The shortest poll interval.
+const SHORTEST_POLL: Nanos = Nanos(5_000);
+/// Without `poll`, a period is polled this often.
+const POLLS_PER_PERIOD: u64 = 50;
+/// An event counter has 32 bits and overflows after the budget.
+const LARGEST_BUDGET: u64 = u32::MAX as u64;
+/// Arguments that a guest gets.
+const ARGS: usize = 4;
+const SERVICES: [(&str, u32); 4] = [
+    ("hem", services::HEM),
+    ("migrate", services::MIGRATE),
+    ("quota", services::QUOTA),
+    ("profile", services::PROFILE),
+];
+
+/// A VM with the places that later checks point at.
+pub(crate) struct VmSpec {
+    pub vm: Vm,
+    pub image: Option<ImageSource>,
+    pub name_span: Range<usize>,
+    pub path: String,
+    pub cores: Vec<(u8, Range<usize>)>,
+    /// The place of each region's size.
+    pub region_spans: Vec<Range<usize>>,
+    /// Where the VM names a pool.
+    pub pool_uses: Vec<PoolUse>,
+    pub irqs: Vec<(u32, Range<usize>)>,
+    /// Where the VM says how many profiled pages move on their own: field of the profile, place.
+    pub top: Option<(&'static str, Range<usize>)>,
+}
+
+/// Reads one `[[vm]]`.
+pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<Problem>) -> Option<VmSpec> {
+    let name = name(&mut table, "VM");
+    let cores = read_cores(&table, scene.board);
+    let args = read_args(&table);
+    let services = read_services(&table);
+    let on_fault = table
+        .optional("on_fault")
+        .and_then(|field| field.one_of("reaction", &[("abort", OnFault::Abort), ("kill", OnFault::Kill)]))
+        .unwrap_or(OnFault::Abort);
+    let irqs = read_irqs(&table, scene.board);
+    let events = scene.board.map(|board| &board.events);
+    let hems = read_hems(&table, events);
+    let pmu = read_pmu(&table, &hems, services);
+    let services_page = table.optional("services_page").and_then(|field| field.boolean()).unwrap_or_default();
+    let owned: Vec<u32> = irqs.iter().map(|(irq, _)| *irq).collect();
+    let (mut regions, complete) = region::read_all(&table, scene, &owned);
+    let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
+    let region_spans = regions.iter().map(|spec| spec.size_span.clone()).collect();
+    let mut shown = Vec::new();
+    let mut shown_fields = Vec::new();
+    let regions: Vec<Region> = regions
+        .drain(..)
+        .map(|spec| {
+            shown_fields.extend(spec.shown_fields);
+            shown.push(spec.shown);
+            spec.region
+        })
+        .collect();
+    let vcpus = cores.as_ref().map(|cores| cores.len());
+    let quotas = read_quotas(&table, vcpus, events);
+    let campaign = crate::campaign::read(&table, events, !hems.is_empty());
+    if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
+        let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
+        let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
+        check_counters(&table, board, quotas, most, vcpus);
+    }
+    let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
+    let image_scene = ImageScene {
+        base: scene.base,
+        shipped: scene.shipped,
+        regions: &regions,
+        shown: &shown,
+        complete,
+        cpu,
+        pmu_irq: scene.board.and_then(|board| board.board.pmu_irq),
+    };
+    let (image, load) = vm_image::read(&table, &image_scene).unzip();
+    if let Some(ImageSource::Linux(_)) = &image {
+        if let Some(field) = table.optional("args") {
+            let taken = field.error("a Linux kernel gets its device tree in x0, and nothing else");
+            field.push(taken.label("not for Linux").help("leave it out; `cmdline` is what the kernel is told"));
+        }
+    } else if image.is_some() {
+        for field in &shown_fields {
+            let lost = field.error("only a VM with a Linux kernel has a device tree that could show this region");
+            field.push(lost.label("not for this image").help("leave it out"));
+        }
+    }
+    let profile = read_profile(&table, scene, &regions, complete, profiles);
+    if services & services::MIGRATE != 0 && profile.is_none() && table.optional("profile").is_none() {
+        let field = table.optional("services").map_or(table.span(), |field| field.span());
+        table.push(
+            Problem::warning(
+                table.file(),
+                table.path_of("services"),
+                field,
+                "the VM may migrate pages, but has nowhere to",
+            )
+            .label("`migrate` without [vm.profile]")
+            .help("give the VM a [vm.profile] with a pool, or take the service away"),
+        );
+    }
+    table.finish_ref();
+    let (name, name_span) = name?;
+    let top = profile.as_ref().map(|profile| profile.top.clone());
+    pool_uses.extend(profile.as_ref().map(|profile| PoolUse {
+        pool: profile.profile.pool,
+        field: "profile.pool".to_owned(),
+        span: profile.pool_span.clone(),
+    }));
+    let cores = cores?;
+    Some(VmSpec {
+        vm: Vm {
+            name: name.to_owned(),
+            cores: cores.iter().map(|(core, _)| *core).collect(),
+            regions,
+            image: load.unwrap_or(vm_image::NOWHERE),
+            modules: Vec::new(),
+            args,
+            services,
+            on_fault,
+            irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
+            quotas: quotas.unwrap_or_default().into_iter().map(|(quota, _)| quota).collect(),
+            hems,
+            pmu,
+            services_page,
+            profile: profile.map(|profile| profile.profile),
+            campaign,
+        },
+        image,
+        name_span,
+        path: table.path().to_owned(),
+        cores,
+        region_spans,
+        pool_uses,
+        irqs,
+        top,
+    })
+}
+
+fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, Range<usize>)>> {
+    let field = table.required("cores", "name the physical cores, vCPU 0 first: cores = [0]")?;
+    let set = field.number_set("core")?;
+    let existing = board.map_or(8, |board| board.board.cores.len());
+    let mut cores = Vec::new();
+    for (core, span) in set {
+        if core >= existing as u64 {
+            let whose = board.map_or_else(String::new, |board| format!(" of the board {}", board.board.name));
+            field.push(
+                table
+                    .error("cores", span, format!("core {core} does not exist"))
+                    .label(format!("the cores{whose} are 0 to {}", existing - 1))
+                    .help("name cores that the board has"),
+            );
+        } else {
+            cores.push((core as u8, span));
+        }
+    }
+    Some(cores)
+}
+
+fn read_args(table: &Table<'_>) -> [u64; ARGS] {
+    let mut args = [0; ARGS];
+    let Some(field) = table.optional("args") else { return args };
+    let elements = field.elements().unwrap_or_default();
+    if elements.len() > ARGS {
+        field.push(
+            field
+                .error(format!("{} arguments, but a guest starts with {ARGS}: x0 to x3", elements.len()))
+                .label(format!("{} too many", elements.len() - ARGS))
+                .help("leave the last ones out"),
+        );
+    }
+    for (slot, element) in args.iter_mut().zip(elements) {
+        *slot = element.size().unwrap_or_default();
+    }
+    args
+}
+
+fn read_services(table: &Table<'_>) -> u32 {
+    let Some(field) = table.optional("services") else { return 0 };
+    let elements = field.elements().unwrap_or_default();
+    elements.iter().filter_map(|element| element.one_of("service", &SERVICES)).fold(0, |bits, bit| bits | bit)
+}
+
+fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<usize>)> {
+    let Some(field) = table.optional("interrupts") else { return Vec::new() };
+    let mut irqs: Vec<(u32, Range<usize>)> = Vec::new();
+    for element in field.elements().unwrap_or_default() {
+        let Some(number) = element.integer("the number of a shared interrupt, 32 to 255") else { continue };
+        let uart = |uart: &cloison_formats::image::Uart| u64::from(uart.irq) == number;
+        let own = board.map(|board| &board.board).and_then(|board| {
+            if uart(&board.console) {
+                Some("the console's")
+            } else if board.telemetry.as_ref().is_some_and(uart) {
+                Some("the telemetry UART's")
+            } else {
+                None
+            }
+        });
+        let problem = if !(32..u64::from(MAX_IRQ)).contains(&number) {
+            Some((format!("interrupt {number} is not shared"), "32 to 255 are"))
+        } else if number == u64::from(irq::UART) {
+            Some((format!("interrupt {number} is the one of the VM's emulated UART"), "taken in every VM"))
+        } else if let Some(owner) = own {
+            Some((format!("interrupt {number} is {owner}"), "the hypervisor's own"))
+        } else if irqs.iter().any(|(other, _)| u64::from(*other) == number) {
+            Some((format!("interrupt {number} is named twice"), "again"))
+        } else {
+            None
+        };
+        match problem {
+            Some((message, label)) => element.push(
+                element
+                    .error(message)
+                    .label(label)
+                    .help("name the shared peripheral interrupts (SPI) of the devices that are passed through"),
+            ),
+            None => irqs.push((number as u32, element.span())),
+        }
+    }
+    irqs
+}
+
+fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
+    let (Some(field), Some(events)) = (table.optional("hems"), events) else { return Vec::new() };
+    read_events(&field, events)
+}
+
+/// Whether the VM has a PMU of its own.
+fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
+    let Some(field) = table.optional("pmu") else { return false };
+    let wanted = field.boolean().unwrap_or_default();
+    if wanted && !hems.is_empty() {
+        field.push(
+            field
+                .error("the VM has both a PMU of its own and HEMs, which count on the same counters")
+                .label("one of the two")
+                .help("leave `hems` out, and have the guest count; or leave `pmu` out, and have the hypervisor count"),
+        );
+    } else if wanted && granted & services::HEM != 0 {
+        field.push(
+            field
+                .error("the VM has both a PMU of its own and observation segments, which use the same cycle counter")
+                .label("one of the two")
+                .help("leave `hem` out of its services, and have the guest count; or leave `pmu` out"),
+        );
+    }
+    wanted
+}
+
+/// A quota and the place of its table.
+type QuotaSpec = (Quota, Range<usize>);
+
+fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<Vec<QuotaSpec>> {
+    table.tables("quota").into_iter().map(|quota| read_quota(quota, vcpus, events)).collect()
+}
+
+fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<QuotaSpec> {
+    let vcpu_field = table.optional("vcpu");
+    let vcpu = match &vcpu_field {
+        Some(field) => field.integer_up_to(255, "the number of a vCPU"),
+        None => Some(0),
+    };
+    if let (Some(field), Some(vcpu), Some(vcpus)) = (&vcpu_field, vcpu, vcpus)
+        && vcpu >= vcpus as u64
+    {
+        field.push(
+            field
+                .error(format!("the VM has no vCPU {vcpu}"))
+                .label(format!("it has {}: 0 to {}", count(vcpus, "vCPU"), vcpus.saturating_sub(1)))
+                .help("vCPUs count from 0 in the order of `cores`; they are not core numbers"),
+        );
+    }
+    let event = table.required("event", "name the event: event = \"INST_RETIRED\"");
+    let event = event.and_then(|field| events.map(|events| events.resolve(&field)));
+    let budget_field = table.required("budget", "say how much per period: budget = \"20000 events / 1 ms\"");
+    let budget = budget_field.as_ref().and_then(|field| field.budget());
+    if let (Some(field), Some((events, period))) = (&budget_field, budget) {
+        let problem = if events.0 == 0 {
+            Some(("the budget is zero: the core would never run".to_owned(), "allow at least one event"))
+        } else if events.0 > LARGEST_BUDGET {
+            Some((
+                format!("{} events are more than a counter of 32 bits holds, {LARGEST_BUDGET}", events.0),
+                "make budget and period smaller by the same factor",
+            ))
+        } else if period < SHORTEST_PERIOD {
+            Some((
+                format!(
+                    "a period of {} is too short: the shortest is {}",
+                    show_duration(period),
+                    show_duration(SHORTEST_PERIOD)
+                ),
+                "make budget and period larger by the same factor",
+            ))
+        } else {
+            None
+        };
+        if let Some((message, help)) = problem {
+            field.push(field.error(message).label("budget").help(help));
+        }
+    }
+    let poll_field = table.optional("poll");
+    let poll = poll_field.as_ref().map(|field| field.duration());
+    if let (Some(field), Some(Some(poll)), Some((_, period))) = (&poll_field, poll, budget) {
+        if poll >= period {
+            field.push(
+                field
+                    .error("the counter is polled less than once per period")
+                    .label(format!("{} >= {}", show_duration(poll), show_duration(period)))
+                    .help(format!(
+                        "poll at most every {}, half the period; the default is period / {POLLS_PER_PERIOD}",
+                        show_duration(Nanos(period.0 / 2))
+                    )),
+            );
+        } else if poll < SHORTEST_POLL {
+            field.push(
+                field
+                    .error(format!("{} between two polls is too short", show_duration(poll)))
+                    .label(format!("the shortest is {}", show_duration(SHORTEST_POLL)))
+                    .help("shorter polls would spend the core's time in the hypervisor"),
+            );
+        }
+    }
+    let trace = table.optional("trace").map(|field| field.boolean());
+    let span = table.span();
+    table.finish_ref();
+    let (budget, period) = budget?;
+    let default_poll = Nanos((period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
+    let quota = Quota {
+        vcpu: vcpu? as u8,
+        event: event??,
+        budget,
+        period,
+        poll: poll.unwrap_or(Some(default_poll))?,
+        backstop: poll_field.is_some(),
+        trace: trace.unwrap_or(Some(false))?,
+    };
+    Some((quota, span))
+}
+
+/// Quotas and HEMs of a core share its counters.
+fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], hems: &[EventId], vcpus: usize) {
+    let each = if board.board.pmu_shadow { 2 } else { 1 };
+    for vcpu in 0..vcpus {
+        let mut bound = quotas.iter().filter(|(quota, _)| usize::from(quota.vcpu) == vcpu);
+        let count_of_quotas = bound.clone().count();
+        let needed = count_of_quotas * each + hems.len();
+        if needed <= board.counters as usize {
+            continue;
+        }
+        let why = if each == 2 { " (a quota takes 2 where its interrupt needs a shadow counter)" } else { "" };
+        let arithmetic = format!(
+            "{} x {each} + {} = {needed} > {}",
+            count(count_of_quotas, "quota"),
+            count(hems.len(), "HEM"),
+            board.counters
+        );
+        let counted = table.optional("hems").or_else(|| table.optional("campaign"));
+        let problem = match (counted, bound.next_back()) {
+            (Some(field), _) if !hems.is_empty() => field.error(""),
+            (_, Some((_, span))) => table.error("quota", span.clone(), ""),
+            (_, None) => table.error("quota", table.span(), ""),
+        };
+        let message = format!("vCPU {vcpu} needs {needed} event counters, its core has {}", board.counters);
+        table.push(problem.with_message(message).label(arithmetic).help(format!(
+            "take {} away{why}; HEMs of different runs can be counted one after the other",
+            count(needed - board.counters as usize, "counter")
+        )));
+        break;
+    }
+}
+
+struct ProfileSpec {
+    profile: Profile,
+    pool_span: Range<usize>,
+    top: (&'static str, Range<usize>),
+}
+
+fn read_profile(
+    table: &Table<'_>,
+    scene: &Scene<'_>,
+    regions: &[Region],
+    complete: bool,
+    problems: &mut Vec<Problem>,
+) -> Option<ProfileSpec> {
+    let profile = table.table("profile")?;
+    let file_field = profile.required("file", "name the profile: file = \"profiles/c2is.toml\"");
+    let pool_field = profile.required("pool", "name the private pool that pages move to: pool = \"...\"");
+    let pool = pool_field.as_ref().and_then(|field| region::find_pool(field, scene.pools));
+    let top_field = profile.optional("top");
+    let top = top_field.as_ref().map(|field| field.integer_up_to(u64::from(u32::MAX), "a number of pages"));
+    let after_field = profile.optional("after");
+    let after = after_field.as_ref().map(|field| field.duration());
+    profile.finish_ref();
+    if let (Some(field), Some(pool)) = (&pool_field, pool) {
+        check_profile_pool(field, &scene.pools[usize::from(pool)], pool, regions);
+    }
+    let file_field = file_field?;
+    let path: PathBuf = scene.base.join(file_field.string("the path of a profile, relative to this file")?);
+    let pages = if complete { read_pages(&file_field, &path, regions, problems) } else { None }?;
+    if let (Some(field), Some(Some(top))) = (&top_field, top)
+        && top > pages.len() as u64
+    {
+        field.push(
+            field
+                .error(format!("the top {top} of {}", count(pages.len(), "profiled page")))
+                .label(format!("{top} > {}", pages.len()))
+                .help(format!("{} names {}", display_path(&path).display(), count(pages.len(), "page"))),
+        );
+    }
+    if let (Some(field), Some(_), None) = (&top_field, top, &after_field) {
+        field.push(
+            field
+                .warning("no page moves on its own")
+                .label("`top` without `after`")
+                .help("say when they move: after = \"5 ms\" from the VM's start"),
+        );
+    }
+    let default_top = if after_field.is_some() { pages.len() as u64 } else { 0 };
+    let top = top.unwrap_or(Some(default_top))?;
+    let after = after.map_or(Some(None), |after| after.map(Some))?;
+    Some(ProfileSpec {
+        profile: Profile { pool: pool?, pages, top: top as u32, after },
+        pool_span: pool_field?.span(),
+        top: top_field.map_or(("file", file_field.span()), |field| ("top", field.span())),
+    })
+}
+
+fn check_profile_pool(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]) {
+    if spec.pool.kind != PoolKind::Pvt {
+        field.push(
+            field
+                .error(format!("pages cannot move to pool `{}`: it is shared", spec.pool.name))
+                .label("kind SH")
+                .also(spec.name_span.clone(), "this pool")
+                .help("pages move to a pool with kind = \"PVT\", where no other VM can evict them"),
+        );
+    } else if let Some(region) = regions.iter().find(|region| region.backing == Backing::Pool(pool)) {
+        field.push(
+            field
+                .error(format!(
+                    "pages cannot move to pool `{}`: region `{}` is in it already",
+                    spec.pool.name, region.name
+                ))
+                .label("the region's own pool")
+                .help("migration wants two pools: the region's, and a private one for the pages that matter"),
+        );
+    }
+}
+
+fn read_pages(
+    field: &Field<'_>,
+    path: &Path,
+    regions: &[Region],
+    problems: &mut Vec<Problem>,
+) -> Option<Vec<ProfiledPage>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) => {
+            field.push(
+                field
+                    .error(format!("cannot read the profile {}: {}", display_path(path).display(), plain(&error)))
+                    .label("no such profile")
+                    .help("paths are relative to the directory of this file"),
+            );
+            return None;
+        }
+    };
+    let context = Context::new(SourceFile::new(path, text));
+    let pages = profile::read(&context, regions);
+    problems.append(&mut context.into_problems());
+    pages
+}

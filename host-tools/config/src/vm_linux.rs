@@ -1,0 +1,191 @@
+//! A VM's `image` with a Linux kernel: `linux` or `kernel`, `cmdline`, `initrd`, `initrd_load`.
+
+use crate::guest_linux::{Flavor, KernelSource, Linux};
+use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::node::{Field, Table};
+use crate::problem::display_path;
+use crate::region::page_ipa;
+use crate::scene::{ImageScene, plain};
+use std::path::PathBuf;
+
+const FLAVORS: [(&str, Flavor); 2] = [("cloud", Flavor::Cloud), ("rt", Flavor::Rt)];
+/// The console, on every command line that names none.
+const CONSOLE: &str = "console=ttyAMA0";
+/// The kernel's own limit (COMMAND_LINE_SIZE), its final zero included.
+const LONGEST_COMMAND_LINE: usize = 2048;
+
+/// Reads the image; `linux` or `kernel` is there.
+pub(crate) fn read(
+    image: &Table<'_>,
+    linux: Option<Field<'_>>,
+    kernel: Option<Field<'_>>,
+    scene: &ImageScene<'_>,
+) -> Option<Linux> {
+    let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
+    let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
+    for (key, what) in [("workload", "a workload"), ("file", "a file")] {
+        if let Some(field) = image.optional(key) {
+            let message = format!("the image is a Linux kernel and {what}");
+            field.push(field.error(message).label("one too many").help("write one of the two"));
+        }
+    }
+    image.finish_ref();
+    let (source, parsed, place) = match (linux, kernel) {
+        (Some(first), Some(second)) => {
+            let message = "the image has two kernels";
+            second.push(second.error(message).also(first.span(), "the other").label("one too many").help("write one"));
+            return None;
+        }
+        (Some(field), None) => {
+            let flavor = field.one_of("kernel", &FLAVORS)?;
+            // One that was not fetched yet is checked when it is.
+            let kept = (scene.shipped.kept_kernel)(flavor);
+            (KernelSource::Debian(flavor), kept.and_then(|bytes| Kernel::parse(&bytes).ok()), field)
+        }
+        (None, Some(field)) => {
+            let path = scene.base.join(field.string("the path of an arm64 kernel, relative to this file")?);
+            let bytes = read_file(&field, &path, "kernel")?;
+            match Kernel::parse(&bytes) {
+                Ok(kernel) => (KernelSource::File(path), Some(kernel), field),
+                Err(error) => {
+                    field.push(
+                        field
+                            .error(format!("{} cannot be started: {error}", display_path(&path).display()))
+                            .label("no arm64 kernel")
+                            .help("name an uncompressed arm64 kernel (arch/arm64/boot/Image), whole"),
+                    );
+                    return None;
+                }
+            }
+        }
+        (None, None) => return None,
+    };
+    let mut initrd_len = 0;
+    let initrd = match &initrd {
+        Some(field) => {
+            let path = scene.base.join(field.string("the path of an initial RAM disk, relative to this file")?);
+            initrd_len = read_file(field, &path, "RAM disk")?.len() as u64;
+            Some(path)
+        }
+        None => None,
+    };
+    if initrd.is_some() {
+        for field in packages.iter().chain(&programs).chain(&exec) {
+            let problem = field.error("this is for Cloison's own RAM disk, and `initrd` names another");
+            field.push(problem.label("no place for it").help("leave out one of the two"));
+        }
+    }
+    let packages = match &packages {
+        Some(field) => read_packages(field)?,
+        None => Vec::new(),
+    };
+    let programs = match &programs {
+        Some(field) => read_programs(field, scene)?,
+        None => Vec::new(),
+    };
+    let exec = match &exec {
+        Some(field) => Some(field.string("a command for the VM's shell")?.to_owned()),
+        None => None,
+    };
+    let load = match &load {
+        Some(field) => Some(page_ipa(field)?.0),
+        None => None,
+    };
+    let mut line = match &cmdline {
+        Some(field) => field.string("the kernel's command line")?.to_owned(),
+        None => String::new(),
+    };
+    if !line.split_whitespace().any(|word| word.starts_with("console=")) {
+        line = format!("{CONSOLE} {line}").trim().to_owned();
+    }
+    if let Some(field) = cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0')) {
+        field.push(
+            field
+                .error(format!(
+                    "the command line has {} bytes; a kernel takes {}",
+                    line.len(),
+                    LONGEST_COMMAND_LINE - 1
+                ))
+                .label("too long")
+                .help("leave words out"),
+        );
+    }
+    if let (Some(parsed), true) = (parsed, scene.complete)
+        && let Err(error) = Layout::in_regions(scene.regions, scene.shown, load, parsed, initrd_len)
+    {
+        place.push(
+            place
+                .error(format!("the VM cannot hold its Linux: {error}"))
+                .label("does not fit")
+                .help("make the region larger, or move the RAM disk: a kernel starts at a multiple of 2 MiB"),
+        );
+    }
+    Some(Linux {
+        kernel: source,
+        initrd,
+        packages,
+        programs,
+        exec,
+        initrd_load: load,
+        cmdline: line,
+        shown: scene.shown.to_vec(),
+        cpu: scene.cpu.to_owned(),
+        pmu_irq: scene.pmu_irq,
+    })
+}
+
+/// The packages' names, sorted. Whether there are such packages is apt's to say, when they are fetched.
+fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for element in field.elements()? {
+        let name = element.string("the name of a Debian package")?;
+        let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let first = name.bytes().next().is_some_and(is_lower);
+        if name.len() < 2 || !first || !name.bytes().all(|byte| is_lower(byte) || b"+-.".contains(&byte)) {
+            let problem = element.error(format!("`{name}` cannot be the name of a Debian package"));
+            element.push(
+                problem.label("not a package's name").help(
+                    "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, `+`, `-`, `.`",
+                ),
+            );
+        } else if names.iter().any(|known| known == name) {
+            let problem = element.error(format!("package `{name}` is named twice"));
+            element.push(problem.label("again").help("once is enough"));
+        } else {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort_unstable();
+    Some(names)
+}
+
+fn read_programs(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for element in field.elements()? {
+        let path = scene.base.join(element.string("the path of a program for AArch64, relative to this file")?);
+        read_file(&element, &path, "program")?;
+        paths.push(path);
+    }
+    Some(paths)
+}
+
+fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {
+    match std::fs::read(path) {
+        Ok(bytes) if !bytes.is_empty() => Some(bytes),
+        Ok(_) => {
+            let message = format!("the {what} {} is empty", display_path(path).display());
+            field.push(field.error(message).label("no bytes").help("name another file"));
+            None
+        }
+        Err(error) => {
+            field.push(
+                field
+                    .error(format!("cannot read the {what} {}: {}", display_path(path).display(), plain(&error)))
+                    .label(format!("no such {what}"))
+                    .help("paths are relative to the directory of this file"),
+            );
+            None
+        }
+    }
+}

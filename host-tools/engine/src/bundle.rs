@@ -1,0 +1,280 @@
+//! A bundle: what a checkout builds, in one directory that `cloison` works with where there is no checkout.
+//!
+//! ```text
+//! bundle.json                      version, commit, compiler, and the SHA-256 of every other file
+//! el2/cloison-el2                  the hypervisor
+//! guests/NAME                      the shipped workloads
+//! linux/cloisonctl                 the program in Linux guests
+//! model/libcloison_board_model.so  the board model, a plugin for QEMU
+//! configs/, profiles/              the shipped configurations
+//! ```
+
+use crate::files::write_json;
+use cloison_formats::{image, telemetry};
+use miette::Diagnostic;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// The file that describes a bundle.
+const MANIFEST: &str = "bundle.json";
+/// Changes when a bundle's layout does.
+const LAYOUT: u32 = 1;
+
+/// What a bundle says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    layout: u32,
+    /// Version of Cloison.
+    pub version: String,
+    /// Version of the system image's format.
+    image_format: u32,
+    /// Version of the telemetry stream's format.
+    telemetry_format: u32,
+    /// The commit that it was made from, with `-dirty` when files differed from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+    /// The compiler that built it.
+    pub rustc: String,
+    /// SHA-256 of each file, in hexadecimal, by its path.
+    files: BTreeMap<String, String>,
+}
+
+/// Why a directory is no bundle to work with.
+#[derive(Debug, Error, Diagnostic)]
+pub enum BundleError {
+    /// There is no manifest, or it cannot be read.
+    #[error("{} is not a bundle: {why}", directory.display())]
+    #[diagnostic(help("`cargo xtask bundle -o DIR` in a checkout makes one"))]
+    NoBundle {
+        /// The directory.
+        directory: PathBuf,
+        /// What is wrong with its manifest.
+        why: String,
+    },
+    /// It was made by another version.
+    #[error("bundle {} is of another version: {what} {found}; this program is of {expected}", directory.display())]
+    #[diagnostic(help("install `cloison` and make the bundle from the same checkout"))]
+    OtherVersion {
+        /// The directory.
+        directory: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// The bundle's.
+        found: String,
+        /// This program's.
+        expected: String,
+    },
+    /// A file is missing or differs.
+    #[error("bundle {} is damaged: {file} {why}", directory.display())]
+    #[diagnostic(help("copy the bundle again, or make a new one; to change a configuration, copy it elsewhere"))]
+    Damaged {
+        /// The directory.
+        directory: PathBuf,
+        /// The file, relative to it.
+        file: String,
+        /// How it differs.
+        why: String,
+    },
+    /// It lacks a part.
+    #[error("bundle {} has no {part}", directory.display())]
+    #[diagnostic(help("the bundle has: {parts}"))]
+    NoPart {
+        /// The directory.
+        directory: PathBuf,
+        /// The missing part.
+        part: String,
+        /// The parts that it has.
+        parts: String,
+    },
+}
+
+/// A bundle whose files were all found as they were made.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    directory: PathBuf,
+    manifest: Manifest,
+}
+
+impl Bundle {
+    /// The path of the hypervisor in a bundle.
+    pub const HYPERVISOR: &str = "el2/cloison-el2";
+    /// The folder of the guests.
+    pub const GUESTS: &str = "guests";
+    /// The path of the program in Linux guests.
+    pub const CLIENT: &str = "linux/cloisonctl";
+    /// The path of the board model.
+    pub const MODEL: &str = "model/libcloison_board_model.so";
+
+    /// Whether `directory` has a bundle's manifest, whatever is in it.
+    pub fn is_at(directory: &Path) -> bool {
+        directory.join(MANIFEST).is_file()
+    }
+
+    /// Reads the manifest and checks every file against it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if `directory` is no bundle, is of another version, or is damaged.
+    pub fn open(directory: &Path) -> Result<Self, BundleError> {
+        let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
+        let no_bundle = |why: String| BundleError::NoBundle { directory: directory.clone(), why };
+        let text =
+            std::fs::read(directory.join(MANIFEST)).map_err(|error| no_bundle(format!("{MANIFEST}: {error}")))?;
+        let manifest: Manifest =
+            serde_json::from_slice(&text).map_err(|error| no_bundle(format!("{MANIFEST}: {error}")))?;
+        let ours = Manifest::of_this_program();
+        let versions = [
+            ("layout", manifest.layout.to_string(), ours.layout.to_string()),
+            ("Cloison", manifest.version.clone(), ours.version),
+            ("system images", manifest.image_format.to_string(), ours.image_format.to_string()),
+            ("telemetry", manifest.telemetry_format.to_string(), ours.telemetry_format.to_string()),
+        ];
+        if let Some((what, found, expected)) = versions.into_iter().find(|(_, found, expected)| found != expected) {
+            return Err(BundleError::OtherVersion { directory, what, found, expected });
+        }
+        for (file, expected) in &manifest.files {
+            let damaged = |why: String| BundleError::Damaged { directory: directory.clone(), file: file.clone(), why };
+            let bytes =
+                std::fs::read(directory.join(file)).map_err(|error| damaged(format!("cannot be read: {error}")))?;
+            let found = sha256(&bytes);
+            if found != *expected {
+                return Err(damaged(format!("has SHA-256 {found}, expected {expected}")));
+            }
+        }
+        Ok(Self { directory, manifest })
+    }
+
+    /// Describes the files that lie in `directory`, and so makes it a bundle.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a file cannot be read, or the manifest not be written.
+    pub fn seal(directory: &Path, commit: Option<String>, rustc: String) -> miette::Result<Self> {
+        let mut manifest = Manifest { commit, rustc, ..Manifest::of_this_program() };
+        let mut directories = vec![directory.to_path_buf()];
+        let unreadable =
+            |path: &Path, error: std::io::Error| miette::miette!("cannot read {}: {error}", path.display());
+        while let Some(next) = directories.pop() {
+            for entry in std::fs::read_dir(&next).map_err(|error| unreadable(&next, error))? {
+                let path = entry.map_err(|error| unreadable(&next, error))?.path();
+                let name = path.strip_prefix(directory).unwrap_or(&path).display().to_string();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if name != MANIFEST {
+                    let bytes = std::fs::read(&path).map_err(|error| unreadable(&path, error))?;
+                    manifest.files.insert(name, sha256(&bytes));
+                }
+            }
+        }
+        write_json(&directory.join(MANIFEST), &manifest)?;
+        Ok(Self { directory: directory.to_path_buf(), manifest })
+    }
+
+    /// Where it is.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// What it says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// A file of the bundle, by its path in it.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the bundle has no such file.
+    pub fn part(&self, path: &str) -> Result<PathBuf, BundleError> {
+        if self.manifest.files.contains_key(path) {
+            return Ok(self.directory.join(path));
+        }
+        let folder = path.split('/').next().unwrap_or_default();
+        let parts = self.names(folder).collect::<Vec<_>>().join(", ");
+        Err(BundleError::NoPart { directory: self.directory.clone(), part: path.to_owned(), parts })
+    }
+
+    /// The paths of all files but the manifest, sorted.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.manifest.files.keys().map(String::as_str)
+    }
+
+    /// The names of the files in a folder of the bundle, sorted.
+    pub fn names(&self, folder: &str) -> impl Iterator<Item = &str> {
+        self.manifest.files.keys().filter_map(move |path| path.strip_prefix(folder)?.strip_prefix('/'))
+    }
+}
+
+impl Manifest {
+    fn of_this_program() -> Self {
+        Self {
+            layout: LAYOUT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            image_format: u32::from(image::VERSION),
+            telemetry_format: u32::from(telemetry::VERSION),
+            commit: None,
+            rustc: String::new(),
+            files: BTreeMap::new(),
+        }
+    }
+}
+
+/// SHA-256 in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        // Writing to a `String` does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bundle() -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir(directory.path().join("guests")).unwrap();
+        std::fs::write(directory.path().join("guests/echo"), "echo").unwrap();
+        Bundle::seal(directory.path(), Some("0123".into()), "rustc 1.95.0".into()).unwrap();
+        directory
+    }
+
+    #[test]
+    fn parts_are_found_by_name() {
+        let directory = bundle();
+        let bundle = Bundle::open(directory.path()).unwrap();
+        assert_eq!(bundle.names("guests").collect::<Vec<_>>(), ["echo"]);
+        assert_eq!(std::fs::read(bundle.part("guests/echo").unwrap()).unwrap(), b"echo");
+        let error = bundle.part("guests/eco").unwrap_err();
+        assert!(matches!(error, BundleError::NoPart { parts, .. } if parts == "echo"));
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let directory = bundle();
+        std::fs::write(directory.path().join("guests/echo"), "ecko").unwrap();
+        let error = Bundle::open(directory.path()).unwrap_err();
+        assert!(matches!(error, BundleError::Damaged { file, .. } if file == "guests/echo"));
+        std::fs::remove_file(directory.path().join("guests/echo")).unwrap();
+        assert!(matches!(Bundle::open(directory.path()), Err(BundleError::Damaged { .. })));
+        std::fs::remove_file(directory.path().join(MANIFEST)).unwrap();
+        assert!(!Bundle::is_at(directory.path()));
+        assert!(matches!(Bundle::open(directory.path()), Err(BundleError::NoBundle { .. })));
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        let directory = bundle();
+        let manifest = directory.path().join(MANIFEST);
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let version = format!("\"version\": \"{}\"", env!("CARGO_PKG_VERSION"));
+        std::fs::write(&manifest, text.replace(&version, "\"version\": \"0.0.9\"")).unwrap();
+        let error = Bundle::open(directory.path()).unwrap_err();
+        assert!(matches!(error, BundleError::OtherVersion { what: "Cloison", found, .. } if found == "0.0.9"));
+    }
+}

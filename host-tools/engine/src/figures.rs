@@ -1,0 +1,203 @@
+//! The files that `--json` writes: named numbers, and what they were measured with.
+
+use crate::files::write_json;
+use crate::installation::{self, Installation};
+use crate::setup::emulator::PROGRAM;
+use miette::Result;
+use serde::Serialize;
+use serde_json::{Number, Value};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What one command reports.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    command: String,
+    figures: BTreeMap<String, Number>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    series: BTreeMap<String, Value>,
+    provenance: Provenance,
+}
+
+/// What the figures were measured with.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Provenance {
+    cloison: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    commit: Option<String>,
+    rustc: String,
+    qemu: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    board: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_crc32: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    parameters: BTreeMap<String, String>,
+    date: String,
+}
+
+impl Figures {
+    /// No figures yet; asks the tools on this machine for their versions.
+    pub fn new(command: &str) -> Self {
+        Self {
+            command: command.to_owned(),
+            figures: BTreeMap::new(),
+            series: BTreeMap::new(),
+            provenance: Provenance::of_this_machine(),
+        }
+    }
+    /// Says which board the figures are from.
+    pub fn board(mut self, board: &str) -> Self {
+        self.provenance.board = Some(board.to_owned());
+        self
+    }
+    /// Says which configuration the figures are from.
+    pub fn config(mut self, path: &Path) -> Self {
+        self.provenance.config = Some(installation::display(path));
+        self.provenance.config_crc32 = std::fs::read(path).ok().map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
+        self
+    }
+    /// Says a parameter that the figures depend on.
+    pub fn parameter(mut self, name: &str, value: impl ToString) -> Self {
+        self.provenance.parameters.insert(name.to_owned(), value.to_string());
+        self
+    }
+    /// Adds a table of values, one object a row.
+    pub fn series(&mut self, name: &str, rows: Vec<Value>) -> &mut Self {
+        self.series.insert(name.to_owned(), Value::Array(rows));
+        self
+    }
+    /// Where the figures come from, as names and values.
+    pub fn provenance(&self) -> serde_json::Map<String, Value> {
+        match serde_json::to_value(&self.provenance) {
+            Ok(Value::Object(map)) => map,
+            _ => serde_json::Map::new(),
+        }
+    }
+    /// Adds a count. A name that is there already is replaced.
+    pub fn count(&mut self, name: impl Into<String>, value: u64) -> &mut Self {
+        self.figures.insert(name.into(), value.into());
+        self
+    }
+    /// Adds a measured value; one that is not finite has no place in a report and is left out.
+    pub fn value(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
+        if let Some(number) = Number::from_f64(value) {
+            self.figures.insert(name.into(), number);
+        }
+        self
+    }
+    /// A figure by its name.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.figures.get(name).and_then(Number::as_f64)
+    }
+    /// All figures, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Number)> {
+        self.figures.iter().map(|(name, value)| (name.as_str(), value))
+    }
+    /// Writes the figures to the file that `--json` named, if it was given.
+    pub fn write(&self, json: Option<&Path>) -> Result<()> {
+        json.map_or(Ok(()), |path| write_json(path, self))
+    }
+}
+
+impl Provenance {
+    fn of_this_machine() -> Self {
+        Self {
+            cloison: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
+            rustc: rustc_version(),
+            qemu: qemu_version(),
+            board: None,
+            config: None,
+            config_crc32: None,
+            parameters: BTreeMap::new(),
+            date: utc_date(SystemTime::now()),
+        }
+    }
+}
+
+/// What QEMU says it is.
+pub fn qemu_version() -> String {
+    first_line(Command::new(PROGRAM).arg("--version")).unwrap_or_else(|| "not installed".to_owned())
+}
+
+/// The compiler that built the hypervisor and the guests.
+pub fn rustc_version() -> String {
+    match installation::current() {
+        Installation::Bundle(bundle) => bundle.manifest().rustc.clone(),
+        Installation::Checkout(_) | Installation::Nothing => {
+            first_line(Command::new("rustc").arg("--version")).unwrap_or_else(|| "unknown".to_owned())
+        }
+    }
+}
+
+/// The commit of the bundle or of the checkout, with `-dirty` when files differ from it; `None` outside both.
+pub fn commit() -> Option<String> {
+    let root = match installation::current() {
+        Installation::Bundle(bundle) => return bundle.manifest().commit.clone(),
+        Installation::Checkout(root) => root,
+        Installation::Nothing => return None,
+    };
+    let git = |arguments: &[&str]| first_line(Command::new("git").current_dir(root).args(arguments));
+    let hash = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let dirty = git(&["status", "--porcelain"]).is_some();
+    Some(if dirty { format!("{hash}-dirty") } else { hash })
+}
+
+fn first_line(command: &mut Command) -> Option<String> {
+    let output = command.stderr(std::process::Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let line = text.lines().next()?.trim();
+    (output.status.success() && !line.is_empty()).then(|| line.to_owned())
+}
+
+/// `2026-01-31T12:00:00Z`, by the proleptic Gregorian calendar.
+fn utc_date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years are counted from March, so that the leap day is the last of its year.
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", second / 3_600, second / 60 % 60, second % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn dates_match_known_instants() {
+        let at = |seconds| utc_date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+
+    #[test]
+    fn figures_are_sorted_and_written_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("deep/figures.json");
+        let mut figures = Figures::new("test");
+        figures.count("zebra", 2).count("ant", u64::MAX).value("half", 0.5).value("nothing", f64::NAN);
+        figures.write(Some(&path)).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["command"], "test");
+        assert_eq!(json["figures"]["ant"], u64::MAX);
+        let names: Vec<_> = json["figures"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(names, ["ant", "half", "zebra"]);
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+}

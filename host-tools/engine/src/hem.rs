@@ -1,0 +1,378 @@
+//! `cargo xtask hem`: the HEM log of a run as CSV and Parquet.
+
+use crate::telemetry::{Problem, Telemetry};
+use cloison_config::events::EventNames;
+use cloison_formats::telemetry::{self, DecodeError};
+use cloison_formats::units::EventId;
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr};
+use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Why a HEM log is refused.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub enum HemError {
+    /// The file cannot be read.
+    #[error("cannot read {}", path.display())]
+    #[diagnostic(code(hem::unreadable), help("name the file that the telemetry UART was captured to"))]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// The file has no bytes.
+    #[error("{} is empty", path.display())]
+    #[diagnostic(
+        code(hem::empty),
+        help("the hypervisor sent nothing: does the board file name a `telemetry` UART, and was that one captured?")
+    )]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Nothing in the file is a frame.
+    #[error("{}: none of its {len} bytes belong to a readable frame; byte {offset}: {first}", path.display())]
+    #[diagnostic(
+        code(hem::nothing_readable),
+        help("this is no telemetry stream: name the capture of the second UART, not the console's")
+    )]
+    NothingReadable {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len: usize,
+        /// Where its first frame would start.
+        offset: usize,
+        /// What is wrong there.
+        first: Problem,
+    },
+    /// Only zero bytes.
+    #[error("{}: all of its {len} bytes are zero", path.display())]
+    #[diagnostic(
+        code(hem::only_zeros),
+        help("the line was open but nothing was sent: was the capture started on the right UART?")
+    )]
+    OnlyZeros {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        len: usize,
+    },
+    /// Another version wrote it; nothing can be skipped to make it readable.
+    #[error("{}: byte {offset}: {problem}", path.display())]
+    #[diagnostic(
+        code(hem::other_version),
+        help("decode it with the `cargo xtask` of the checkout that built the image, or run the image again")
+    )]
+    OtherVersion {
+        /// The file.
+        path: PathBuf,
+        /// Where the `Boot` frame starts.
+        offset: usize,
+        /// The versions.
+        problem: Problem,
+    },
+    /// Some frames are bad.
+    #[error("{}: byte {offset}: {problem}{}", path.display(), more(*others))]
+    #[diagnostic(code(hem::damaged), help("{}", advice(problem, *frames)))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the first bad frame starts.
+        offset: usize,
+        /// What is wrong with it.
+        problem: Problem,
+        /// How many more are bad.
+        others: usize,
+        /// How many frames can be read.
+        frames: usize,
+    },
+}
+
+fn more(others: usize) -> String {
+    match others {
+        0 => String::new(),
+        1 => " (and 1 problem more)".to_owned(),
+        many => format!(" (and {many} problems more)"),
+    }
+}
+
+fn advice(problem: &Problem, frames: usize) -> String {
+    let readable = if frames == 1 { "1 frame is readable".to_owned() } else { format!("{frames} frames are readable") };
+    match problem {
+        Problem::SecondBoot => {
+            "the file holds more than one run: split it at this byte, or use --lenient to decode the first run"
+                .to_owned()
+        }
+        Problem::NoBoot => {
+            format!(
+                "start the capture before the board; {readable}: use --lenient to decode them without the VMs' names"
+            )
+        }
+        Problem::Decode(DecodeError::Unterminated) => {
+            format!("the capture ended too early; {readable}: use --lenient to decode what came before")
+        }
+        Problem::Decode(DecodeError::Content) | Problem::UnknownVm(_) | Problem::TooManyEvents(_) => format!(
+            "no byte was lost: what wrote this frame is not the hypervisor of this checkout; {readable}: use --lenient \
+             to skip the rest"
+        ),
+        _ => format!("capture it again with flow control or a lower rate; {readable}: use --lenient to skip the rest"),
+    }
+}
+
+/// Reads a captured telemetry stream. Unless `lenient`, anything wrong with it is an error.
+pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
+    let path_of = || path.to_path_buf();
+    let stream = std::fs::read(path).map_err(|source| HemError::Unreadable { path: path_of(), source })?;
+    if stream.is_empty() {
+        return Err(HemError::Empty { path: path_of() });
+    }
+    let telemetry = Telemetry::parse(&stream);
+    let Some(&(offset, problem)) = telemetry.problems.first() else {
+        if telemetry.frames == 0 {
+            return Err(HemError::OnlyZeros { path: path_of(), len: stream.len() });
+        }
+        return Ok(telemetry);
+    };
+    if let Some(&(offset, problem)) =
+        telemetry.problems.iter().find(|(_, problem)| matches!(problem, Problem::Version { .. }))
+    {
+        return Err(HemError::OtherVersion { path: path_of(), offset, problem });
+    }
+    if telemetry.frames == 0 {
+        return Err(HemError::NothingReadable { path: path_of(), len: stream.len(), offset, first: problem });
+    }
+    if lenient {
+        return Ok(telemetry);
+    }
+    let others = telemetry.problems.len() - 1;
+    Err(HemError::Damaged { path: path_of(), offset, problem, others, frames: telemetry.frames })
+}
+
+/// The HEM log as a table in long form: one row per run and event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// The rows, in the order in which the runs ended.
+    pub rows: Vec<Row>,
+    /// What is known about the run as a whole, as keys and values.
+    pub metadata: Vec<(String, String)>,
+}
+
+/// One event's count in one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The VM's name.
+    pub vm: String,
+    /// vCPU in the VM.
+    pub vcpu: u8,
+    /// Physical core.
+    pub core: u8,
+    /// When the segment ended, in nanoseconds since reset.
+    pub at_ns: u64,
+    /// The guest's name for what ran.
+    pub workload: u32,
+    /// Sub-experiment number.
+    pub sub_experiment: u32,
+    /// Run number.
+    pub run: u32,
+    /// PMCCNTR_EL0 over the segment: the anchor that every row carries.
+    pub cycles: u64,
+    /// What was counted; `None` for the only row of a run that counted nothing but cycles.
+    pub count: Option<Count>,
+}
+
+/// A count of one event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Count {
+    /// The event.
+    pub event: EventId,
+    /// Its name.
+    pub name: String,
+    /// How often it happened.
+    pub value: u32,
+    /// Whether the counter wrapped, so that `value` is too low.
+    pub overflowed: bool,
+}
+
+/// The table's columns, in order.
+pub const COLUMNS: [&str; 12] = [
+    "vm",
+    "vcpu",
+    "core",
+    "at_ns",
+    "workload",
+    "sub_experiment",
+    "run",
+    "cycles",
+    "event_code",
+    "event",
+    "value",
+    "overflowed",
+];
+
+impl Table {
+    /// The HEM records of a stream.
+    pub fn new(telemetry: &Telemetry, names: &EventNames) -> Self {
+        let mut rows = vec![];
+        for run in telemetry.hem_runs() {
+            let record = run.record;
+            let row = Row {
+                vm: telemetry.vm_name(record.vm),
+                vcpu: record.vcpu,
+                core: run.core,
+                at_ns: run.at.0,
+                workload: record.workload,
+                sub_experiment: record.sub_experiment,
+                run: record.run,
+                cycles: record.cycles.0,
+                count: None,
+            };
+            let counts = run.counts().map(|(event, value, overflowed)| Row {
+                count: Some(Count { event, name: names.name(event), value, overflowed }),
+                ..row.clone()
+            });
+            let before = rows.len();
+            rows.extend(counts);
+            if rows.len() == before {
+                rows.push(row);
+            }
+        }
+        let mut metadata = vec![];
+        if let Some(boot) = &telemetry.boot {
+            let mut add = |key: &str, value: String| metadata.push((format!("cloison.{key}"), value));
+            add("telemetry_version", boot.version.to_string());
+            add("system", boot.system.clone());
+            add("board", boot.board.clone());
+            add("colors", boot.colors.to_string());
+            add("hypervisor_colors", boot.hypervisor_colors.to_string());
+            add("timer_hz", boot.timer_hz.to_string());
+            add("records_dropped", telemetry.dropped().to_string());
+            add("frames_skipped", telemetry.problems.len().to_string());
+        }
+        Self { rows, metadata }
+    }
+
+    /// As CSV (RFC 4180 with `\n`).
+    pub fn to_csv(&self) -> Result<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(vec![]);
+        writer.write_record(COLUMNS).into_diagnostic()?;
+        for row in &self.rows {
+            let [code, event, value, overflowed] = match &row.count {
+                Some(count) => [
+                    count.event.0.to_string(),
+                    count.name.clone(),
+                    count.value.to_string(),
+                    u8::from(count.overflowed).to_string(),
+                ],
+                None => Default::default(),
+            };
+            writer
+                .write_record([
+                    row.vm.clone(),
+                    row.vcpu.to_string(),
+                    row.core.to_string(),
+                    row.at_ns.to_string(),
+                    row.workload.to_string(),
+                    row.sub_experiment.to_string(),
+                    row.run.to_string(),
+                    row.cycles.to_string(),
+                    code,
+                    event,
+                    value,
+                    overflowed,
+                ])
+                .into_diagnostic()?;
+        }
+        writer.into_inner().into_diagnostic()
+    }
+
+    /// As a Parquet file with one row group; [`Table::metadata`] goes into its key-value metadata.
+    pub fn to_parquet(&self) -> Result<Vec<u8>> {
+        self.write_parquet().into_diagnostic().wrap_err("cannot lay out the Parquet file")
+    }
+
+    fn write_parquet(&self) -> parquet::errors::Result<Vec<u8>> {
+        let metadata = self.metadata.iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(format!("cloison {} telemetry {}", env!("CARGO_PKG_VERSION"), telemetry::VERSION))
+            .set_key_value_metadata(Some(metadata))
+            .build();
+        let mut bytes = vec![];
+        let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema()?), Arc::new(properties))?;
+        let mut group = writer.next_row_group()?;
+        let rows = &self.rows;
+        // Unsigned values go in as the signed integer of the same bits; the column's logical type says so.
+        let text = |value: &str| ByteArray::from(value.as_bytes().to_vec());
+        column::<ByteArrayType>(&mut group, rows.iter().map(|row| Some(text(&row.vm))))?;
+        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.vcpu))))?;
+        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.core))))?;
+        column::<Int64Type>(&mut group, rows.iter().map(|row| Some(row.at_ns.cast_signed())))?;
+        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.workload.cast_signed())))?;
+        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.sub_experiment.cast_signed())))?;
+        column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.run.cast_signed())))?;
+        column::<Int64Type>(&mut group, rows.iter().map(|row| Some(row.cycles.cast_signed())))?;
+        let counts = || rows.iter().map(|row| row.count.as_ref());
+        column::<Int32Type>(&mut group, counts().map(|count| Some(i32::from(count?.event.0))))?;
+        column::<ByteArrayType>(&mut group, counts().map(|count| Some(text(&count?.name))))?;
+        column::<Int32Type>(&mut group, counts().map(|count| Some(count?.value.cast_signed())))?;
+        column::<BoolType>(&mut group, counts().map(|count| Some(count?.overflowed)))?;
+        group.close()?;
+        writer.close()?;
+        Ok(bytes)
+    }
+}
+
+fn schema() -> parquet::errors::Result<Type> {
+    let unsigned = |bits| Some(LogicalType::integer(bits, false));
+    let columns = [
+        (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        (Physical::INT32, unsigned(8)),
+        (Physical::INT32, unsigned(8)),
+        (Physical::INT64, unsigned(64)),
+        (Physical::INT32, unsigned(32)),
+        (Physical::INT32, unsigned(32)),
+        (Physical::INT32, unsigned(32)),
+        (Physical::INT64, unsigned(64)),
+        (Physical::INT32, unsigned(16)),
+        (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        (Physical::INT32, unsigned(32)),
+        (Physical::BOOLEAN, None),
+    ];
+    // A run that counted only cycles has no event: its last four columns are null.
+    let first_optional = COLUMNS.len() - 4;
+    let mut fields = vec![];
+    for (index, (name, (physical, logical))) in COLUMNS.into_iter().zip(columns).enumerate() {
+        let repetition = if index < first_optional { Repetition::REQUIRED } else { Repetition::OPTIONAL };
+        let field = Type::primitive_type_builder(name, physical)
+            .with_repetition(repetition)
+            .with_logical_type(logical)
+            .with_converted_type(ConvertedType::NONE)
+            .build()?;
+        fields.push(Arc::new(field));
+    }
+    Type::group_type_builder("hem").with_fields(fields).build()
+}
+
+/// Writes the next column of a row group; a value that is `None` becomes null.
+pub fn column<T: DataType>(
+    group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
+    values: impl Iterator<Item = Option<T::T>>,
+) -> parquet::errors::Result<()> {
+    let (mut present, mut levels) = (vec![], vec![]);
+    for value in values {
+        levels.push(i16::from(value.is_some()));
+        present.extend(value);
+    }
+    let mut column =
+        group.next_column()?.ok_or_else(|| parquet::errors::ParquetError::General("too many columns".to_owned()))?;
+    // Required columns take no definition levels and ignore these.
+    column.typed::<T>().write_batch(&present, Some(&levels), None)?;
+    column.close()
+}

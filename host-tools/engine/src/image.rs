@@ -1,0 +1,458 @@
+//! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
+
+use crate::files::write_atomic;
+use crate::{linux, parts};
+use cloison_config::{Checked, ImageSource, memory};
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::image::{self, System};
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use object::elf::{FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, elf};
+use std::ops::Range;
+use std::path::Path;
+use thiserror::Error;
+
+/// Where in the arm64 Image header its `image_size` stands.
+const IMAGE_SIZE_OFFSET: usize = 16;
+/// `image_size` is a multiple of this.
+const IMAGE_SIZE_UNIT: u64 = 64 << 10;
+/// The arm64 Image header's magic, and where it stands.
+const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
+/// The hypervisor's boot parameters: where they stand, and their magic. They name the console, so that the hypervisor
+/// can say what is wrong with an image whose configuration it cannot read.
+const BOOT_PARAMETERS: (usize, [u8; 8]) = (64, *b"CLOIBOOT");
+/// Of the memory kept for a system image, what goes to the boot loader's offset, the headers and the configuration.
+const LOADER_SLACK: u64 = 4 << 20;
+/// No guest or hypervisor is anywhere near this long; a file that says so is damaged.
+const LONGEST: u64 = 1 << 30;
+
+/// Why an executable cannot go into an image.
+#[derive(Debug, Error, Diagnostic)]
+pub enum ImageError {
+    /// Not an ELF file of the right kind.
+    #[error("{file} is not an AArch64 ELF executable: {reason}")]
+    NotElf {
+        /// Which file.
+        file: String,
+        /// What the reader says.
+        reason: String,
+    },
+    /// Nothing to load.
+    #[error("{file} has no loadable segment")]
+    Empty {
+        /// Which file.
+        file: String,
+    },
+    /// Longer than anything that makes sense.
+    #[error("{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} are accepted")]
+    TooLong {
+        /// Which file.
+        file: String,
+        /// Its span.
+        length: u64,
+    },
+    /// Does not start on a page.
+    #[error("{file} starts at {base:#x}, which is not on a page")]
+    #[diagnostic(help("let its linker script place the first segment at a multiple of 4096"))]
+    Unaligned {
+        /// Which file.
+        file: String,
+        /// Where it starts.
+        base: u64,
+    },
+    /// The hypervisor lacks its boot header.
+    #[error("the hypervisor does not start with an arm64 Image header")]
+    NoHeader,
+    /// A guest does not fit into its VM's memory.
+    #[error("VM `{vm}`: its image takes {load:#x} to {end:#x}, and no region of the VM holds that")]
+    #[diagnostic(help("the VM's memory is {regions}; make the region larger, or link the guest for it"))]
+    DoesNotFit {
+        /// Which VM.
+        vm: String,
+        /// First byte.
+        load: u64,
+        /// First byte behind it.
+        end: u64,
+        /// The VM's memory.
+        regions: String,
+    },
+    /// The pools would take the memory that the image is loaded to.
+    #[error("hypervisor and guests take {needed} bytes, and {planned} are kept for them")]
+    #[diagnostic(help("use a smaller initial RAM disk, or fewer different kernels"))]
+    LongerThanPlanned {
+        /// Bytes of hypervisor and guests.
+        needed: u64,
+        /// Bytes that the pools leave free for them.
+        planned: u64,
+    },
+    /// The system as a whole contradicts itself.
+    #[error("the configuration cannot be turned into an image: {0}")]
+    Invalid(&'static str),
+}
+
+/// An executable as it lies in memory: all its loadable segments from the lowest address on, gaps and `.bss` as zeros.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flat {
+    /// Physical address of the first byte.
+    pub base: u64,
+    /// Address of the first instruction.
+    pub entry: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// Flattens an ELF file, as a loader would do it.
+pub fn flatten(path: &Path) -> Result<Flat> {
+    let file = path.display().to_string();
+    let data = std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {file}"))?;
+    Ok(flatten_bytes(&data, &file)?)
+}
+
+/// Flattens an ELF file that is in memory; `file` names it in errors.
+pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
+    let not_elf = |reason: String| ImageError::NotElf { file: file.to_owned(), reason };
+    let header = FileHeader64::<Endianness>::parse(data).map_err(|error| not_elf(error.to_string()))?;
+    let endian = header.endian().map_err(|error| not_elf(error.to_string()))?;
+    if header.e_machine(endian) != elf::EM_AARCH64 || endian != Endianness::Little {
+        return Err(not_elf("made for another processor".to_owned()));
+    }
+    let segments = header.program_headers(endian, data).map_err(|error| not_elf(error.to_string()))?;
+    let loaded: Vec<_> =
+        segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD && segment.p_memsz(endian) > 0).collect();
+    let empty = || ImageError::Empty { file: file.to_owned() };
+    let base = loaded.iter().map(|segment| segment.p_paddr(endian)).min().ok_or_else(empty)?;
+    let end = loaded
+        .iter()
+        .map(|segment| segment.p_paddr(endian).saturating_add(segment.p_memsz(endian)))
+        .max()
+        .ok_or_else(empty)?;
+    if end - base > LONGEST {
+        return Err(ImageError::TooLong { file: file.to_owned(), length: end - base });
+    }
+    let mut bytes = vec![0; (end - base) as usize];
+    let mut entry = header.e_entry(endian);
+    for segment in loaded {
+        let content = segment
+            .data(endian, data)
+            .map_err(|()| not_elf("a segment reaches beyond the end of the file".to_owned()))?;
+        let start = (segment.p_paddr(endian) - base) as usize;
+        // What lies beyond `memsz` is not part of the segment.
+        let length = content.len().min(segment.p_memsz(endian) as usize);
+        bytes[start..start + length].copy_from_slice(&content[..length]);
+        let within = header.e_entry(endian).wrapping_sub(segment.p_vaddr(endian));
+        if within < segment.p_memsz(endian) {
+            entry = segment.p_paddr(endian) + within;
+        }
+    }
+    Ok(Flat { base, entry, bytes })
+}
+
+/// A system image, ready to boot.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// What QEMU's `-kernel` and U-Boot's `booti` take.
+    pub bytes: Vec<u8>,
+    /// The configuration as it stands in the image.
+    pub system: System,
+    /// Length of the hypervisor's part.
+    pub hypervisor_len: usize,
+}
+
+impl Image {
+    /// Writes the image to a file.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        write_atomic(path, &self.bytes)
+    }
+}
+
+/// Puts each VM's guest into the payload, and everything into one image.
+pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
+    assemble_system(checked.system.clone(), &checked.images, hypervisor)
+}
+
+/// As [`assemble`], for a system that was changed after it had been checked. `images` has one entry per VM.
+pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &Flat) -> Result<Image> {
+    let workloads = match images.iter().any(|image| matches!(image, ImageSource::Workload(_))) {
+        true => parts::guests()?,
+        false => Vec::new(),
+    };
+    let mut payload = Payload::default();
+    for (vm, image) in system.vms.iter_mut().zip(images) {
+        let file = match image {
+            ImageSource::Workload(name) => parts::pick(&workloads, name)?,
+            ImageSource::File(file) => file.clone(),
+            ImageSource::Linux(source) => {
+                let loaded = linux::load(source, vm)?;
+                let parts = [&loaded.kernel, &loaded.initrd, &loaded.device_tree];
+                let [kernel, initrd, device_tree] = parts.map(|bytes| payload.add(bytes));
+                loaded.install(vm, [kernel?, initrd?, device_tree?]);
+                continue;
+            }
+        };
+        let mut bytes =
+            std::fs::read(&file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?;
+        if bytes.starts_with(&elf::ELFMAG) {
+            let flat = flatten_bytes(&bytes, &file.display().to_string())?;
+            vm.image.load = Ipa(flat.base);
+            vm.image.entry = Ipa(flat.entry);
+            bytes = flat.bytes;
+        }
+        if !vm.image.load.is_page_aligned() {
+            return Err(ImageError::Unaligned { file: file.display().to_string(), base: vm.image.load.0 }.into());
+        }
+        vm.image.offset = payload.add(&bytes)?;
+        vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
+        check_fit(vm)?;
+    }
+    let payload = payload.bytes;
+    let (needed, planned) = ((hypervisor.bytes.len() + payload.len()) as u64, memory::image_bytes(images.iter()));
+    if needed + LOADER_SLACK > planned {
+        return Err(ImageError::LongerThanPlanned { needed, planned: planned - LOADER_SLACK }.into());
+    }
+    Ok(system_image(hypervisor, system, &payload)?)
+}
+
+/// Builds the hypervisor and the guests, and puts them into one image with their configuration. `features` are the
+/// hypervisor's cargo features.
+pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
+    assemble(checked, &flatten(&parts::hypervisor(features)?)?)
+}
+
+/// The guests' images, one after the other, each on a page; equal ones once.
+#[derive(Default)]
+struct Payload {
+    bytes: Vec<u8>,
+    parts: Vec<Range<usize>>,
+}
+
+impl Payload {
+    /// Where `part` is in the payload.
+    fn add(&mut self, part: &[u8]) -> Result<u32> {
+        let start = match self.parts.iter().find(|range| &self.bytes[(*range).clone()] == part) {
+            Some(range) => range.start,
+            None => {
+                let start = self.bytes.len();
+                self.bytes.extend_from_slice(part);
+                self.parts.push(start..self.bytes.len());
+                self.bytes.resize(self.bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
+                start
+            }
+        };
+        u32::try_from(start).into_diagnostic()
+    }
+}
+
+fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
+    let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
+    let memory = || vm.regions.iter().filter(|region| !matches!(region.backing, image::Backing::Device(_)));
+    let span = |region: &image::Region| (region.ipa.0, region.ipa.0 + u64::from(region.pages) * PAGE_SIZE);
+    if memory().map(span).any(|(start, stop)| start <= load && end <= stop) {
+        return Ok(());
+    }
+    let named = |region: &image::Region| {
+        let (start, stop) = span(region);
+        format!("{start:#x} to {stop:#x} (`{}`)", region.name)
+    };
+    let regions = memory().map(named).collect::<Vec<_>>().join(", ");
+    Err(ImageError::DoesNotFit { vm: vm.name.clone(), load, end, regions })
+}
+
+/// Appends the configuration and the payload to the hypervisor, and tells its boot header the length of the whole.
+pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result<Image, ImageError> {
+    let (at, magic) = ARM64_MAGIC;
+    if hypervisor.bytes.get(at..at + magic.len()) != Some(&magic) {
+        return Err(ImageError::NoHeader);
+    }
+    system.validate(payload.len() as u32).map_err(ImageError::Invalid)?;
+    let mut bytes = hypervisor.bytes.clone();
+    bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
+    let hypervisor_len = bytes.len();
+    let blob = image::encode(&system, payload, crc32fast::hash)
+        .map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
+    bytes.extend_from_slice(&blob);
+    let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 32) else {
+        return Err(ImageError::NoHeader);
+    };
+    if parameters[..8] != BOOT_PARAMETERS.1 {
+        return Err(ImageError::NoHeader);
+    }
+    let kind: u64 = match system.board.console.kind {
+        image::UartKind::Pl011 => 1,
+        image::UartKind::Cadence => 2,
+        image::UartKind::Mini => 3,
+    };
+    parameters[8..16].copy_from_slice(&system.board.console.base.0.to_le_bytes());
+    parameters[16..24].copy_from_slice(&kind.to_le_bytes());
+    parameters[24..32].copy_from_slice(&u64::from(system.board.power_off.is_some()).to_le_bytes());
+    let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
+    bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
+    Ok(Image { bytes, system, hypervisor_len })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_formats::addr::{PhysAddr, PhysRange};
+    use cloison_formats::color::{CacheGeometry, ColorSet};
+    use cloison_formats::image::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
+
+    /// An ELF file with these segments: physical address, virtual address, bytes, length in memory.
+    fn elf_file(entry: u64, segments: &[(u64, u64, &[u8], u64)]) -> Vec<u8> {
+        let mut file = b"\x7fELF\x02\x01\x01".to_vec();
+        file.resize(16, 0);
+        let header_len = 64 + 56 * segments.len();
+        file.extend([2_u16, elf::EM_AARCH64.0].iter().flat_map(|half| half.to_le_bytes()));
+        file.extend(1_u32.to_le_bytes());
+        file.extend([entry, 64, 0].iter().flat_map(|long| long.to_le_bytes()));
+        file.extend(0_u32.to_le_bytes());
+        file.extend([64, 56, segments.len() as u16, 0, 0, 0].iter().flat_map(|half| half.to_le_bytes()));
+        let mut offset = header_len as u64;
+        for &(paddr, vaddr, bytes, memsz) in segments {
+            file.extend([PT_LOAD.0, 5].iter().flat_map(|word| word.to_le_bytes()));
+            file.extend(
+                [offset, vaddr, paddr, bytes.len() as u64, memsz, 4096].iter().flat_map(|long| long.to_le_bytes()),
+            );
+            offset += bytes.len() as u64;
+        }
+        for (_, _, bytes, _) in segments {
+            file.extend_from_slice(bytes);
+        }
+        file
+    }
+
+    #[test]
+    fn segments_lie_at_their_physical_addresses_and_bss_is_zero() {
+        let file = elf_file(0x8000_0004, &[(0x2010, 0x9000_0000, b"data", 8), (0x2000, 0x8000_0000, b"code", 4)]);
+        let flat = flatten_bytes(&file, "test").unwrap();
+        assert_eq!((flat.base, flat.entry), (0x2000, 0x8000_0004));
+        assert_eq!(flat.bytes, b"code\0\0\0\0\0\0\0\0\0\0\0\0data\0\0\0\0");
+        let flat = flatten_bytes(&elf_file(0x8000_0002, &[(0x2000, 0x8000_0000, b"code", 4)]), "test").unwrap();
+        assert_eq!(flat.entry, 0x2002);
+    }
+
+    #[test]
+    fn damaged_files_are_refused() {
+        let good = elf_file(0x1000, &[(0x1000, 0x1000, b"code", 4)]);
+        for length in 0..good.len() {
+            assert!(flatten_bytes(&good[..length], "test").is_err(), "cut to {length}");
+        }
+        let message = |file: &[u8]| flatten_bytes(file, "x").unwrap_err().to_string();
+        let mut other = good.clone();
+        other[18] = 62;
+        assert_eq!(message(&other), "x is not an AArch64 ELF executable: made for another processor");
+        assert_eq!(message(&elf_file(0, &[])), "x has no loadable segment");
+        let far = elf_file(0, &[(0, 0, b"a", 1), (1 << 40, 0, b"b", 1)]);
+        assert!(message(&far).contains("at most"), "{}", message(&far));
+    }
+
+    fn system() -> System {
+        let uart = Uart { kind: UartKind::Pl011, base: PhysAddr(0x900_0000), irq: 33 };
+        let page = |number: u64| PhysAddr(0x800_0000 + (number << 12));
+        let gic = Gic {
+            gicd: page(0),
+            gicc: page(16),
+            gicc_dir: page(17),
+            gich: page(48),
+            gicv: page(64),
+            gicv_dir: page(65),
+            mediated_timer: false,
+        };
+        let board = Board {
+            name: "virt".into(),
+            cores: vec![0, 1, 2, 3],
+            console: uart,
+            spin_table: None,
+            power_off: None,
+            telemetry: None,
+            gic,
+            pmu_irq: None,
+            pmu_shadow: false,
+            llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
+            ram: vec![PhysRange { start: PhysAddr(0x4000_0000), len: 1 << 30 }],
+            reserved: vec![],
+        };
+        let ram = Ipa(0x4000_0000);
+        let region = image::Region { name: "ram".into(), ipa: ram, pages: 4, backing: image::Backing::Pool(0) };
+        let vm = Vm {
+            name: "one".into(),
+            cores: vec![0],
+            regions: vec![region],
+            image: image::Image { offset: 0, len: 8, load: ram, entry: ram },
+            modules: vec![],
+            args: [0; 4],
+            services: 0,
+            on_fault: OnFault::Kill,
+            irqs: vec![],
+            quotas: vec![],
+            hems: vec![],
+            pmu: false,
+            services_page: false,
+            profile: None,
+            campaign: None,
+        };
+        let pool = Pool {
+            name: "pool".into(),
+            kind: PoolKind::Pvt,
+            colors: ColorSet::first(2).without(ColorSet::first(1)),
+            limit: None,
+        };
+        System {
+            name: "test".into(),
+            board,
+            log_level: LogLevel::Info,
+            hypervisor_colors: ColorSet::first(1),
+            contiguous: 0,
+            pools: vec![pool],
+            vms: vec![vm],
+            audit: false,
+            ends_with: None,
+        }
+    }
+
+    fn hypervisor() -> Flat {
+        let mut bytes = vec![0xaa; 5000];
+        bytes[56..60].copy_from_slice(b"ARM\x64");
+        bytes[64..72].copy_from_slice(b"CLOIBOOT");
+        Flat { base: 0x40_0000_0000, entry: 0x40_0000_0000, bytes }
+    }
+
+    #[test]
+    fn the_image_is_what_the_hypervisor_reads() {
+        let image = system_image(&hypervisor(), system(), b"8 bytes.").unwrap();
+        assert_eq!(image.hypervisor_len, 8192);
+        assert_eq!(image.bytes[16..24], 0x1_0000_u64.to_le_bytes());
+        assert_eq!(image.bytes[72..80], 0x900_0000_u64.to_le_bytes());
+        assert_eq!(image.bytes[80..88], 1_u64.to_le_bytes());
+        let blob = &image.bytes[image.hypervisor_len..];
+        let header = Header::parse(blob, crc32fast::hash).unwrap();
+        assert_eq!(header.total_len(), blob.len() as u64);
+        assert_eq!(header.decode(blob, crc32fast::hash).unwrap(), system());
+    }
+
+    #[test]
+    fn nothing_is_made_of_parts_that_do_not_fit() {
+        for at in [56, 64] {
+            let mut headless = hypervisor();
+            headless.bytes[at] = 0;
+            assert!(matches!(system_image(&headless, system(), b"8 bytes."), Err(ImageError::NoHeader)));
+        }
+        assert!(matches!(system_image(&hypervisor(), system(), b"7 bytes"), Err(ImageError::Invalid(_))));
+        let stray_word = || {
+            let mut system = system();
+            system.board.spin_table = Some([0x4000_00d8, 0x4000_00e0, 0x4000_00e8, 0x4000_00f0].map(PhysAddr).into());
+            system
+        };
+        assert!(matches!(system_image(&hypervisor(), stray_word(), b"8 bytes."), Err(ImageError::Invalid(_))));
+        let mut reserved = stray_word();
+        reserved.board.reserved.push(PhysRange { start: PhysAddr(0x4000_0000), len: 4096 });
+        assert!(system_image(&hypervisor(), reserved.clone(), b"8 bytes.").is_ok());
+        reserved.board.power_off =
+            Some(image::PowerOff { page: PhysAddr(0xfe10_0000), writes: vec![(0x20, 0x5a00_0555), (0x1000, 1)] });
+        assert!(matches!(system_image(&hypervisor(), reserved, b"8 bytes."), Err(ImageError::Invalid(_))));
+        let mut large = system();
+        large.vms[0].image.len = 5 * 4096;
+        let error = check_fit(&large.vms[0]).unwrap_err().to_string();
+        assert_eq!(error, "VM `one`: its image takes 0x40000000 to 0x40005000, and no region of the VM holds that");
+    }
+}

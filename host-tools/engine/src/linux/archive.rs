@@ -1,0 +1,44 @@
+//! Archives of files in the form that Linux unpacks at its start: cpio (newc), packed by gzip.
+
+use cpio::newc::{Builder, ModeFileType, trailer};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::io::Write;
+
+/// What the RAM disk holds.
+pub(super) enum Node<'a> {
+    Directory,
+    Program(&'a [u8]),
+    Link(&'a str),
+    Device((u32, u32)),
+}
+
+/// Makes an archive: cpio (newc), packed by gzip.
+pub(super) fn pack(nodes: &[(String, Node)], compression: Compression) -> Result<Vec<u8>> {
+    let archive = archive(nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
+    let mut packed = GzEncoder::new(Vec::new(), compression);
+    packed.write_all(&archive).into_diagnostic()?;
+    packed.finish().into_diagnostic()
+}
+
+fn archive(nodes: &[(String, Node)]) -> std::io::Result<Vec<u8>> {
+    let mut archive = Vec::new();
+    for (number, (name, node)) in (1..).zip(nodes) {
+        let (kind, mode, bytes): (_, _, &[u8]) = match node {
+            Node::Directory => (ModeFileType::Directory, 0o755, &[]),
+            Node::Program(bytes) => (ModeFileType::Regular, 0o755, bytes),
+            Node::Link(target) => (ModeFileType::Symlink, 0o777, target.as_bytes()),
+            Node::Device(_) => (ModeFileType::Char, 0o600, &[]),
+        };
+        let mut builder = Builder::new(name).ino(number).nlink(1).mode(mode).set_mode_file_type(kind);
+        if let Node::Device((major, minor)) = node {
+            builder = builder.rdev_major(*major).rdev_minor(*minor);
+        }
+        let mut file = builder.write(&mut archive, bytes.len() as u32);
+        file.write_all(bytes)?;
+        file.finish()?;
+    }
+    trailer(&mut archive)?;
+    Ok(archive)
+}

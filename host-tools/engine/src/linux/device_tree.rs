@@ -1,0 +1,201 @@
+//! The device tree of a Linux VM: what `cloison_abi::map` and its configuration say, in the kernel's terms.
+
+use cloison_abi::{irq, map, page};
+use cloison_config::guest_linux::{Linux, Shown};
+use cloison_config::layout::Layout;
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::image::{Backing, Region, Vm};
+use miette::{Result, miette};
+use vm_fdt::{Error, FdtWriter};
+
+/// Handles by which nodes refer to each other.
+const GIC: u32 = 1;
+const CLOCK: u32 = 2;
+
+/// Interrupt specifiers of the GIC's binding: kind, and level-sensitive, active high.
+const SPI: u32 = 0;
+const PPI: u32 = 1;
+const LEVEL_HIGH: u32 = 4;
+
+/// The architected timers' PPIs: secure, non-secure physical, virtual, hypervisor. The VM has the virtual one; the
+/// binding wants all four.
+const TIMERS: [u32; 4] = [29, 30, irq::VTIMER, 26];
+/// What the emulated UART's clock is said to be, in Hz. Nothing follows from it.
+const UART_CLOCK: u32 = 24_000_000;
+
+/// Makes the device tree.
+pub fn build(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>> {
+    let tree = write(linux, vm, layout).map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
+    if tree.len() as u64 > layout.device_tree.1 {
+        return Err(miette!(
+            "the device tree of VM `{}` has {} bytes, and there is room for {}",
+            vm.name,
+            tree.len(),
+            layout.device_tree.1
+        ));
+    }
+    Ok(tree)
+}
+
+fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
+    let mut fdt = FdtWriter::new()?;
+    let root = fdt.begin_node("")?;
+    fdt.property_string("compatible", "cloison,vm")?;
+    fdt.property_string("model", &format!("Cloison VM {}", vm.name))?;
+    fdt.property_u32("#address-cells", 2)?;
+    fdt.property_u32("#size-cells", 2)?;
+    fdt.property_u32("interrupt-parent", GIC)?;
+    chosen(&mut fdt, linux, vm, layout)?;
+    memory(&mut fdt, linux, &vm.regions)?;
+    cpus(&mut fdt, linux, vm.cores.len())?;
+    let psci = fdt.begin_node("psci")?;
+    fdt.property_string_list("compatible", vec!["arm,psci-1.0".into(), "arm,psci-0.2".into()])?;
+    fdt.property_string("method", "hvc")?;
+    fdt.end_node(psci)?;
+    devices(&mut fdt, vm.cores.len())?;
+    passed_through(&mut fdt, linux, &vm.regions)?;
+    if vm.services_page {
+        let node = fdt.begin_node(&format!("services@{:x}", map::SERVICES))?;
+        fdt.property_string("compatible", page::COMPATIBLE)?;
+        fdt.property_array_u64("reg", &[map::SERVICES, PAGE_SIZE])?;
+        fdt.end_node(node)?;
+    }
+    if vm.pmu {
+        pmu(&mut fdt, linux, vm.cores.len())?;
+    }
+    fdt.end_node(root)?;
+    fdt.finish()
+}
+
+/// The command line with the VM's name as the host's, unless the configuration says another.
+pub fn command_line(linux: &Linux, vm: &str) -> String {
+    if linux.cmdline.split_whitespace().any(|word| word.starts_with("hostname=")) {
+        return linux.cmdline.clone();
+    }
+    format!("{} hostname={}", linux.cmdline, vm)
+}
+
+fn chosen(fdt: &mut FdtWriter, linux: &Linux, vm: &Vm, layout: &Layout) -> Result<(), Error> {
+    let node = fdt.begin_node("chosen")?;
+    fdt.property_string("bootargs", &command_line(linux, &vm.name))?;
+    fdt.property_string("stdout-path", &format!("/serial@{:x}", map::UART))?;
+    let (start, len) = layout.initrd;
+    if len > 0 {
+        fdt.property_u64("linux,initrd-start", start.0)?;
+        fdt.property_u64("linux,initrd-end", start.0 + len)?;
+    }
+    fdt.end_node(node)
+}
+
+fn memory(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), Error> {
+    let reg = |region: &Region| [region.ipa.0, u64::from(region.pages) * PAGE_SIZE];
+    let of = |wanted: Shown| {
+        let is_ram = |region: &&Region| !matches!(region.backing, Backing::Device(_));
+        let shown = |index: usize| linux.shown.get(index).cloned().unwrap_or_default();
+        regions.iter().enumerate().filter(move |(index, _)| shown(*index) == wanted).map(|(_, r)| r).filter(is_ram)
+    };
+    for region in of(Shown::Memory).chain(of(Shown::Reserved)) {
+        let node = fdt.begin_node(&format!("memory@{:x}", region.ipa.0))?;
+        fdt.property_string("device_type", "memory")?;
+        fdt.property_array_u64("reg", &reg(region))?;
+        fdt.end_node(node)?;
+    }
+    if of(Shown::Reserved).next().is_some() {
+        let parent = fdt.begin_node("reserved-memory")?;
+        fdt.property_u32("#address-cells", 2)?;
+        fdt.property_u32("#size-cells", 2)?;
+        fdt.property_null("ranges")?;
+        for region in of(Shown::Reserved) {
+            let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
+            fdt.property_array_u64("reg", &reg(region))?;
+            fdt.property_null("no-map")?;
+            fdt.end_node(node)?;
+        }
+        fdt.end_node(parent)?;
+    }
+    Ok(())
+}
+
+fn cpus(fdt: &mut FdtWriter, linux: &Linux, count: usize) -> Result<(), Error> {
+    let parent = fdt.begin_node("cpus")?;
+    fdt.property_u32("#address-cells", 1)?;
+    fdt.property_u32("#size-cells", 0)?;
+    // A vCPU's affinity is its number.
+    for vcpu in 0..count as u32 {
+        let node = fdt.begin_node(&format!("cpu@{vcpu:x}"))?;
+        fdt.property_string("device_type", "cpu")?;
+        fdt.property_string("compatible", &format!("arm,{}", linux.cpu))?;
+        fdt.property_u32("reg", vcpu)?;
+        fdt.property_string("enable-method", "psci")?;
+        fdt.end_node(node)?;
+    }
+    fdt.end_node(parent)
+}
+
+/// A private interrupt of all vCPUs.
+fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
+    let cpu_mask = ((1u32 << vcpus) - 1) << 8;
+    [PPI, irq - 16, cpu_mask | LEVEL_HIGH]
+}
+
+/// The PMU. Without an interrupt the kernel counts, and does not sample.
+fn pmu(fdt: &mut FdtWriter, linux: &Linux, vcpus: usize) -> Result<(), Error> {
+    let node = fdt.begin_node("pmu")?;
+    fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", linux.cpu), "arm,armv8-pmuv3".into()])?;
+    if let Some(irq) = linux.pmu_irq {
+        fdt.property_array_u32("interrupts", &ppi(irq, vcpus))?;
+    }
+    fdt.end_node(node)
+}
+
+/// Devices of the board that the VM owns. What an Arm PrimeCell's driver asks of its clock is answered.
+fn passed_through(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), Error> {
+    for (region, shown) in regions.iter().zip(&linux.shown) {
+        let Shown::Device { compatible, interrupt } = shown else { continue };
+        let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
+        fdt.property_string_list("compatible", compatible.clone())?;
+        fdt.property_array_u64("reg", &[region.ipa.0, u64::from(region.pages) * PAGE_SIZE])?;
+        if let Some(irq) = interrupt {
+            fdt.property_array_u32("interrupts", &[SPI, irq - 32, LEVEL_HIGH])?;
+        }
+        if compatible.iter().any(|name| name == "arm,primecell") {
+            fdt.property_u32("clocks", CLOCK)?;
+            fdt.property_string("clock-names", "apb_pclk")?;
+        }
+        fdt.end_node(node)?;
+    }
+    Ok(())
+}
+
+fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
+    let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map::GICD))?;
+    fdt.property_string("compatible", "arm,gic-400")?;
+    fdt.property_array_u64("reg", &[map::GICD, 0x1000, map::GICC, 0x2000])?;
+    fdt.property_u32("#interrupt-cells", 3)?;
+    fdt.property_u32("#address-cells", 0)?;
+    fdt.property_null("interrupt-controller")?;
+    fdt.property_phandle(GIC)?;
+    fdt.end_node(gic)?;
+
+    let timer = fdt.begin_node("timer")?;
+    fdt.property_string("compatible", "arm,armv8-timer")?;
+    let interrupts: Vec<u32> = TIMERS.iter().flat_map(|&irq| ppi(irq, vcpus)).collect();
+    fdt.property_array_u32("interrupts", &interrupts)?;
+    fdt.property_null("always-on")?;
+    fdt.end_node(timer)?;
+
+    let clock = fdt.begin_node("uart-clock")?;
+    fdt.property_string("compatible", "fixed-clock")?;
+    fdt.property_u32("#clock-cells", 0)?;
+    fdt.property_u32("clock-frequency", UART_CLOCK)?;
+    fdt.property_phandle(CLOCK)?;
+    fdt.end_node(clock)?;
+
+    let uart = fdt.begin_node(&format!("serial@{:x}", map::UART))?;
+    fdt.property_string_list("compatible", vec!["arm,pl011".into(), "arm,primecell".into()])?;
+    fdt.property_array_u64("reg", &[map::UART, 0x1000])?;
+    fdt.property_array_u32("interrupts", &[SPI, irq::UART - 32, LEVEL_HIGH])?;
+    fdt.property_array_u32("clocks", &[CLOCK, CLOCK])?;
+    fdt.property_string_list("clock-names", vec!["uartclk".into(), "apb_pclk".into()])?;
+    fdt.end_node(uart)
+}

@@ -1,0 +1,73 @@
+//! Linux as a guest: Debian's kernels as they are, an initial RAM disk, and a device tree made from the configuration.
+//!
+//! | module | what it does |
+//! | --- | --- |
+//! | [`packages`] | fetches kernels and busybox as Debian packages, and keeps them |
+//! | [`device_tree`] | describes a VM to its kernel |
+//! | [`initramfs`] | makes the RAM disk: busybox and a first process |
+//! | [`programs`] | programs of other Debian packages for the RAM disk, with their libraries |
+//! | [`shell`] | types commands into a VM's shell, and reads what comes of them |
+
+mod archive;
+pub mod device_tree;
+pub mod initramfs;
+pub mod packages;
+pub mod programs;
+pub mod shell;
+
+use cloison_config::guest_linux::{KernelSource, Linux};
+use cloison_config::kernel::Kernel;
+use cloison_config::layout::Layout;
+use cloison_formats::image::{Module, Vm};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+
+/// A VM's Linux, ready to be loaded: bytes and where each piece goes.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// The kernel.
+    pub kernel: Vec<u8>,
+    /// The initial RAM disk.
+    pub initrd: Vec<u8>,
+    /// The device tree.
+    pub device_tree: Vec<u8>,
+    /// Where they go.
+    pub layout: Layout,
+}
+
+/// Gets a VM's kernel and RAM disk, fetching what is not there yet, and makes its device tree.
+pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
+    let path = match &linux.kernel {
+        KernelSource::Debian(flavor) => packages::kernel(*flavor)?.path,
+        KernelSource::File(path) => path.clone(),
+    };
+    let bytes = std::fs::read(&path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?;
+    let parsed = Kernel::parse(&bytes).map_err(|error| miette!("{}: {error}", path.display()))?;
+    let initrd = match &linux.initrd {
+        Some(path) => {
+            std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?
+        }
+        None => initramfs::build(linux).wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
+    };
+    let layout = Layout::new(linux, vm, parsed, initrd.len() as u64)
+        .map_err(|error| miette!(help = "give the VM a larger region", "VM `{}`: {error}", vm.name))?;
+    let device_tree = device_tree::build(linux, vm, &layout)?;
+    Ok(Loaded { kernel: bytes, initrd, device_tree, layout })
+}
+
+impl Loaded {
+    /// Has `vm` start with these, which lie at `offsets` (kernel, RAM disk, device tree) in the payload.
+    pub fn install(&self, vm: &mut Vm, offsets: [u32; 3]) {
+        let Layout { kernel, initrd, device_tree } = self.layout;
+        let [kernel_at, initrd_at, device_tree_at] = offsets;
+        vm.image.offset = kernel_at;
+        vm.image.len = self.kernel.len() as u32;
+        vm.image.load = kernel.0;
+        vm.image.entry = kernel.0;
+        vm.modules = vec![
+            Module { offset: initrd_at, len: self.initrd.len() as u32, load: initrd.0 },
+            Module { offset: device_tree_at, len: self.device_tree.len() as u32, load: device_tree.0 },
+        ];
+        // The boot protocol (Documentation/arch/arm64/booting.rst): x0 is the device tree, x1 to x3 are 0.
+        vm.args = [device_tree.0.0, 0, 0, 0];
+    }
+}

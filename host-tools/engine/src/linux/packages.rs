@@ -1,0 +1,198 @@
+//! Debian's kernels and its static busybox: fetched once as packages, kept in the cache with their versions and sums.
+
+use crate::installation;
+use crate::setup::debian;
+use cloison_config::guest_linux::Flavor;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt::Write;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A file of a package, in the cache.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The package.
+    pub package: String,
+    /// Its version.
+    pub version: String,
+    /// SHA-256 of the file, in hexadecimal.
+    pub sha256: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Where it is; not written down.
+    #[serde(skip)]
+    pub path: PathBuf,
+}
+
+/// The name of what is kept, and of what describes it.
+const FILE: &str = "file";
+const DESCRIPTION: &str = "package.json";
+
+/// A kernel; fetched if it is not in the cache.
+pub fn kernel(flavor: Flavor) -> Result<Kept> {
+    kept_or_fetched(flavor.name(), flavor.package(), |root| {
+        let entries = std::fs::read_dir(root.join("boot")).into_diagnostic()?;
+        let kernel = |path: &PathBuf| {
+            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("vmlinuz-"))
+        };
+        let found = entries.flatten().map(|entry| entry.path()).find(kernel);
+        found.ok_or_else(|| miette!("the package has no boot/vmlinuz-*"))
+    })
+}
+
+/// A kernel, if it is in the cache.
+pub fn kept_kernel(flavor: Flavor) -> Option<Kept> {
+    find(&directory(flavor.name())).ok().flatten()
+}
+
+/// The static busybox; fetched if it is not in the cache.
+pub fn busybox() -> Result<Kept> {
+    kept_or_fetched("busybox", "busybox-static", |root| {
+        let places = ["bin/busybox", "usr/bin/busybox"].map(|place| root.join(place));
+        places.into_iter().find(|path| path.is_file()).ok_or_else(|| miette!("the package has no bin/busybox"))
+    })
+}
+
+/// All of them, by name.
+pub fn all() -> Result<Vec<(&'static str, Kept)>> {
+    let mut all = Vec::new();
+    for flavor in Flavor::ALL {
+        all.push((flavor.name(), kernel(flavor)?));
+    }
+    all.push(("busybox", busybox()?));
+    Ok(all)
+}
+
+/// Drops all of them from the cache.
+pub fn forget() -> Result<()> {
+    match std::fs::remove_dir_all(directory("")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).into_diagnostic(),
+        _ => Ok(()),
+    }
+}
+
+fn directory(name: &str) -> PathBuf {
+    installation::cache_dir().join("linux").join(name)
+}
+
+/// What is kept in `directory`; an error where it is not what was put there.
+fn find(directory: &Path) -> Result<Option<Kept>> {
+    let Ok(text) = std::fs::read_to_string(directory.join(DESCRIPTION)) else { return Ok(None) };
+    let kept: Kept = serde_json::from_str(&text).into_diagnostic()?;
+    let path = directory.join(FILE);
+    let bytes = std::fs::read(&path).into_diagnostic()?;
+    let found = sha256(&bytes);
+    if found != kept.sha256 {
+        return Err(miette!(
+            help = "`cargo xtask linux fetch --update` fetches it again",
+            "{} is damaged: SHA-256 {found}, expected {}",
+            path.display(),
+            kept.sha256
+        ));
+    }
+    Ok(Some(Kept { path, ..kept }))
+}
+
+fn kept_or_fetched(name: &str, package: &str, pick: impl Fn(&Path) -> Result<PathBuf>) -> Result<Kept> {
+    kept_or_made(name, || {
+        let unpacked = debian::arm64(package)?;
+        let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
+        Ok(Made { package: unpacked.package, version: unpacked.version, bytes })
+    })
+}
+
+/// Waits until nobody else fetches; until the file is closed nobody does.
+fn lock() -> Result<File> {
+    let path = installation::cache_dir().join("linux.lock");
+    let locked = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+        let file = File::create(&path)?;
+        file.lock()?;
+        Ok::<File, std::io::Error>(file)
+    };
+    locked().into_diagnostic().wrap_err_with(|| miette!("cannot lock {}", path.display()))
+}
+
+/// What goes into the cache.
+pub(super) struct Made {
+    /// The package, or the packages.
+    pub package: String,
+    /// Its version, or theirs.
+    pub version: String,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// What the cache has under this name; made first if it has nothing.
+pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
+    let directory = directory(name);
+    if let Some(kept) = find(&directory)? {
+        return Ok(kept);
+    }
+    // apt's own lock would refuse a second one that fetches at the same time: it waits here, and finds what the first
+    // one has fetched.
+    let _lock = lock()?;
+    if let Some(kept) = find(&directory)? {
+        return Ok(kept);
+    }
+    let Made { package, version, bytes } = make()?;
+    let kept = Kept { package, version, sha256: sha256(&bytes), bytes: bytes.len() as u64, path: directory.join(FILE) };
+    keep(&directory, &bytes, &kept).wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
+    Ok(kept)
+}
+
+/// The directory appears whole or not at all, also where two commands fetch at a time.
+fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
+    let parent = directory.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).into_diagnostic()?;
+    let fresh = tempfile::Builder::new().prefix("fresh-").tempdir_in(parent).into_diagnostic()?;
+    std::fs::write(fresh.path().join(FILE), bytes).into_diagnostic()?;
+    let text = serde_json::to_string_pretty(kept).into_diagnostic()?;
+    std::fs::write(fresh.path().join(DESCRIPTION), text).into_diagnostic()?;
+    match std::fs::rename(fresh.path(), directory) {
+        Ok(()) => {
+            // It has gone; there is nothing left to remove.
+            let _ = fresh.keep();
+            Ok(())
+        }
+        // Somebody else was quicker with the same.
+        Err(_) if find(directory)?.is_some() => Ok(()),
+        Err(error) => Err(error).into_diagnostic(),
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        // Writing to a `String` does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_found_and_damage_is_seen() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("kernel");
+        assert_eq!(find(&directory).unwrap(), None);
+        let kept = Kept {
+            package: "p".into(),
+            version: "1".into(),
+            sha256: sha256(b"abc"),
+            bytes: 3,
+            path: directory.join(FILE),
+        };
+        assert_eq!(kept.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        keep(&directory, b"abc", &kept).unwrap();
+        assert_eq!(find(&directory).unwrap(), Some(kept.clone()));
+        // A second one at the same time is no error.
+        keep(&directory, b"abc", &kept).unwrap();
+        std::fs::write(directory.join(FILE), "abd").unwrap();
+        assert!(find(&directory).unwrap_err().to_string().contains("is damaged"));
+    }
+}

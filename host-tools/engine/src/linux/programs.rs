@@ -1,0 +1,328 @@
+//! Programs of Debian packages for the RAM disk: themselves, and the shared libraries that they are linked with.
+//!
+//! Of the named packages their programs are taken (what lies in `bin` and `sbin`, for AArch64 or for `/bin/sh`); of all
+//! packages that they depend on only the libraries that an ELF file asks for by name (`DT_NEEDED`), and the dynamic
+//! linker. What a RAM disk has no use for does not come along in this way, without a list of it: interpreters and their
+//! modules (perf is linked with libpython and libperl, but needs no script to count), documentation, locales, settings. A
+//! program in a language that the RAM disk has no interpreter for is left out.
+
+use super::archive::{self, Node};
+use super::packages::{self, Kept, Made};
+use crate::setup::debian::{self, Archive, Unpacked};
+use flate2::Compression;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use object::LittleEndian;
+use object::elf::{self, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Component, Path, PathBuf};
+
+/// Where packages have their programs.
+const PLACES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
+/// Where libraries go: the dynamic linker looks there first.
+const LIBRARIES: &str = "lib/aarch64-linux-gnu";
+/// What the C library loads by itself, to end threads, and who brings it.
+const UNNAMED: (&str, &str) = ("libc6", "libgcc_s.so.1");
+/// What a script that the RAM disk can run begins with.
+const SHELL: &[u8] = b"#!/bin/sh";
+/// Symbolic links in a row that are followed.
+const MOST_LINKS: usize = 16;
+
+/// The programs of these packages and their libraries, as a packed archive; fetched if they are not in the cache.
+pub fn archive(names: &[String]) -> Result<Kept> {
+    packages::kept_or_made(&format!("programs/{}", names.join("_")), || {
+        let archive = Archive::open().map_err(|error| debian::missing(&names.join(", "), &error))?;
+        let mut collected = Collected { archive, packages: BTreeMap::new(), files: BTreeMap::new() };
+        for name in names {
+            collected.add(name)?;
+        }
+        collected.finish(names)
+    })
+}
+
+/// What has been gathered so far.
+struct Collected {
+    archive: Archive,
+    /// By name, with what each depends on.
+    packages: BTreeMap<String, (Unpacked, Vec<String>)>,
+    /// By path in the RAM disk.
+    files: BTreeMap<String, File>,
+}
+
+enum File {
+    Bytes(Vec<u8>),
+    Link(String),
+}
+
+/// What an ELF file asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wants {
+    /// The dynamic linker, by its path.
+    interpreter: Option<String>,
+    /// Libraries, by their names.
+    libraries: Vec<String>,
+}
+
+impl Collected {
+    /// Unpacks a package, if that has not been done.
+    fn unpack(&mut self, name: &str) -> Result<&(Unpacked, Vec<String>)> {
+        if !self.packages.contains_key(name) {
+            let unpacked = self.archive.unpack(name).map_err(|error| debian::missing(name, &error))?;
+            let dependencies = self.archive.dependencies(name)?;
+            self.packages.insert(name.to_owned(), (unpacked, dependencies));
+        }
+        self.packages.get(name).ok_or_else(|| miette!("{name} is not unpacked"))
+    }
+
+    /// Takes a package's programs and what they need. A package without any that stands for a versioned one
+    /// (`linux-perf` in some releases) is followed to that.
+    fn add(&mut self, name: &str) -> Result<()> {
+        if !self.archive.has(name)? {
+            return Err(miette!(
+                help = "write the name as `apt-cache search` shows it",
+                "no apt source of this machine has a package `{name}` for arm64"
+            ));
+        }
+        let (unpacked, dependencies) = self.unpack(name)?;
+        let mut home = name.to_owned();
+        let mut programs = programs(unpacked.root.path())?;
+        if programs.is_empty()
+            && let Some(versioned) = dependencies.iter().find(|other| other.starts_with(&format!("{name}-"))).cloned()
+        {
+            programs = self::programs(self.unpack(&versioned)?.0.root.path())?;
+            home = versioned;
+        }
+        if programs.is_empty() {
+            return Err(miette!(
+                help = "name packages that have programs for AArch64; their libraries come by themselves",
+                "Debian's package {name} has no program that could run in the RAM disk"
+            ));
+        }
+        for (path, file) in programs {
+            if let File::Bytes(bytes) = &file {
+                self.follow(&home, &path, bytes)?;
+            }
+            self.files.insert(path, file);
+        }
+        Ok(())
+    }
+
+    /// Takes all that a file of a package needs, directly or through others.
+    fn follow(&mut self, package: &str, path: &str, bytes: &[u8]) -> Result<()> {
+        let mut open = vec![(package.to_owned(), path.to_owned(), wants(bytes).unwrap_or_default())];
+        while let Some((package, path, wants)) = open.pop() {
+            let mut sought: Vec<(String, String)> = Vec::new();
+            if let Some(interpreter) = &wants.interpreter {
+                let name = interpreter.rsplit('/').next().unwrap_or_default().to_owned();
+                sought.push((name, interpreter.trim_start_matches('/').to_owned()));
+            }
+            let linkers: Vec<&str> = self.files.keys().filter_map(|path| path.strip_prefix("lib/")).collect();
+            for name in wants.libraries {
+                // The dynamic linker is there already when a library asks for it.
+                let is_linker = linkers.contains(&name.as_str()) || sought.iter().any(|(known, _)| *known == name);
+                if !is_linker {
+                    sought.push((name.clone(), format!("{LIBRARIES}/{name}")));
+                }
+            }
+            for (name, place) in sought {
+                if self.files.contains_key(&place) {
+                    continue;
+                }
+                let (owner, bytes) = self.library(&package, &name).wrap_err_with(|| miette!("{path} needs {name}"))?;
+                let mut further = self::wants(&bytes).unwrap_or_default();
+                if owner == UNNAMED.0 && !further.libraries.iter().any(|known| known == UNNAMED.1) {
+                    further.libraries.push(UNNAMED.1.to_owned());
+                }
+                open.push((owner, place.clone(), further));
+                self.files.insert(place, File::Bytes(bytes));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds a library in a package or in what that depends on. Debian names packages after their libraries
+    /// (`libelf1` has `libelf.so.1`), so those with the most similar names are looked into first.
+    fn library(&mut self, package: &str, name: &str) -> Result<(String, Vec<u8>)> {
+        let (unpacked, dependencies) = self.unpack(package)?;
+        if let Some(bytes) = find(unpacked.root.path(), name)? {
+            return Ok((package.to_owned(), bytes));
+        }
+        let mut candidates = dependencies.clone();
+        candidates.sort_by_key(|candidate| std::cmp::Reverse(common_prefix(candidate, name)));
+        for candidate in candidates {
+            if let Some(bytes) = find(self.unpack(&candidate)?.0.root.path(), name)? {
+                return Ok((candidate, bytes));
+            }
+        }
+        Err(miette!("neither {package} nor a package that it depends on brings it"))
+    }
+
+    /// The archive.
+    fn finish(self, names: &[String]) -> Result<Made> {
+        let mut directories = BTreeSet::new();
+        for path in self.files.keys() {
+            directories.extend(Path::new(path).ancestors().skip(1).map(|path| path.display().to_string()));
+        }
+        directories.remove("");
+        let directory = |path: String| (path, Node::Directory);
+        let mut nodes: Vec<(String, Node)> = directories.into_iter().map(directory).collect();
+        nodes.extend(self.files.iter().map(|(path, file)| {
+            let node = match file {
+                File::Bytes(bytes) => Node::Program(bytes),
+                File::Link(target) => Node::Link(target),
+            };
+            (path.clone(), node)
+        }));
+        let bytes = archive::pack(&nodes, Compression::best())?;
+        let version: Vec<String> =
+            self.packages.values().map(|(unpacked, _)| format!("{} {}", unpacked.package, unpacked.version)).collect();
+        Ok(Made { package: names.join(", "), version: version.join(", "), bytes })
+    }
+}
+
+/// A package's programs, by path.
+fn programs(root: &Path) -> Result<Vec<(String, File)>> {
+    let mut found = Vec::new();
+    for place in PLACES {
+        let Ok(entries) = std::fs::read_dir(root.join(place)) else { continue };
+        for entry in entries {
+            let name = entry.into_diagnostic()?.file_name();
+            let path = Path::new(place).join(&name);
+            // A link out of the package leads to what is not there.
+            let Some(target) = resolve(root, &path) else { continue };
+            let bytes = read(&root.join(&target))?;
+            if wants(&bytes).is_none() && !bytes.starts_with(SHELL) {
+                continue;
+            }
+            let text = |path: &Path| path.display().to_string();
+            if target == path {
+                found.push((text(&path), File::Bytes(bytes)));
+            } else {
+                found.push((text(&path), File::Link(format!("/{}", target.display()))));
+                if !PLACES.iter().any(|place| target.parent() == Some(Path::new(place))) {
+                    found.push((text(&target), File::Bytes(bytes)));
+                }
+            }
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(found)
+}
+
+/// The file of this name in a package's library directories.
+fn find(root: &Path, name: &str) -> Result<Option<Vec<u8>>> {
+    let mut open: Vec<PathBuf> = ["lib", "usr/lib"].map(PathBuf::from).into();
+    while let Some(directory) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(root.join(&directory)) else { continue };
+        for entry in entries {
+            let entry = entry.into_diagnostic()?;
+            let path = directory.join(entry.file_name());
+            if entry.file_type().into_diagnostic()?.is_dir() {
+                open.push(path);
+            } else if entry.file_name() == name
+                && let Some(target) = resolve(root, &path)
+            {
+                return read(&root.join(target)).map(Some);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The file that a path in a package leads to, through symbolic links that never leave the package.
+fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        let Ok(target) = std::fs::read_link(root.join(&path)) else {
+            return root.join(&path).is_file().then_some(path);
+        };
+        // An absolute target begins anew, at the package's root.
+        let joined = path.parent().unwrap_or(Path::new("")).join(target);
+        let mut plain = PathBuf::new();
+        for part in joined.components() {
+            match part {
+                Component::Normal(part) => plain.push(part),
+                Component::ParentDir => drop(plain.pop()),
+                Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+            }
+        }
+        path = plain;
+    }
+    None
+}
+
+/// What an ELF file for AArch64 asks for; nothing of other files.
+fn wants(bytes: &[u8]) -> Option<Wants> {
+    let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
+    let endian = LittleEndian;
+    if header.e_machine(endian) != elf::EM_AARCH64 {
+        return None;
+    }
+    let segments = header.program_headers(endian, bytes).ok()?;
+    let mut wants = Wants::default();
+    for segment in segments {
+        if let Ok(Some(interpreter)) = segment.interpreter(endian, bytes) {
+            wants.interpreter = Some(String::from_utf8_lossy(interpreter).into_owned());
+        }
+    }
+    let sections = header.sections(endian, bytes).ok()?;
+    if let Ok(Some((entries, strings))) = sections.dynamic(endian, bytes) {
+        let strings = sections.strings(endian, bytes, strings).ok()?;
+        for entry in entries.iter().filter(|entry| entry.tag(endian) == elf::DT_NEEDED) {
+            let name = entry.string(endian, strings).ok()?;
+            wants.libraries.push(String::from_utf8_lossy(name).into_owned());
+        }
+    }
+    Some(wants)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))
+}
+
+fn common_prefix(a: &str, b: &str) -> usize {
+    a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_stay_inside_their_package() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        std::fs::create_dir_all(root.join("usr/bin")).unwrap();
+        std::fs::write(root.join("usr/bin/tool-1"), "#!/bin/sh\n").unwrap();
+        std::fs::write(root.join("usr/bin/script"), "#!/usr/bin/python3\n").unwrap();
+        for (name, target) in [("tool", "tool-1"), ("abs", "/usr/bin/tool"), ("out", "/etc/passwd"), ("loop", "loop")] {
+            std::os::unix::fs::symlink(target, root.join("usr/bin").join(name)).unwrap();
+        }
+        assert_eq!(resolve(root, Path::new("usr/bin/abs")), Some("usr/bin/tool-1".into()));
+        assert_eq!(resolve(root, Path::new("usr/bin/out")), None);
+        assert_eq!(resolve(root, Path::new("usr/bin/loop")), None);
+        let names: Vec<String> = programs(root).unwrap().into_iter().map(|(path, _)| path).collect();
+        assert_eq!(names, ["usr/bin/abs", "usr/bin/tool", "usr/bin/tool-1"]);
+    }
+
+    #[test]
+    fn libraries_are_found_below_lib_alone() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path();
+        std::fs::create_dir_all(root.join("usr/lib/aarch64-linux-gnu")).unwrap();
+        std::fs::write(root.join("usr/lib/aarch64-linux-gnu/libx.so.1.2"), "x").unwrap();
+        std::os::unix::fs::symlink("libx.so.1.2", root.join("usr/lib/aarch64-linux-gnu/libx.so.1")).unwrap();
+        std::fs::write(root.join("liby.so.1"), "y").unwrap();
+        assert_eq!(find(root, "libx.so.1").unwrap().as_deref(), Some(b"x".as_slice()));
+        assert_eq!(find(root, "liby.so.1").unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_program_for_this_machine_asks_for_nothing() {
+        assert_eq!(wants(b"#!/bin/sh\n"), None);
+        assert_eq!(
+            wants(&std::fs::read(std::env::current_exe().unwrap()).unwrap()).is_some(),
+            cfg!(target_arch = "aarch64")
+        );
+    }
+}

@@ -1,0 +1,82 @@
+//! What a system is put together from, built by cargo in a checkout or taken from a bundle: the hypervisor, the guests, the
+//! program in Linux guests, the board model.
+
+use crate::bundle::Bundle;
+use crate::installation::{self, Installation};
+use crate::{cargo, setup};
+use miette::{Result, miette};
+use std::path::PathBuf;
+
+/// Makes sure that what [`hypervisor`] and [`guests`] need is there, so that its absence is reported first.
+pub fn prepare() -> Result<()> {
+    match installation::current() {
+        Installation::Checkout(_) => setup::core_library().map(drop),
+        Installation::Bundle(_) => Ok(()),
+        Installation::Nothing => Err(nowhere()),
+    }
+}
+
+/// Takes a part from the bundle, or has it built.
+fn part(path: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
+    match installation::current() {
+        Installation::Checkout(_) => build(),
+        Installation::Bundle(bundle) => Ok(bundle.part(path)?),
+        Installation::Nothing => Err(nowhere()),
+    }
+}
+
+fn nowhere() -> miette::Report {
+    miette!(
+        help = "name a bundle with --bundle DIR or CLOISON_BUNDLE (`cargo xtask bundle` in a checkout makes one), or \
+                change to a checkout",
+        "there is neither a bundle nor a checkout to take the hypervisor and the guests from"
+    )
+}
+
+/// Returns the ELF file of the hypervisor with these cargo features.
+pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
+    if let (Installation::Bundle(bundle), [_, ..]) = (installation::current(), features) {
+        return Err(miette!(
+            help = "leave it out, or work in a checkout",
+            "the bundle {} has no hypervisor with {}",
+            bundle.directory().display(),
+            features.join(", ")
+        ));
+    }
+    part(Bundle::HYPERVISOR, || cargo::hypervisor(features))
+}
+
+/// Returns the names and ELF files of all shipped guests, sorted.
+pub fn guests() -> Result<Vec<(String, PathBuf)>> {
+    match installation::current() {
+        Installation::Checkout(_) => cargo::guests(),
+        Installation::Bundle(bundle) => {
+            let names = bundle.names(Bundle::GUESTS);
+            names.map(|name| Ok((name.to_owned(), bundle.part(&format!("{}/{name}", Bundle::GUESTS))?))).collect()
+        }
+        Installation::Nothing => Err(nowhere()),
+    }
+}
+
+/// Returns the ELF file of one shipped guest.
+pub fn guest(name: &str) -> Result<PathBuf> {
+    pick(&guests()?, name)
+}
+
+/// Returns the ELF file of the program that Linux guests have.
+pub fn client() -> Result<PathBuf> {
+    part(Bundle::CLIENT, cargo::client)
+}
+
+/// Returns the board model's plugin for QEMU.
+pub fn model_plugin() -> Result<PathBuf> {
+    part(Bundle::MODEL, cargo::model_plugin)
+}
+
+/// The guest with this name among those built.
+pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
+    let known = || built.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    built.iter().find(|(built, _)| built == name).map(|(_, path)| path.clone()).ok_or_else(|| {
+        miette!(help = format!("the shipped workloads are: {}", known()), "there is no workload `{name}`")
+    })
+}

@@ -1,0 +1,564 @@
+//! A board in QEMU: started, listened to, typed at, and always stopped.
+
+use crate::setup::emulator::{PROGRAM, QEMU_HELP};
+use clap::ValueEnum;
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use thiserror::Error;
+
+/// The boards that QEMU emulates and Cloison runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
+pub enum Board {
+    /// QEMU's `virt` machine with four Cortex-A53 cores.
+    Virt,
+    /// Xilinx ZCU102 (Zynq UltraScale+), QEMU's `xlnx-zcu102`.
+    Zcu102,
+}
+
+impl Board {
+    /// Both boards.
+    pub const ALL: [Self; 2] = [Self::Virt, Self::Zcu102];
+
+    /// The name in `configs/boards/` and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Virt => "virt",
+            Self::Zcu102 => "zcu102",
+        }
+    }
+    /// The board with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|board| board.name() == name)
+    }
+    fn arguments(self, cntfrq: Option<u64>) -> Vec<String> {
+        let mut arguments: Vec<String> = match self {
+            Self::Virt => {
+                let frequency = cntfrq.map_or(String::new(), |hz| format!(",cntfrq={hz}"));
+                let cpu = format!("cortex-a53{frequency}");
+                vec![
+                    "-M".into(),
+                    "virt,virtualization=on,gic-version=2".into(),
+                    "-cpu".into(),
+                    cpu,
+                    "-m".into(),
+                    "1G".into(),
+                ]
+            }
+            Self::Zcu102 => {
+                let mut arguments: Vec<String> =
+                    ["-M", "xlnx-zcu102,virtualization=on", "-m", "2G", "-audio", "none"].map(String::from).into();
+                if let Some(hz) = cntfrq {
+                    arguments.extend(["-global".into(), format!("cortex-a53-arm-cpu.cntfrq={hz}")]);
+                }
+                arguments
+            }
+        };
+        arguments.extend(["-smp", "4", "-nic", "none", "-display", "none", "-no-reboot"].map(String::from));
+        arguments
+    }
+}
+
+impl fmt::Display for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What goes wrong between a board and its listener.
+#[derive(Debug, Error, Diagnostic)]
+pub enum RunError {
+    /// The line did not come.
+    #[error("the board did not print {wanted} within {} s", .after.as_secs())]
+    #[diagnostic(help("the console's last lines were:\n{tail}"))]
+    Timeout {
+        /// What was waited for.
+        wanted: String,
+        /// How long.
+        after: Duration,
+        /// The console's end.
+        tail: String,
+    },
+    /// QEMU ended first.
+    #[error("QEMU ended ({status}) before the board printed {wanted}")]
+    #[diagnostic(help("the console's last lines were:\n{tail}"))]
+    Ended {
+        /// What was waited for.
+        wanted: String,
+        /// How QEMU ended.
+        status: Exit,
+        /// The console's end.
+        tail: String,
+    },
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// QEMU ended by itself, with this code.
+    Code(i32),
+    /// QEMU was killed by a signal that is not from here.
+    Signal,
+    /// The time was up, and QEMU was stopped.
+    TimedOut,
+    /// QEMU was stopped on purpose.
+    Stopped,
+}
+
+impl Exit {
+    /// Whether the machine turned itself off.
+    pub fn is_clean(self) -> bool {
+        self == Self::Code(0)
+    }
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        status.code().map_or(Self::Signal, Self::Code)
+    }
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(0) => f.write_str("turned off"),
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal => f.write_str("killed by a signal"),
+            Self::TimedOut => f.write_str("stopped after its time was up"),
+            Self::Stopped => f.write_str("stopped"),
+        }
+    }
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub exit: Exit,
+    /// All that the console said.
+    pub console: String,
+    /// All that came out of the telemetry UART.
+    pub telemetry: Vec<u8>,
+    /// What QEMU itself complained about.
+    pub errors: String,
+    /// How long it took.
+    pub wall: Duration,
+}
+
+/// A board that can be started: what runs on it, and how.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    board: Board,
+    kernel: Option<PathBuf>,
+    icount: Option<u8>,
+    cntfrq: Option<u64>,
+    extra: Vec<OsString>,
+    limit: Duration,
+}
+
+impl Machine {
+    /// A board that starts `image` (with an arm64 Image header).
+    pub fn new(board: Board, image: &Path) -> Self {
+        Self { kernel: Some(image.to_path_buf()), ..Self::bare(board) }
+    }
+    /// A board that starts nothing of itself: give firmware with [`Machine::arg`].
+    pub fn bare(board: Board) -> Self {
+        Self { board, kernel: None, icount: None, cntfrq: None, extra: Vec::new(), limit: Duration::from_secs(120) }
+    }
+    /// One instruction takes 2^`shift` ns of guest time, and runs repeat exactly.
+    pub fn icount(mut self, shift: Option<u8>) -> Self {
+        self.icount = shift;
+        self
+    }
+    /// Frequency of the generic timer, in Hz.
+    pub fn cntfrq(mut self, hz: u64) -> Self {
+        self.cntfrq = Some(hz);
+        self
+    }
+    /// One more argument for QEMU.
+    pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
+        self.extra.push(argument.into());
+        self
+    }
+    /// More arguments for QEMU.
+    pub fn args<I: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = I>) -> Self {
+        self.extra.extend(arguments.into_iter().map(Into::into));
+        self
+    }
+    /// When QEMU is stopped at the latest. Two minutes unless set.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    fn arguments(&self, telemetry: &Path, console: &str) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = self.board.arguments(self.cntfrq).into_iter().map(OsString::from).collect();
+        if let Some(shift) = self.icount {
+            // While all cores wait, guest time jumps to the next timer: real time has no part in the run.
+            arguments.extend(["-icount".into(), format!("shift={shift},sleep=off").into()]);
+        }
+        let mut file = OsString::from("file:");
+        file.push(telemetry);
+        arguments.extend(["-serial".into(), console.into(), "-serial".into(), file]);
+        if let Some(kernel) = &self.kernel {
+            arguments.extend(["-kernel".into(), kernel.into()]);
+        }
+        arguments.extend(self.extra.iter().cloned());
+        arguments
+    }
+
+    /// The command line, to be shown to a user.
+    pub fn command_line(&self) -> String {
+        let arguments = self.arguments(Path::new("telemetry.bin"), "mon:stdio");
+        let words = arguments.iter().map(|word| word.to_string_lossy().into_owned());
+        std::iter::once(PROGRAM.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Starts the board with its console in our hands.
+    pub fn start(&self) -> Result<Session> {
+        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let telemetry = scratch.path().join("telemetry.bin");
+        let mut command = bound_to_us()?;
+        command.args(self.arguments(&telemetry, "stdio")).args(["-monitor", "none"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?;
+        let (sender, events) = mpsc::channel();
+        let output = child.stdout.take().ok_or_else(|| miette!("QEMU has no output"))?;
+        let mut errors = child.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
+        let reader = std::thread::spawn(move || read_into(output, &sender));
+        let complaints = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What was read before a failure is kept; there is nothing else to do about a broken pipe.
+            let _ = errors.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        Ok(Session {
+            stdin: child.stdin.take(),
+            child,
+            events,
+            reader: Some(reader),
+            complaints: Some(complaints),
+            console: Vec::new(),
+            line_start: 0,
+            on_line: None,
+            telemetry,
+            _scratch: scratch,
+            started: Instant::now(),
+            limit: self.limit,
+            exit: None,
+        })
+    }
+
+    /// Starts the board, lets it run to its end or its limit, and returns all that it said.
+    pub fn run(&self) -> Result<Outcome> {
+        self.start()?.finish()
+    }
+
+    /// Runs the board with its console on this terminal until it turns itself off, the user quits with `Ctrl-A x`, or
+    /// `limit` is over. `listener` gets what the console says, and nothing (an empty slice) at its end. Returns how it
+    /// ended and what came out of the telemetry UART.
+    pub fn run_on_terminal(
+        &self,
+        limit: Option<Duration>,
+        mut listener: impl FnMut(&[u8]) + Send + 'static,
+    ) -> Result<(Exit, Vec<u8>)> {
+        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let telemetry = scratch.path().join("telemetry.bin");
+        let mut command = bound_to_us()?;
+        command.args(self.arguments(&telemetry, "mon:stdio")).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut guard = Guard(command.spawn().into_diagnostic().wrap_err("cannot start QEMU")?);
+        let mut output = guard.0.stdout.take().ok_or_else(|| miette!("QEMU has no output"))?;
+        let shown = std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(length @ 1..) = output.read(&mut chunk) {
+                listener(&chunk[..length]);
+            }
+            listener(&[]);
+        });
+        let errors = guard.0.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
+        std::thread::spawn(move || {
+            // The ZCU102's network interfaces are meant to have no peer.
+            let lines = BufReader::new(errors).lines().map_while(std::io::Result::ok);
+            lines.filter(|line| !line.ends_with("has no peer")).for_each(|line| eprintln!("{line}"));
+        });
+        let started = Instant::now();
+        let exit = loop {
+            if let Some(status) = guard.0.try_wait().into_diagnostic()? {
+                break status.into();
+            }
+            if limit.is_some_and(|limit| started.elapsed() >= limit) {
+                break Exit::TimedOut;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        drop(guard);
+        // The pipe's end has come with QEMU's.
+        let _ = shown.join();
+        Ok((exit, std::fs::read(&telemetry).unwrap_or_default()))
+    }
+}
+
+/// A command that becomes QEMU and dies with the thread that starts it, even when that is killed and cleans up nothing.
+fn bound_to_us() -> Result<Command> {
+    if !is_on_path(PROGRAM) {
+        return Err(miette!(help = QEMU_HELP, "{PROGRAM} is not installed"));
+    }
+    if !is_on_path("setpriv") {
+        return Ok(Command::new(PROGRAM));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", PROGRAM]);
+    Ok(command)
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Stops the process when it goes out of scope.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        stop(&mut self.0);
+    }
+}
+
+fn stop(child: &mut Child) {
+    // Both fail only when the process has ended and been waited for, which is what is wanted.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn read_into(mut output: impl Read, sender: &mpsc::Sender<Vec<u8>>) {
+    let mut chunk = [0; 4096];
+    loop {
+        match output.read(&mut chunk) {
+            Ok(0) => return,
+            Ok(length) => {
+                if sender.send(chunk[..length].to_vec()).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+type LineCallback = Box<dyn FnMut(&str) + Send>;
+
+/// A board that runs. Dropping it stops QEMU.
+pub struct Session {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    events: Receiver<Vec<u8>>,
+    reader: Option<JoinHandle<()>>,
+    complaints: Option<JoinHandle<String>>,
+    console: Vec<u8>,
+    /// Where in `console` the first line starts that has not been given to anybody.
+    line_start: usize,
+    on_line: Option<LineCallback>,
+    telemetry: PathBuf,
+    _scratch: TempDir,
+    started: Instant,
+    limit: Duration,
+    exit: Option<Exit>,
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session").field("pid", &self.child.id()).field("exit", &self.exit).finish_non_exhaustive()
+    }
+}
+
+/// What became of waiting for the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It has said more.
+    More,
+    /// It has not, in the time that was given.
+    Quiet,
+    /// QEMU has ended.
+    End,
+}
+
+enum Step {
+    Line(String),
+    Quiet,
+    End,
+}
+
+impl Session {
+    /// Calls `callback` with each console line from now on, without its line end.
+    pub fn on_line(&mut self, callback: impl FnMut(&str) + Send + 'static) {
+        self.on_line = Some(Box::new(callback));
+    }
+
+    /// The next whole line, or what stands at the end of the output when QEMU is gone.
+    fn step(&mut self, until: Instant) -> Step {
+        loop {
+            if let Some(length) = self.console[self.line_start..].iter().position(|&byte| byte == b'\n') {
+                return Step::Line(self.take_line(length, 1));
+            }
+            let until = until.min(self.started + self.limit);
+            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(bytes) => self.console.extend_from_slice(&bytes),
+                Err(RecvTimeoutError::Timeout) => return Step::Quiet,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let rest = self.console.len() - self.line_start;
+                    return if rest > 0 { Step::Line(self.take_line(rest, 0)) } else { Step::End };
+                }
+            }
+        }
+    }
+
+    fn take_line(&mut self, length: usize, line_end: usize) -> String {
+        let bytes = &self.console[self.line_start..self.line_start + length];
+        let line = String::from_utf8_lossy(bytes).trim_end_matches('\r').to_owned();
+        self.line_start += length + line_end;
+        if let Some(callback) = &mut self.on_line {
+            callback(&line);
+        }
+        line
+    }
+
+    /// Waits for a line that `wanted` accepts, and returns it. Lines before it are passed over.
+    pub fn wait_for(&mut self, what: &str, wanted: impl Fn(&str) -> bool, timeout: Duration) -> Result<String> {
+        let until = Instant::now() + timeout;
+        loop {
+            match self.step(until) {
+                Step::Line(line) if wanted(&line) => return Ok(line),
+                Step::Line(_) => {}
+                Step::Quiet => {
+                    let after = timeout.min(self.started.elapsed());
+                    return Err(RunError::Timeout { wanted: what.to_owned(), after, tail: self.tail() }.into());
+                }
+                Step::End => {
+                    let status = self.child.wait().map_or(Exit::Signal, Exit::from);
+                    self.exit = Some(status);
+                    return Err(RunError::Ended { wanted: what.to_owned(), status, tail: self.tail() }.into());
+                }
+            }
+        }
+    }
+
+    /// Waits for a line that contains `text`.
+    pub fn expect(&mut self, text: &str, timeout: Duration) -> Result<String> {
+        self.wait_for(&format!("\"{text}\""), |line| line.contains(text), timeout)
+    }
+
+    /// All bytes that the console has sent so far.
+    pub fn bytes(&self) -> &[u8] {
+        &self.console
+    }
+
+    /// Whether the time that the board was given is over.
+    pub fn is_over(&self) -> bool {
+        self.started.elapsed() >= self.limit
+    }
+
+    /// Waits for more of them.
+    pub fn receive(&mut self, until: Instant) -> Received {
+        let until = until.min(self.started + self.limit);
+        match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(bytes) => {
+                self.console.extend_from_slice(&bytes);
+                Received::More
+            }
+            Err(RecvTimeoutError::Timeout) => Received::Quiet,
+            Err(RecvTimeoutError::Disconnected) => Received::End,
+        }
+    }
+
+    /// Types on the console.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        let stdin = self.stdin.as_mut().ok_or_else(|| miette!("the console is closed"))?;
+        stdin.write_all(bytes).and_then(|()| stdin.flush()).into_diagnostic().wrap_err("cannot type on the console")
+    }
+
+    /// All that the console has said so far.
+    pub fn console(&self) -> String {
+        String::from_utf8_lossy(&self.console).into_owned()
+    }
+
+    /// What has come out of the telemetry UART so far.
+    pub fn telemetry(&self) -> Vec<u8> {
+        std::fs::read(&self.telemetry).unwrap_or_default()
+    }
+
+    /// What has come out of the telemetry UART from byte `start` on.
+    pub fn telemetry_from(&self, start: u64) -> Vec<u8> {
+        let read = || -> std::io::Result<Vec<u8>> {
+            let mut file = std::fs::File::open(&self.telemetry)?;
+            file.seek(SeekFrom::Start(start))?;
+            let mut bytes = Vec::new();
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        // QEMU makes the file when it starts; until then nothing has come.
+        read().unwrap_or_default()
+    }
+
+    fn tail(&self) -> String {
+        let console = self.console();
+        let lines: Vec<_> = console.lines().collect();
+        lines[lines.len().saturating_sub(12)..].join("\n")
+    }
+
+    /// Waits until the board turns itself off or its limit is over.
+    pub fn finish(mut self) -> Result<Outcome> {
+        let until = self.started + self.limit;
+        let ended = loop {
+            match self.step(until) {
+                Step::Line(_) => {}
+                Step::Quiet => break false,
+                Step::End => break true,
+            }
+        };
+        if ended && self.exit.is_none() {
+            self.exit = Some(self.child.wait().into_diagnostic()?.into());
+        }
+        self.close(Exit::TimedOut)
+    }
+
+    /// Stops the board now.
+    pub fn stop(self) -> Result<Outcome> {
+        self.close(Exit::Stopped)
+    }
+
+    fn close(mut self, otherwise: Exit) -> Result<Outcome> {
+        if self.exit.is_none() {
+            stop(&mut self.child);
+        }
+        // What QEMU had written before it ended still stands in the pipe.
+        while let Step::Line(_) = self.step(Instant::now() + Duration::from_secs(5)) {}
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+        let errors = self.complaints.take().and_then(|thread| thread.join().ok()).unwrap_or_default();
+        Ok(Outcome {
+            exit: self.exit.unwrap_or(otherwise),
+            console: self.console(),
+            telemetry: self.telemetry(),
+            errors,
+            wall: self.started.elapsed(),
+        })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.exit.is_none() {
+            stop(&mut self.child);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The report's drawings, as SVG: the color map, bars, and counts over runs.
+
+use super::summary::{Summary, kind, outcome};
+use crate::text::{Spread, grouped, share};
+use cloison_formats::units::EventId;
+use maud::{Markup, html};
+use std::collections::BTreeMap;
+
+/// Colors that can be told apart, also by readers who see few (after Okabe and Ito).
+const PALETTE: [&str; 7] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00"];
+
+pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
+    let Some(boot) = &summary.telemetry.boot else { return html! { p { "The stream has no Boot frame." } } };
+    let pools = &summary.telemetry.pools;
+    let count = boot.colors.min(64);
+    let (left, cell, row) = (150, 48, 26);
+    let (width, height) = (left + cell * count + 4, row * (pools.len() as u32 + 2));
+    let users = |index: usize| {
+        let uses = |vm: &&cloison_formats::image::Vm| {
+            vm.regions
+                .iter()
+                .any(|region| matches!(region.backing, cloison_formats::image::Backing::Pool(pool) if usize::from(pool) == index))
+                || vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+        };
+        summary.system.vms.iter().filter(uses).map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let row_of = |line: u32, name: &str, title: &str, paint: &str, cells: Vec<(u8, String)>| {
+        html! {
+            text x="0" y=(line * row + 17) { (name) title { (title) } }
+            @for (color, label) in cells {
+                rect x=(left + cell * u32::from(color)) y=(line * row + 2) width=(cell - 2) height=(row - 4) rx="3" fill=(paint) fill-opacity="0.35" { title { (title) } }
+                text x=(left + cell * u32::from(color) + cell / 2 - 1) y=(line * row + 17) text-anchor="middle" { (label) }
+            }
+        }
+    };
+    html! {
+        svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {
+            @for color in 0..count {
+                text x=(left + cell * color + cell / 2 - 1) y="17" text-anchor="middle" { (color) }
+            }
+            (row_of(1, "hypervisor", "the hypervisor's own frames", "#555", boot.hypervisor_colors.iter().zip(0..).map(|(color, turn)| {
+                let own = (boot.hypervisor_pages + boot.hypervisor_colors.len() - 1 - turn) / boot.hypervisor_colors.len();
+                (color.0, own.to_string())
+            }).collect()))
+            @for (index, pool) in pools.iter().enumerate() {
+                (row_of(
+                    index as u32 + 2,
+                    &format!("{} ({})", pool.name, kind(pool.kind)),
+                    &format!("used by {}", users(index)),
+                    PALETTE[index % PALETTE.len()],
+                    pool.colors.iter().zip(&pool.used).map(|(color, used)| {
+                        let migrated = summary.migrated_into(index).into_iter().find(|&(of, _)| of == color);
+                        (color.0, migrated.map_or_else(|| used.to_string(), |(_, pages)| format!("{used} + {pages}")))
+                    }).collect(),
+                ))
+            }
+        }
+        table {
+            @for (index, pool) in pools.iter().enumerate() {
+                tr { td { (pool.name) } td { (kind(pool.kind)) } td { "used by " (users(index)) } }
+            }
+        }
+    }
+}
+
+/// Horizontal bars.
+pub(super) struct Bars {
+    title: String,
+    /// Label, length, and the text behind the bar.
+    rows: Vec<(String, f64, String)>,
+    /// What the full width stands for.
+    full: f64,
+}
+
+pub(super) fn throttled_bars(summary: &Summary<'_>) -> Bars {
+    let rows = summary.telemetry.quota_totals().map(|(core, total)| {
+        let ran = summary.telemetry.vm_runtime(total.vm).unwrap_or_default();
+        let part = 100.0 * share(total.throttled.0, ran.0);
+        (format!("core {core}, {}", summary.telemetry.vm_name(total.vm)), part, format!("{part:.1} %"))
+    });
+    Bars { title: "Share of its run that each core was held".to_owned(), rows: rows.collect(), full: 100.0 }
+}
+
+pub(super) fn migration_bars(summary: &Summary<'_>) -> Bars {
+    const MOST: usize = 24;
+    let all: Vec<_> = summary.telemetry.migrations().map(|(_, migration)| migration).collect();
+    let full = all.iter().map(|migration| migration.took.0).max().unwrap_or(0) as f64;
+    let rows = all.iter().take(MOST).map(|migration| {
+        let name = format!("{} {}", summary.telemetry.vm_name(migration.vm), migration.ipa);
+        (name, migration.took.0 as f64, format!("{} ns, {}", migration.took.0, outcome(migration.outcome)))
+    });
+    let title =
+        if all.len() > MOST { format!("Cost of the first {MOST} migrations") } else { "Cost of each migration".into() };
+    Bars { title, rows: rows.collect(), full }
+}
+
+pub(super) fn bars(chart: &Bars) -> Markup {
+    let (left, width, row) = (190.0, 480.0, 20);
+    html! {
+        @if !chart.rows.is_empty() {
+            svg viewBox=(format!("0 0 860 {}", row * (chart.rows.len() + 1))) width="860" role="img" {
+                text x="0" y="14" { (chart.title) }
+                @for (index, (label, value, text)) in chart.rows.iter().enumerate() {
+                    @let y = row * (index + 1);
+                    @let length = if chart.full > 0.0 { (width * value / chart.full).clamp(0.0, width) } else { 0.0 };
+                    text x="0" y=(y + 14) { (label) }
+                    rect x=(left) y=(y + 3) width=(width) height=(row - 6) fill="#f2f2f2" {}
+                    rect x=(left) y=(y + 3) width=(format!("{length:.1}")) height=(row - 6) fill=(PALETTE[0]) {}
+                    text x=(left + width + 8.0) y=(y + 14) { (text) }
+                }
+            }
+        }
+    }
+}
+
+/// Values over runs, as points.
+pub(super) struct Strip {
+    title: String,
+    points: Vec<(u32, u64)>,
+    paint: &'static str,
+}
+
+pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
+    /// VM, workload, sub-experiment; no event: cycles.
+    type Key = (u8, u32, u32, Option<EventId>);
+    let mut charts: BTreeMap<Key, Vec<(u32, u64)>> = BTreeMap::new();
+    for run in summary.telemetry.hem_runs() {
+        let record = run.record;
+        let mut add = |event, value| {
+            let key = (record.vm, record.workload, record.sub_experiment, event);
+            charts.entry(key).or_default().push((record.run, value));
+        };
+        add(None, record.cycles.0);
+        for (event, count, _) in run.counts() {
+            add(Some(event), u64::from(count));
+        }
+    }
+    let chart = |(index, ((vm, workload, sub_experiment, event), points)): (usize, (Key, _))| {
+        let what = event.map_or_else(|| "cycles".to_owned(), |event| summary.names.name(event));
+        let vm = summary.telemetry.vm_name(vm);
+        let title = format!("{vm}, workload {workload}, sub-experiment {sub_experiment}: {what} per run");
+        Strip { title, points, paint: PALETTE[index % PALETTE.len()] }
+    };
+    charts.into_iter().enumerate().map(chart).collect()
+}
+
+pub(super) fn strip(chart: &Strip) -> Markup {
+    let (width, height) = (860.0, 90.0);
+    let Some(values) = Spread::of(chart.points.iter().map(|&(_, value)| value)) else { return html! {} };
+    let last = chart.points.iter().map(|&(run, _)| run).max().unwrap_or(0);
+    let x = |run: u32| 6.0 + (width - 12.0) * f64::from(run) / f64::from(last.max(1));
+    // From zero, so that noise does not look like an effect.
+    let y = |value: u64| height - 8.0 - (height - 32.0) * value as f64 / values.max.max(1) as f64;
+    html! {
+        svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {
+            text x="0" y="14" {
+                (chart.title) " (" (chart.points.len()) " runs; " (grouped(values.min)) " to " (grouped(values.max)) ", median " (grouped(values.median)) "; axis from 0)"
+            }
+            line x1="0" x2=(width) y1=(y(0)) y2=(y(0)) stroke="#ccc" {}
+            @for &(run, value) in &chart.points {
+                circle cx=(format!("{:.1}", x(run))) cy=(format!("{:.1}", y(value))) r="2.5" fill=(chart.paint) { title { "run " (run) ": " (value) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The results of a run: the same tables on the terminal and in one self-contained HTML file.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`section`] | one table |
+//! | [`summary`] | the tables of a run |
+//! | [`shell`] | the frame of all reports |
+//! | [`page`], `drawing` | the report of a run, with its drawings |
+
+mod drawing;
+pub mod page;
+pub mod section;
+pub mod shell;
+pub mod summary;
+
+pub use page::{Page, html};
+pub use section::Section;
+pub use shell::{all_figures, provenance, standalone};
+pub use summary::Summary;

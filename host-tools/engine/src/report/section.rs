@@ -1,0 +1,111 @@
+//! Tables that look alike on the terminal and in HTML.
+
+use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
+use comfy_table::{CellAlignment, ContentArrangement};
+use maud::{Markup, html};
+
+/// A table with its heading and what must be known to read it.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// Heading.
+    pub title: String,
+    /// The columns.
+    pub header: Vec<String>,
+    /// The rows, each as long as the header.
+    pub rows: Vec<Vec<String>>,
+    /// What the numbers mean, or do not mean.
+    pub note: String,
+}
+
+impl Section {
+    /// An empty table.
+    pub fn new(title: &str, header: &[&str]) -> Self {
+        let header = header.iter().map(|&name| name.to_owned()).collect();
+        Self { title: title.to_owned(), header, ..Self::default() }
+    }
+    /// Adds a row.
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
+    }
+    /// Sets the note.
+    pub fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    /// For the terminal: heading, table, note.
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{}\n", self.title);
+        if self.rows.is_empty() {
+            text.push_str("  none\n");
+        } else {
+            let mut table = comfy_table::Table::new();
+            table.load_preset(if self.header.len() > 1 { UTF8_FULL_CONDENSED } else { UTF8_BORDERS_ONLY });
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_header(&self.header);
+            table.add_rows(&self.rows);
+            for (index, column) in table.column_iter_mut().enumerate() {
+                if self.is_numeric(index) {
+                    column.set_cell_alignment(CellAlignment::Right);
+                }
+            }
+            text.push_str(&format!("{table}\n"));
+        }
+        if !self.note.is_empty() {
+            text.push_str(&format!("  {}\n", self.note));
+        }
+        text
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        self.rows.iter().filter_map(|row| row.get(column)).all(|cell| {
+            cell.is_empty() || cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains([':', ',', '-'])
+        })
+    }
+
+    /// For the report: heading, table, note.
+    pub fn to_html(&self) -> Markup {
+        html! {
+            h2 { (self.title) }
+            @if self.rows.is_empty() {
+                p { "none" }
+            } @else {
+                (self.table())
+            }
+            @if !self.note.is_empty() { p.note { (self.note) } }
+        }
+    }
+
+    /// The table alone, for the report.
+    pub(crate) fn table(&self) -> Markup {
+        html! {
+            div.scroll {
+                table {
+                    thead { tr { @for name in &self.header { th { (name) } } } }
+                    tbody {
+                        @for row in &self.rows {
+                            tr {
+                                @for (index, cell) in row.iter().enumerate() {
+                                    td.num[self.is_numeric(index)] { (cell) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_from_a_guest_cannot_become_markup() {
+        let mut section = Section::new("<b>", &["name"]);
+        section.row(["<script>alert(1)</script>".to_owned()]);
+        let html = section.to_html().into_string();
+        assert!(!html.contains("<script>") && !html.contains("<b>"), "{html}");
+    }
+}

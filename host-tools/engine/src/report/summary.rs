@@ -1,0 +1,346 @@
+//! The tables of a finished run.
+
+use super::section::Section;
+use crate::figures::Figures;
+use crate::telemetry::{End, Telemetry};
+use crate::text::{Spread, duration, grouped, share};
+use cloison_config::events::EventNames;
+use cloison_formats::color::{Color, color_of};
+use cloison_formats::image::{PoolKind, System};
+use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
+use cloison_formats::units::{EventId, Nanos};
+use std::collections::BTreeMap;
+
+/// What a finished run came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Summary<'a> {
+    /// What the hypervisor sent.
+    pub telemetry: &'a Telemetry,
+    /// The system that ran.
+    pub system: &'a System,
+    /// Names of PMU events.
+    pub names: &'a EventNames,
+}
+
+impl Summary<'_> {
+    /// Pages per color of each pool.
+    pub fn pools(&self) -> Section {
+        let mut section = Section::new(
+            "Pages per color",
+            &["pool", "kind", "colors", "at boot, per color", "in all", "of", "migrated in, per color"],
+        );
+        for (index, pool) in self.telemetry.pools.iter().enumerate() {
+            section.row([
+                pool.name.clone(),
+                kind(pool.kind).to_owned(),
+                pool.colors.to_string(),
+                per_color(&pool.colors.iter().zip(pool.used.iter().copied()).collect::<Vec<_>>()),
+                sum(&pool.used).to_string(),
+                sum(&pool.total).to_string(),
+                per_color(&self.migrated_into(index)),
+            ]);
+        }
+        let own = self.telemetry.boot.as_ref();
+        section.note(own.map_or(String::new(), |boot| {
+            let (colors, frames) = (boot.hypervisor_colors, boot.hypervisor_pages);
+            format!("Colors of the hypervisor: {colors}, with {frames} pages of its own.")
+        }))
+    }
+
+    /// The pages that lived in a pool when the run ended and had not been there at its start, per color.
+    pub(super) fn migrated_into(&self, pool: usize) -> Vec<(Color, u32)> {
+        let Some(boot) = &self.telemetry.boot else { return vec![] };
+        let mut pages: BTreeMap<Color, i64> = BTreeMap::new();
+        for (_, migration) in self.telemetry.migrations() {
+            let profile = self.system.vms.get(usize::from(migration.vm)).and_then(|vm| vm.profile.as_ref());
+            if profile.is_none_or(|profile| usize::from(profile.pool) != pool) {
+                continue;
+            }
+            match migration.outcome {
+                MigrationOutcome::Moved => *pages.entry(color_of(migration.to, boot.colors)).or_default() += 1,
+                MigrationOutcome::Restored | MigrationOutcome::RolledBack => {
+                    *pages.entry(color_of(migration.from, boot.colors)).or_default() -= 1;
+                }
+                MigrationOutcome::PoolFull => {}
+            }
+        }
+        pages.into_iter().filter_map(|(color, pages)| Some((color, u32::try_from(pages).ok()?))).collect()
+    }
+
+    /// Budget, throttling and overshoot per core.
+    pub fn quotas(&self) -> Section {
+        let mut section = Section::new(
+            "Quotas per core",
+            &[
+                "core",
+                "VM",
+                "event",
+                "budget / period",
+                "by",
+                "periods",
+                "throttled",
+                "time",
+                "share",
+                "overshoot max",
+                "in all",
+            ],
+        );
+        for (core, total) in self.telemetry.quota_totals() {
+            let quota =
+                self.system.vms.get(usize::from(total.vm)).and_then(|vm| vm.quotas.get(usize::from(total.quota)));
+            let ran = self.telemetry.vm_runtime(total.vm).unwrap_or_default();
+            section.row([
+                core.to_string(),
+                self.telemetry.vm_name(total.vm),
+                quota.map_or(String::new(), |quota| self.names.name(quota.event)),
+                quota.map_or(String::new(), |quota| format!("{} / {}", quota.budget.0, duration(quota.period))),
+                match (total.by_interrupt, quota.is_some_and(|quota| quota.backstop)) {
+                    (true, true) => "interrupt, polls",
+                    (true, false) => "interrupt",
+                    (false, _) => "polls",
+                }
+                .to_owned(),
+                total.periods.to_string(),
+                total.throttled_periods.to_string(),
+                format!("{:.3} ms", total.throttled.0 as f64 / 1e6),
+                format!("{:.1} %", 100.0 * share(total.throttled.0, ran.0)),
+                total.max_overshoot.0.to_string(),
+                total.overshoot.0.to_string(),
+            ]);
+        }
+        section.note(
+            "Throttled: periods in which the core was held in the hypervisor; share: of the time from its VM's start to \
+             its end; overshoot: events counted beyond the budget before the core stood still.",
+        )
+    }
+
+    /// Pages moved, and what one cost.
+    pub fn migrations(&self) -> Section {
+        let mut section =
+            Section::new("Page migrations", &["VM", "outcome", "pages", "min", "median", "max", "in all"]);
+        let mut groups: BTreeMap<(u8, &str), Vec<u64>> = BTreeMap::new();
+        for (_, migration) in self.telemetry.migrations() {
+            groups.entry((migration.vm, outcome(migration.outcome))).or_default().push(migration.took.0);
+        }
+        for ((vm, outcome), costs) in groups {
+            let Some(spread) = Spread::of(costs.iter().copied()) else { continue };
+            section.row([
+                self.telemetry.vm_name(vm),
+                outcome.to_owned(),
+                costs.len().to_string(),
+                format!("{} ns", spread.min),
+                format!("{} ns", spread.median),
+                format!("{} ns", spread.max),
+                duration(Nanos(costs.iter().sum())),
+            ]);
+        }
+        section.note("Cost of one page, from the first change of the page table to the last barrier.")
+    }
+
+    /// Every migration, in order.
+    pub(super) fn migration_list(&self) -> Section {
+        let mut section = Section::new("Every migration", &["at", "VM", "page", "from", "to", "took", "outcome"]);
+        for (event, migration) in self.telemetry.migrations() {
+            section.row([
+                duration(event.at),
+                self.telemetry.vm_name(migration.vm),
+                migration.ipa.to_string(),
+                migration.from.to_string(),
+                migration.to.to_string(),
+                format!("{} ns", migration.took.0),
+                outcome(migration.outcome).to_owned(),
+            ]);
+        }
+        section
+    }
+
+    /// HEM counts per VM, workload and sub-experiment, over its runs.
+    pub fn hems(&self) -> Section {
+        let mut section = Section::new(
+            "HEM records",
+            &["VM", "workload", "sub-exp.", "runs", "event", "min", "median", "max", "overflowed"],
+        );
+        #[derive(Default)]
+        struct Group {
+            cycles: Vec<u64>,
+            events: BTreeMap<EventId, (Vec<u64>, u64)>,
+        }
+        let mut groups: BTreeMap<(u8, u32, u32), Group> = BTreeMap::new();
+        for run in self.telemetry.hem_runs() {
+            let record = run.record;
+            let group = groups.entry((record.vm, record.workload, record.sub_experiment)).or_default();
+            group.cycles.push(record.cycles.0);
+            for (event, count, overflowed) in run.counts() {
+                let (counts, wrapped) = group.events.entry(event).or_default();
+                counts.push(u64::from(count));
+                *wrapped += u64::from(overflowed);
+            }
+        }
+        for ((vm, workload, sub_experiment), group) in groups {
+            let mut row = |event: String, counts: &[u64], overflowed: String| {
+                let Some(spread) = Spread::of(counts.iter().copied()) else { return };
+                section.row([
+                    self.telemetry.vm_name(vm),
+                    workload.to_string(),
+                    sub_experiment.to_string(),
+                    counts.len().to_string(),
+                    event,
+                    spread.min.to_string(),
+                    spread.median.to_string(),
+                    spread.max.to_string(),
+                    overflowed,
+                ]);
+            };
+            row("cycles (PMCCNTR)".to_owned(), &group.cycles, String::new());
+            for (event, (counts, overflowed)) in &group.events {
+                row(self.names.name(*event), counts, overflowed.to_string());
+            }
+        }
+        section.note("One record per run of an observation segment; the CSV and Parquet files hold every one.")
+    }
+
+    /// How the VMs fared.
+    pub fn vms(&self) -> Section {
+        let mut section = Section::new(
+            "Virtual machines",
+            &["VM", "cores", "pages", "ran", "restarts", "traps", "interrupts", "end"],
+        );
+        for (id, vm) in self.telemetry.vms.iter().enumerate() {
+            let id = id as u8;
+            let exits = self.telemetry.exits(id).map(|counts| {
+                let (traps, interrupts) = counts.split_at(ExitReason::Timer as usize);
+                (traps.iter().sum::<u64>(), interrupts.iter().sum::<u64>())
+            });
+            let restarts = self.telemetry.vm_states().filter(|&(_, of, state)| of == id && state == VmState::Restarted);
+            section.row([
+                vm.name.clone(),
+                vm.cores.iter().map(u8::to_string).collect::<Vec<_>>().join(", "),
+                vm.pages.to_string(),
+                self.telemetry.vm_runtime(id).map_or(String::new(), duration),
+                restarts.count().to_string(),
+                exits.map_or(String::new(), |(traps, _)| traps.to_string()),
+                exits.map_or(String::new(), |(_, interrupts)| interrupts.to_string()),
+                self.telemetry.end_of(id).to_string(),
+            ]);
+        }
+        section
+    }
+
+    /// Why each VM's cores left it for the hypervisor.
+    pub fn exits(&self) -> Section {
+        let columns: Vec<&str> = std::iter::once("VM").chain(ExitReason::ALL.map(ExitReason::name)).collect();
+        let mut section = Section::new("Entries into the hypervisor", &columns);
+        for (id, vm) in (0..).zip(&self.telemetry.vms) {
+            if let Some(counts) = self.telemetry.exits(id) {
+                section.row(std::iter::once(vm.name.clone()).chain(counts.map(grouped)));
+            }
+        }
+        section.note("Of all cores of the VM, by what the guest did; from its last start on.")
+    }
+
+    /// The run's figures, by the names in `docs/figures.md`.
+    pub fn figures(&self, figures: &mut Figures) {
+        let telemetry = self.telemetry;
+        for pool in &telemetry.pools {
+            figures
+                .count(format!("pool_{}_pages_used", pool.name), sum(&pool.used))
+                .count(format!("pool_{}_pages_total", pool.name), sum(&pool.total))
+                .count(format!("pool_{}_colors", pool.name), u64::from(pool.colors.len()));
+        }
+        let mut throttled = 0;
+        for (core, total) in telemetry.quota_totals() {
+            let name = |what: &str| format!("core{core}_quota{}_{what}", total.quota);
+            let ran = telemetry.vm_runtime(total.vm).unwrap_or_default();
+            throttled += total.throttled.0;
+            figures
+                .count(name("by_interrupt"), u64::from(total.by_interrupt))
+                .count(name("periods"), u64::from(total.periods))
+                .count(name("throttled_periods"), u64::from(total.throttled_periods))
+                .count(name("throttled_ns"), total.throttled.0)
+                .value(name("throttled_share"), share(total.throttled.0, ran.0))
+                .count(name("events"), total.events.0)
+                .count(name("overshoot_max"), total.max_overshoot.0)
+                .count(name("overshoot_total"), total.overshoot.0);
+        }
+        let (overshoot, most) = telemetry.overshoot();
+        figures.count("throttled_ns", throttled).count("overshoot_max", most.0).count("overshoot_total", overshoot.0);
+        let moved = |wanted: MigrationOutcome| {
+            telemetry.migrations().filter(|(_, migration)| migration.outcome == wanted).count() as u64
+        };
+        figures
+            .count("pages_moved", moved(MigrationOutcome::Moved))
+            .count("pages_restored", moved(MigrationOutcome::Restored))
+            .count("pages_rolled_back", moved(MigrationOutcome::RolledBack))
+            .count("plans_refused", moved(MigrationOutcome::PoolFull));
+        let costs = telemetry
+            .migrations()
+            .filter(|(_, migration)| migration.outcome != MigrationOutcome::PoolFull)
+            .map(|(_, migration)| migration.took.0);
+        if let Some(spread) = Spread::of(costs) {
+            figures
+                .count("migration_ns_min", spread.min)
+                .count("migration_ns_median", spread.median)
+                .count("migration_ns_max", spread.max);
+        }
+        let overflowed = telemetry.hem_runs().filter(|run| run.counts().any(|(_, _, overflowed)| overflowed)).count();
+        let ended =
+            |wanted: End| (0..telemetry.vms.len()).filter(|&vm| telemetry.end_of(vm as u8) == wanted).count() as u64;
+        figures
+            .count("hem_records", telemetry.hem_runs().count() as u64)
+            .count("hem_overflowed", overflowed as u64)
+            .count("records_dropped", telemetry.dropped())
+            .count("frames", telemetry.frames as u64)
+            .count("frames_skipped", telemetry.problems.len() as u64)
+            .count("vms", telemetry.vms.len() as u64)
+            .count("vms_off", ended(End::Off))
+            .count("vms_stopped", ended(End::Stopped))
+            .count("vms_killed", ended(End::Killed))
+            .count("run_ns", telemetry.events.iter().map(|event| event.at.0).max().unwrap_or(0));
+    }
+}
+
+fn sum(pages: &[u32]) -> u64 {
+    pages.iter().map(|&pages| u64::from(pages)).sum()
+}
+
+pub(super) fn kind(kind: PoolKind) -> &'static str {
+    match kind {
+        PoolKind::Pvt => "PVT",
+        PoolKind::Sh => "SH",
+    }
+}
+
+pub(super) fn outcome(outcome: MigrationOutcome) -> &'static str {
+    match outcome {
+        MigrationOutcome::Moved => "moved",
+        MigrationOutcome::Restored => "restored",
+        MigrationOutcome::PoolFull => "refused: pool full",
+        MigrationOutcome::RolledBack => "rolled back",
+    }
+}
+
+/// `0-2: 341, 3: 340`: neighbouring colors with as many pages stand together.
+fn per_color(pages: &[(Color, u32)]) -> String {
+    let mut groups: Vec<(u8, u8, u32)> = vec![];
+    for &(color, pages) in pages {
+        match groups.last_mut() {
+            Some((_, last, same)) if *same == pages && *last + 1 == color.0 => *last = color.0,
+            _ => groups.push((color.0, color.0, pages)),
+        }
+    }
+    let text = |&(first, last, pages): &(u8, u8, u32)| {
+        if first == last { format!("{first}: {pages}") } else { format!("{first}-{last}: {pages}") }
+    };
+    groups.iter().map(text).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_with_equal_counts_stand_together() {
+        let pages = [(0, 7), (1, 7), (2, 6), (4, 6)].map(|(color, pages)| (Color(color), pages));
+        assert_eq!(per_color(&pages), "0-1: 7, 2: 6, 4: 6");
+    }
+}

@@ -1,0 +1,99 @@
+//! Debian packages for AArch64, unpacked without being installed.
+//!
+//! apt itself fetches them, from wherever this machine gets its own packages, and checks their signatures.
+
+use super::apt;
+use super::process::{Missing, announce};
+use miette::{Result, miette};
+use tempfile::TempDir;
+
+/// A package's files.
+#[derive(Debug)]
+pub struct Unpacked {
+    /// Where they are, as they would lie below `/`.
+    pub root: TempDir,
+    /// The package: the one that was asked for, or the one that it stands for.
+    pub package: String,
+    /// Its version.
+    pub version: String,
+}
+
+/// Fetches and unpacks the newest version of `package`. Where it is an empty package that stands for a versioned one
+/// (`linux-image-rt-arm64`), that one.
+pub fn arm64(package: &str) -> Result<Unpacked> {
+    get(package).map_err(|error| missing(package, &error))
+}
+
+/// The error of a package that could not be had.
+pub fn missing(package: &str, error: &miette::Report) -> miette::Report {
+    let commands = format!(
+        "  sudo dpkg --add-architecture arm64 && sudo apt-get update && apt-get download {package}:arm64\n\
+         shows what apt says; Debian's suites must be among its sources"
+    );
+    Missing { what: format!("Debian's package {package} for arm64"), why: error.to_string(), commands }.into()
+}
+
+fn get(package: &str) -> Result<Unpacked> {
+    let archive = Archive::open()?;
+    let stem = package.trim_end_matches("-arm64");
+    let kind = stem.rsplit('-').next().unwrap_or_default();
+    let stands_for = |name: &&String| name.starts_with("linux-image-") && name.contains(kind);
+    let package = archive.dependencies(package)?.iter().find(stands_for).cloned().unwrap_or(package.to_owned());
+    archive.unpack(&package)
+}
+
+/// Debian's packages for AArch64, as apt knows them.
+#[derive(Debug)]
+pub struct Archive(apt::PrivateApt);
+
+impl Archive {
+    /// Reads the package lists anew.
+    ///
+    /// # Errors
+    /// Where this is no Debian machine, no source serves its release, or apt cannot reach one.
+    pub fn open() -> Result<Self> {
+        let distribution = apt::distribution().ok_or_else(|| miette!("this is not a Debian machine"))?;
+        let of_this_release = |suite: &String| {
+            let rest = suite.strip_prefix(distribution.codename.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let mut sources = apt::sources();
+        for source in &mut sources {
+            source.suites.retain(of_this_release);
+        }
+        sources.retain(|source| !source.suites.is_empty() && source.components.iter().any(|name| name == "main"));
+        if sources.is_empty() {
+            return Err(miette!("no apt source of this machine serves {}", distribution.codename));
+        }
+        let apt = apt::PrivateApt::foreign("arm64", &sources, "arm64")?;
+        let done = apt.update("reading the package lists for arm64")?;
+        if !done.success {
+            return Err(miette!("apt-get update: {}", done.reason()));
+        }
+        Ok(Self(apt))
+    }
+
+    /// Whether a source of this machine has `package`.
+    pub fn has(&self, package: &str) -> Result<bool> {
+        Ok(!self.0.versions(package)?.is_empty())
+    }
+
+    /// The packages that `package` depends on, without virtual ones.
+    pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+        self.0.dependencies(package)
+    }
+
+    /// Downloads and unpacks the newest version of `package`.
+    pub fn unpack(&self, package: &str) -> Result<Unpacked> {
+        let Some(version) = self.0.versions(package)?.into_iter().next() else {
+            return Err(miette!("no apt source of this machine has {package}"));
+        };
+        announce(&format!("downloading Debian's package {package} {version} for arm64"));
+        let root = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
+        let done = self.0.unpack(&format!("{package}={version}"), root.path())?;
+        if !done.success {
+            return Err(miette!("{}", done.reason()));
+        }
+        Ok(Unpacked { root, package: package.to_owned(), version })
+    }
+}

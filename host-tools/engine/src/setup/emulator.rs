@@ -1,0 +1,203 @@
+//! QEMU and U-Boot: found, or installed from the distribution's packages.
+
+use super::apt;
+use super::process::{Missing, announce, run_limited};
+use crate::installation;
+use miette::{IntoDiagnostic, Result, miette};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// The emulator.
+pub const PROGRAM: &str = "qemu-system-aarch64";
+
+/// What a user without QEMU is told.
+pub const QEMU_HELP: &str = "`cargo xtask setup` installs QEMU, or prints the commands that do";
+
+/// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the boards' descriptions say.
+pub const OLDEST: (u32, u32) = (10, 0);
+
+/// The packages of the emulator. They must be of one version.
+const PACKAGES: [&str; 3] = ["qemu-system-arm", "qemu-system-common", "qemu-system-data"];
+
+/// Ubuntu's archive of newer versions for its long-term releases that holds a QEMU that is new enough.
+const CLOUD_ARCHIVE: &str = "cloud-archive:flamingo";
+
+/// Which QEMU is installed.
+pub fn version() -> Option<(u32, u32)> {
+    let output = Command::new(PROGRAM).arg("--version").output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    parse_version(text.lines().next()?.split("version ").nth(1)?)
+}
+
+/// `10.0.2 (Debian …)` or `1:10.0.2+ds-2`
+fn parse_version(text: &str) -> Option<(u32, u32)> {
+    let upstream = text.split_once(':').map_or(text, |(_, upstream)| upstream);
+    let mut numbers = upstream.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
+/// Makes sure that a QEMU that is new enough is installed.
+pub fn qemu() -> Result<()> {
+    let why = match version() {
+        Some(version) if version >= OLDEST => return Ok(()),
+        Some((major, minor)) => format!("version {major}.{minor} is installed and too old"),
+        None => "it is not installed".to_owned(),
+    };
+    announce(&format!("{PROGRAM} {}.{} or newer is needed: {why}", OLDEST.0, OLDEST.1));
+    let result = install();
+    match result {
+        Ok(()) if version().is_some_and(|version| version >= OLDEST) => Ok(()),
+        Ok(()) => Err(missing("what was installed is not found on the PATH")),
+        Err(error) => Err(missing(&error.to_string())),
+    }
+}
+
+fn missing(why: &str) -> miette::Report {
+    let packages = PACKAGES.join(" ");
+    let commands = match apt::distribution() {
+        Some(distribution) if distribution.id == "debian" && distribution.codename == "bookworm" => format!(
+            "  (add the suite bookworm-backports of your Debian mirror to /etc/apt/sources.list.d)\n  sudo apt-get update\n  \
+             sudo apt-get install --no-install-recommends -t bookworm-backports {packages}"
+        ),
+        Some(distribution) if distribution.id == "ubuntu" => format!(
+            "  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}\n  \
+             (on a long-term release, before that: sudo apt-get install software-properties-common && \
+             sudo add-apt-repository {CLOUD_ARCHIVE})"
+        ),
+        _ => format!("  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}"),
+    };
+    Missing { what: format!("{PROGRAM} {}.{} or newer", OLDEST.0, OLDEST.1), why: why.to_owned(), commands }.into()
+}
+
+/// How commands are run as root: not at all different, or through `sudo`.
+pub(crate) fn root_prefix() -> Result<&'static [&'static str]> {
+    let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    if is_root {
+        return Ok(&[]);
+    }
+    // `-n`: never ask for a password behind the user's back.
+    let may = Command::new("sudo").args(["-n", "true"]).output().is_ok_and(|output| output.status.success());
+    if may {
+        return Ok(&["sudo", "-n"]);
+    }
+    Err(miette!("installing packages needs root, and `sudo` is missing or would ask for a password"))
+}
+
+pub(crate) fn as_root(prefix: &[&str], program: &str, arguments: &[String]) -> Command {
+    let mut words = prefix.iter().copied().chain(["env", "DEBIAN_FRONTEND=noninteractive", program]);
+    let mut command = Command::new(words.next().unwrap_or(program));
+    command.args(words).args(arguments);
+    command
+}
+
+fn install() -> Result<()> {
+    let distribution = apt::distribution().ok_or_else(|| miette!("this is not a Debian or Ubuntu machine"))?;
+    let prefix = root_prefix()?;
+    let run = |what: &str, program: &str, options: &[String], arguments: &[&str]| -> Result<()> {
+        let arguments: Vec<_> = options.iter().cloned().chain(arguments.iter().map(|&word| word.to_owned())).collect();
+        let done = run_limited(as_root(prefix, program, &arguments), what, Duration::from_secs(900))?;
+        if done.success { Ok(()) } else { Err(miette!("{what} failed ({})", done.reason())) }
+    };
+    let install_from = |options: &[String], version: &str| {
+        announce(&format!("installing {} {version}", PACKAGES.join(", ")));
+        let packages = PACKAGES.map(|package| format!("{package}={version}"));
+        let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
+        arguments.extend(packages.iter().map(String::as_str));
+        run("installing QEMU", "apt-get", options, &arguments)
+    };
+    // What the machine's own sources offer. On a fresh container the lists are empty until an update.
+    let mut offered = newest_offered(&[])?;
+    if offered.is_none() {
+        announce("reading the package lists");
+        // A source that cannot be reached is no reason to stop: what the others offer decides.
+        let _ = run("apt-get update", "apt-get", &[], &["update", "-q"]);
+        offered = newest_offered(&[])?;
+    }
+    if let Some(version) = offered {
+        return install_from(&[], &version);
+    }
+    if distribution.id == "ubuntu" {
+        announce(&format!("this release's QEMU is too old; adding {CLOUD_ARCHIVE}"));
+        run("installing add-apt-repository", "apt-get", &[], &["install", "-y", "-q", "software-properties-common"])?;
+        run("adding the archive", "add-apt-repository", &[], &["-y", CLOUD_ARCHIVE])?;
+        run("apt-get update", "apt-get", &[], &["update", "-q"])?;
+        let version = newest_offered(&[])?.ok_or_else(|| miette!("{CLOUD_ARCHIVE} has no newer QEMU"))?;
+        return install_from(&[], &version);
+    }
+    // The backports suite of the machine's own mirror, for this installation only: a private apt root that has the
+    // machine's sources too, because the packages' dependencies come from there.
+    let suite = format!("{}-backports", distribution.codename);
+    let backports =
+        apt::derive(&suite).ok_or_else(|| miette!("no apt source of this machine serves {}", distribution.codename))?;
+    announce(&format!("this release's QEMU is too old; taking {suite} from the same mirror"));
+    let mut sources = apt::sources();
+    sources.push(backports);
+    let private = apt::PrivateApt::new("qemu", &sources)?;
+    let done = private.update(&format!("reading the package list of {suite}"))?;
+    let options = private.options();
+    let version = newest_offered(&options)?
+        .ok_or_else(|| miette!("{suite} has no QEMU that is new enough ({})", done.reason()))?;
+    install_from(&options, &version)
+}
+
+/// The newest version that is new enough and that all packages have.
+fn newest_offered(options: &[String]) -> Result<Option<String>> {
+    let versions = |package: &str| -> Result<Vec<String>> {
+        let output = Command::new("apt-cache").args(options).args(["madison", package]).output().into_diagnostic()?;
+        Ok(apt::versions(&String::from_utf8_lossy(&output.stdout)))
+    };
+    let others = [versions(PACKAGES[1])?, versions(PACKAGES[2])?];
+    let enough = |version: &String| {
+        parse_version(version).is_some_and(|parsed| parsed >= OLDEST)
+            && others.iter().all(|list| list.contains(version))
+    };
+    Ok(versions(PACKAGES[0])?.into_iter().find(enough))
+}
+
+/// Where Debian's `u-boot-qemu` has the firmware for `virt`.
+const U_BOOT: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
+
+/// U-Boot for QEMU's `virt`, if it is there.
+pub fn find_u_boot() -> Option<PathBuf> {
+    [PathBuf::from("/"), installation::cache_dir().join("u-boot-qemu")]
+        .into_iter()
+        .map(|root| root.join(U_BOOT))
+        .find(|path| path.exists())
+}
+
+/// U-Boot for QEMU's `virt`; fetched into the cache, without installing it, where it is missing.
+pub fn u_boot() -> Result<PathBuf> {
+    if let Some(found) = find_u_boot() {
+        return Ok(found);
+    }
+    announce("U-Boot for QEMU is missing; unpacking the package u-boot-qemu into the cache");
+    let fetch = |to: &Path| -> Result<()> {
+        let private = apt::PrivateApt::new("own", &apt::sources())?;
+        if find_u_boot().is_some() {
+            // Somebody else has fetched it while this one waited.
+            return Ok(());
+        }
+        private.update("reading the package lists")?;
+        let done = private.unpack("u-boot-qemu", to)?;
+        if done.success { Ok(()) } else { Err(miette!("{}", done.reason())) }
+    };
+    let why = fetch(&installation::cache_dir().join("u-boot-qemu")).err();
+    find_u_boot().ok_or_else(|| {
+        let why = why.map_or("the package does not hold it".to_owned(), |error| error.to_string());
+        let commands = "  sudo apt-get install u-boot-qemu".to_owned();
+        Missing { what: "U-Boot for QEMU".to_owned(), why, commands }.into()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_programs_and_packages() {
+        assert_eq!(parse_version("10.0.2 (Debian 1:10.0.2+ds-2)"), Some((10, 0)));
+        assert_eq!(parse_version("1:7.2+dfsg-7"), Some((7, 2)));
+        assert_eq!(parse_version("unknown"), None);
+    }
+}

@@ -1,0 +1,24 @@
+//! What this machine lacks for building and running Cloison, and how to get it.
+//!
+//! Every command asks for what it needs and nothing more. What is there costs no network access and prints nothing;
+//! what is missing is named first, together with what will be done about it.
+//!
+//! | module | what it gets |
+//! | --- | --- |
+//! | [`core_library`] | Rust's libraries for AArch64 |
+//! | [`cross_linker`] | the linker of programs for Linux guests |
+//! | [`emulator`] | QEMU, and U-Boot for a test |
+//! | [`debian`], `apt` | packages that are unpacked without being installed |
+//! | `process` | runs other programs |
+
+mod apt;
+pub mod core_library;
+pub mod cross_linker;
+pub mod debian;
+pub mod emulator;
+mod process;
+
+pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from, standard_library};
+pub use cross_linker::cross_linker;
+pub use emulator::{QEMU_HELP, qemu, u_boot};
+pub use process::Missing;

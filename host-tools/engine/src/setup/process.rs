@@ -1,0 +1,82 @@
+//! Programs that set-up runs, and what is reported when one of them could not help.
+
+use crate::progress::spinner;
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Something that this machine lacks and that could not be installed.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{what} is missing: {why}")]
+#[diagnostic(help("{}", self.instructions()))]
+pub struct Missing {
+    pub(crate) what: String,
+    pub(crate) why: String,
+    pub(crate) commands: String,
+}
+
+impl Missing {
+    /// What the user can do about it.
+    pub fn instructions(&self) -> String {
+        format!("run this, then try again:\n{}", self.commands)
+    }
+}
+
+/// Says on the terminal what is about to be done.
+pub(crate) fn announce(text: &str) {
+    eprintln!("set-up: {text}");
+}
+
+/// What a program did within its time.
+pub(crate) struct Done {
+    pub success: bool,
+    pub text: String,
+}
+
+impl Done {
+    /// The last line that says something, for an error message.
+    pub fn reason(&self) -> String {
+        let telling = |line: &&str| !line.trim().is_empty();
+        let error = self.text.lines().rev().find(|line| line.starts_with("E:") || line.starts_with("error"));
+        error.or_else(|| self.text.lines().rev().find(telling)).unwrap_or("no message").trim().to_owned()
+    }
+}
+
+/// Runs a program that may take long or hang on a network, with a spinner, for at most `limit`.
+pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> Result<Done> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let (mut reader, writer) = std::io::pipe().into_diagnostic()?;
+    let errors = writer.try_clone().into_diagnostic()?;
+    command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+    let mut child = command.spawn().into_diagnostic().wrap_err_with(|| miette!("cannot start `{name}`"))?;
+    // The command holds the pipe's writing end; without this the reader would never see its end.
+    drop(command);
+    let collector = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = reader.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    let spinner = spinner(what);
+    let started = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().into_diagnostic()? {
+            break Some(status);
+        }
+        if started.elapsed() > limit {
+            // It may have ended in this very moment; then there is nothing to stop.
+            let _ = child.kill();
+            let _ = child.wait();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    spinner.finish_and_clear();
+    let Some(status) = status else {
+        // A grandchild may hold the pipe open, so what it said is not waited for.
+        return Ok(Done { success: false, text: format!("error: no result within {} s", limit.as_secs()) });
+    };
+    let text = collector.join().unwrap_or_default();
+    Ok(Done { success: status.success(), text })
+}

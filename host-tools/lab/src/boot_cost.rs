@@ -1,0 +1,178 @@
+//! What the hypervisor adds to a Linux's boot, in instructions: the same kernel, RAM disk and device tree on QEMU's `virt`
+//! machine with and without it.
+//!
+//! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them all, on all cores and at
+//! all exception levels. A boot ends where the first process would give its shell: it turns the machine off instead.
+
+use cloison_config::{Checked, ImageSource};
+use cloison_engine::figures::Figures;
+use cloison_engine::image::{self, Image};
+use cloison_engine::linux::{device_tree, load};
+use cloison_engine::progress::stage;
+use cloison_engine::qemu::{Board, Machine};
+use cloison_engine::report::Section;
+use cloison_engine::telemetry::Telemetry;
+use cloison_engine::text::grouped;
+use cloison_engine::{configuration, installation, parts, setup};
+use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::telemetry::ExitReason;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The systems that are booted: one VM each.
+pub const CONFIGS: [&str; 2] = ["linux-cloud", "linux-rt"];
+/// How much longer a boot may become.
+pub const AIM: f64 = 1.10;
+/// A boot takes some seconds.
+const LIMIT: Duration = Duration::from_secs(400);
+
+/// `cargo xtask linux boot-cost`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BootCostArgs {
+    /// Write the figures here too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What the counting plugin writes.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+pub struct Counted {
+    /// Instructions at EL0 to EL3.
+    pub instructions: [u64; 4],
+}
+
+impl Counted {
+    /// At all levels.
+    pub fn all(&self) -> u64 {
+        self.instructions.iter().sum()
+    }
+}
+
+/// One kernel's boots.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Boots {
+    /// The configuration.
+    pub name: &'static str,
+    /// Without the hypervisor.
+    pub bare: Counted,
+    /// With it.
+    pub under: Counted,
+    /// Why it was entered, by [`ExitReason`].
+    pub exits: [u64; ExitReason::ALL.len()],
+}
+
+impl Boots {
+    /// Instructions with the hypervisor to those without.
+    pub fn ratio(&self) -> f64 {
+        self.under.all() as f64 / self.bare.all() as f64
+    }
+}
+
+/// Runs `cargo xtask linux boot-cost`.
+pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
+    stage("set-up", || setup::qemu().and_then(|()| setup::core_library().map(drop)))?;
+    let plugin = stage("board model", parts::model_plugin)?;
+    let mut boots = Vec::new();
+    for name in CONFIGS {
+        boots.push(stage(name, || measure(name, &plugin))?);
+    }
+    let mut figures = Figures::new("boot-cost");
+    let mut cost = Section::new(
+        "Instructions of a boot to the shell, and off again (QEMU virt, -icount shift=0)",
+        &["system", "bare", "under Cloison", "of these at EL2", "ratio", "aim, at most", "aim met"],
+    );
+    let reasons = std::iter::once("system").chain(ExitReason::ALL.map(ExitReason::name));
+    let mut entries = Section::new("Entries into the hypervisor", &reasons.collect::<Vec<_>>());
+    let mut missed = 0;
+    for boot in &boots {
+        let met = boot.ratio() <= AIM;
+        missed += u64::from(!met);
+        cost.row([
+            boot.name.to_owned(),
+            grouped(boot.bare.all()),
+            grouped(boot.under.all()),
+            grouped(boot.under.instructions[2]),
+            format!("{:.4}", boot.ratio()),
+            format!("{AIM:.2}"),
+            if met { "yes" } else { "no" }.to_owned(),
+        ]);
+        entries.row(std::iter::once(boot.name.to_owned()).chain(boot.exits.map(grouped)));
+        let name = boot.name.replace('-', "_");
+        figures.count(format!("{name}_bare_instructions"), boot.bare.all());
+        figures.count(format!("{name}_instructions"), boot.under.all());
+        figures.count(format!("{name}_el2_instructions"), boot.under.instructions[2]);
+        figures.value(format!("{name}_ratio"), boot.ratio());
+        figures.count(format!("{name}_entries"), boot.exits.iter().sum());
+    }
+    figures.count("aims_missed", missed);
+    let cost = cost
+        .note("Bare: the same kernel, RAM disk and device tree, as much memory in one piece, at EL1 without Cloison.");
+    let entries = entries.note("Of both cores, from the VM's start to its end.");
+    println!("{}\n{}", cost.to_text(), entries.to_text());
+    figures.write(args.json.as_deref())
+}
+
+/// Boots the system of a shipped configuration with the hypervisor and without.
+pub fn measure(name: &'static str, plugin: &Path) -> Result<Boots> {
+    let file = installation::root().join("configs").join(name).with_extension("toml");
+    let mut checked = configuration::load(&file, Some(Board::Virt.name()))?;
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            linux.exec = Some("true".to_owned());
+        }
+    }
+    let image = image::build(&checked, &[])?;
+    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+    let (under, exits) = with_cloison(&image, plugin, scratch.path())?;
+    let bare = without(&checked, &image, plugin, scratch.path())?;
+    Ok(Boots { name, bare, under, exits })
+}
+
+/// Runs a machine to its end and reads what was counted.
+fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Counted, Vec<u8>)> {
+    let counts = scratch.join("counts.json");
+    let machine = machine.icount(Some(0)).limit(LIMIT).arg("-plugin");
+    let outcome = machine.arg(format!("{},count={}", plugin.display(), counts.display())).run()?;
+    if !outcome.exit.is_clean() || !outcome.console.contains("ended with status 0") {
+        let tail: Vec<&str> = outcome.console.lines().rev().take(12).collect();
+        let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
+        return Err(miette!(
+            help = format!("the console's last lines were:\n{tail}"),
+            "the boot did not come to its end ({})",
+            outcome.exit
+        ));
+    }
+    let text = std::fs::read_to_string(&counts).into_diagnostic().wrap_err("the plugin left no counts")?;
+    std::fs::remove_file(&counts).into_diagnostic()?;
+    Ok((serde_json::from_str(&text).into_diagnostic()?, outcome.telemetry))
+}
+
+fn with_cloison(image: &Image, plugin: &Path, scratch: &Path) -> Result<(Counted, [u64; ExitReason::ALL.len()])> {
+    let file = scratch.join("Image");
+    image.write(&file)?;
+    let (counted, telemetry) = count(Machine::new(Board::Virt, &file), plugin, scratch)?;
+    let exits =
+        Telemetry::parse(&telemetry).exits(0).ok_or_else(|| miette!("the log does not say why VMs were left"))?;
+    Ok((counted, exits))
+}
+
+fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> Result<Counted> {
+    let vm = &image.system.vms[0];
+    let ImageSource::Linux(linux) = &checked.images[0] else { return Err(miette!("VM `{}` is no Linux", vm.name)) };
+    let loaded = load(linux, vm)?;
+    let keep = |name: &str, bytes: &[u8]| {
+        let path = scratch.join(name);
+        std::fs::write(&path, bytes).into_diagnostic().map(|()| path)
+    };
+    let (kernel, initrd) = (keep("kernel", &loaded.kernel)?, keep("initrd", &loaded.initrd)?);
+    let tree = keep("tree", &loaded.device_tree)?;
+    let bytes: u64 = vm.regions.iter().map(|region| u64::from(region.pages) * PAGE_SIZE).sum();
+    let machine = Machine::new(Board::Virt, &kernel)
+        // A guest's own exception levels: EL1, and no more.
+        .args(["-machine", "virtualization=off", "-m", &format!("{}M", bytes >> 20), "-append"])
+        .arg(device_tree::command_line(linux, &vm.name))
+        .args(["-initrd".into(), initrd.into_os_string(), "-dtb".into(), tree.into_os_string()]);
+    Ok(count(machine, plugin, scratch)?.0)
+}

@@ -1,0 +1,175 @@
+//! MUCH, HRM and the blind merge against the truth (MUCH, section 5.3, table 4).
+
+use super::runs::{Counted, Run};
+use super::spec::Campaign;
+use cloison_engine::report::Section;
+use cloison_much::data::{Builder, Measurements};
+use cloison_much::estimate;
+use cloison_much::evaluate::{accuracy, reference};
+use cloison_much::merge::{self, Options};
+use cloison_much::table::Vectors;
+use miette::{Result, miette};
+use nalgebra::DMatrix;
+
+/// What came of one workload.
+#[derive(Debug)]
+pub struct Judged {
+    /// Its name.
+    pub workload: String,
+    /// The merged vectors, by MUCH.
+    pub vectors: Vectors,
+    /// Names of the events that vary.
+    pub events: Vec<String>,
+    /// Events that are the same in every run: they have no correlations.
+    pub constant: Vec<String>,
+    /// Runs of MUCH's plan, and of HRM's.
+    pub runs: (usize, usize),
+    /// How far each method is from the truth.
+    pub rows: Vec<Row>,
+    /// Pearson's correlations: the truth's and the merge's.
+    pub matrices: [DMatrix<f64>; 2],
+    /// Events that differ between sub-experiments, and hardly within one.
+    pub stepped: Vec<String>,
+}
+
+/// Mean square errors of one method's correlations.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its name in figures.
+    pub method: &'static str,
+    /// Its name in tables.
+    pub title: &'static str,
+    /// Of Pearson's correlations.
+    pub pearson: f64,
+    /// Of Spearman's.
+    pub spearman: f64,
+    /// The pair that is farthest off in Pearson's, and by how much.
+    pub worst: (String, f64),
+    /// Pair by pair, by how much Pearson's and Spearman's are off.
+    pub errors: [Vec<f64>; 2],
+}
+
+/// Merges by each method, and compares.
+pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
+    let varies = |event: &usize| {
+        let mut values = counted.much.iter().chain(&counted.hrm).map(|run| run.truth[*event]);
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let (varying, constant): (Vec<usize>, Vec<usize>) = (0..counted.events.len()).partition(varies);
+    let name = |event: &usize| counted.events[*event].clone();
+    let wrong = |error: &dyn std::fmt::Display| miette!("workload {}: {error}", counted.name);
+    let data = measurements(counted, &counted.much, &varying, false)?;
+    let truth = measurements(counted, &counted.much, &varying, true)?.reordered(&data.events).map_err(|e| wrong(&e))?;
+    let hrm = measurements(counted, &counted.hrm, &varying, false)?.reordered(&data.events).map_err(|e| wrong(&e))?;
+    let truth = reference(&truth);
+    let options = Options { seed: campaign.seed + 1, ..Options::default() };
+    let merged = merge::much(&data, &options).map_err(|e| wrong(&e))?;
+    let paper = merge::paper(&data, &options).map_err(|e| wrong(&e))?;
+    let anchor = &counted.events[campaign.anchor];
+    let anchor =
+        data.event(anchor).ok_or_else(|| miette!("workload {}: the anchor {anchor} is constant", counted.name))?;
+    let by_hrm = merge::hrm(&hrm, anchor, None).map_err(|e| wrong(&e))?;
+    let blind = merge::blind(&data).map_err(|e| wrong(&e))?;
+    let merged_correlations = merged.vectors.correlations();
+    let row = |method, title, [pearson, spearman]: &[DMatrix<f64>; 2]| {
+        let (of_pearson, of_spearman) = (accuracy(pearson, &truth[0]), accuracy(spearman, &truth[1]));
+        let (one, other) = of_pearson.worst;
+        let off = of_pearson.errors.iter().copied().fold(0.0, f64::max);
+        let pair = format!("{} / {}", data.events[one].name, data.events[other].name);
+        Row {
+            method,
+            title,
+            pearson: of_pearson.mean_square,
+            spearman: of_spearman.mean_square,
+            worst: (pair, off),
+            errors: [of_pearson.errors, of_spearman.errors],
+        }
+    };
+    let rows = vec![
+        row("floor", "pairwise (floor)", &reference(&data)),
+        row("much", "MUCH", &merged_correlations),
+        row("paper", "MUCH, plain", &paper.vectors.correlations()),
+        row("hrm", "HRM", &by_hrm.correlations()),
+        row("blind", "blind", &blind.correlations()),
+    ];
+    let stepped = |event: &usize| estimate::is_stepped(&data, *event, &data.grouped(*event));
+    let stepped = (0..data.events.len()).filter(stepped).map(|event| data.events[event].name.clone()).collect();
+    let [pearson_truth, _] = truth;
+    let [pearson_merged, _] = merged_correlations;
+    Ok(Judged {
+        workload: counted.name.clone(),
+        events: data.events.iter().map(|event| event.name.clone()).collect(),
+        vectors: merged.vectors,
+        constant: constant.iter().map(name).collect(),
+        runs: (counted.much.len(), counted.hrm.len()),
+        rows,
+        matrices: [pearson_truth, pearson_merged],
+        stepped,
+    })
+}
+
+fn measurements(counted: &Counted, runs: &[Run], wanted: &[usize], truth: bool) -> Result<Measurements> {
+    let mut builder = Builder::default();
+    for (number, run) in runs.iter().enumerate() {
+        let all: Vec<(usize, u64)> =
+            if truth { run.truth.iter().copied().enumerate().collect() } else { run.counted.clone() };
+        let (sub_experiment, number) =
+            if truth { (0, number as u64) } else { (u64::from(run.sub_experiment), u64::from(run.run)) };
+        for (event, value) in all.into_iter().filter(|(event, _)| wanted.contains(event)) {
+            let added = builder.add(sub_experiment, number, None, counted.events[event].as_bytes(), value as f64);
+            added.map_err(|error| miette!("workload {}: {error}", counted.name))?;
+        }
+    }
+    builder.finish().map_err(|error| miette!("workload {}: {error}", counted.name))
+}
+
+/// The tables for terminal and page.
+pub fn tables(judged: &[Judged]) -> Vec<Section> {
+    let header = ["workload", "method", "runs", "Pearson", "Spearman", "worst pair", "off by"];
+    let mut section = Section::new("Mean square error of the correlations against the truth", &header);
+    for one in judged {
+        for row in &one.rows {
+            let runs = if row.method == "hrm" { one.runs.1 } else { one.runs.0 };
+            section.row([
+                one.workload.clone(),
+                row.title.to_owned(),
+                runs.to_string(),
+                format!("{:.6}", row.pearson),
+                format!("{:.6}", row.spearman),
+                row.worst.0.clone(),
+                format!("{:.3}", row.worst.1),
+            ]);
+        }
+    }
+    let best = judged.iter().filter(|one| is_best(one)).count();
+    section = section.note(format!(
+        "Truth: all events of every run of MUCH's plan, which the model counts at once and no board can. The floor is the \
+         error of the pairwise estimates that MUCH starts from. In {best} of {} workloads MUCH is nearer to the truth than HRM \
+         and the blind merge in both correlations.",
+        judged.len()
+    ));
+    let mut left_out = Section::new("Events without correlations", &["workload", "the same in every run", "stepped"]);
+    for one in judged.iter().filter(|one| !one.constant.is_empty() || !one.stepped.is_empty()) {
+        left_out.row([one.workload.clone(), one.constant.join(", "), one.stepped.join(", ")]);
+    }
+    if left_out.rows.is_empty() {
+        return vec![section];
+    }
+    let left_out = left_out.note(
+        "What is the same in every run goes with nothing, and is left out. What differs from one sub-experiment to another and \
+         hardly within one (stepped) is in the vectors, but how it goes with other events from run to run cannot be seen: \
+         MUCH takes it as not at all.",
+    );
+    vec![section, left_out]
+}
+
+/// Whether MUCH is nearer than HRM and the blind merge in both kinds.
+pub fn is_best(one: &Judged) -> bool {
+    let of = |method: &str| one.rows.iter().find(|row| row.method == method);
+    let Some(much) = of("much") else { return false };
+    [of("hrm"), of("blind")]
+        .iter()
+        .flatten()
+        .all(|other| much.pearson <= other.pearson && much.spearman <= other.spearman)
+}

@@ -1,0 +1,103 @@
+//! `cargo xtask campaign`: many events of several workloads, counted a few at a time on the board model, merged into complete
+//! vectors, and compared with the truth that only a model can give: all events of every run.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | [`spec`] | a campaign's TOML file |
+//! | [`runs`] | one boot per workload and plan; what was counted in it |
+//! | [`judge`] | MUCH, HRM and the blind merge against the truth |
+//! | [`page`] | the report |
+
+pub mod judge;
+pub mod page;
+pub mod runs;
+pub mod spec;
+
+use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
+use cloison_engine::model::Model;
+use cloison_engine::report::Section;
+use cloison_engine::{installation, parts, setup};
+use judge::Judged;
+use miette::Result;
+use runs::Counted;
+use spec::Campaign;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// How to run a campaign.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CampaignArgs {
+    /// The campaign's file
+    #[arg(value_name = "FILE.toml")]
+    pub file: PathBuf,
+    /// Where counts, vectors and report go (default: target/cloison/campaigns/NAME)
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Write the figures here too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// As many runs of each sub-experiment, in place of what the file says
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u32>,
+}
+
+/// Runs `cargo xtask campaign`.
+pub fn campaign(args: &CampaignArgs) -> Result<()> {
+    let mut campaign = spec::load(&args.file)?;
+    campaign.runs = args.runs.unwrap_or(campaign.runs);
+    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("campaigns").join(&campaign.name));
+    let (figures, tables) = perform(&campaign, &args.file, &out)?;
+    figures.write(args.json.as_deref())?;
+    println!("{} (modelled)\n", campaign.title);
+    for table in &tables {
+        println!("{}", table.to_text());
+    }
+    println!("Report:  {}", installation::display(&out.join("report.html")));
+    println!("Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv beside it, and figures.json");
+    Ok(())
+}
+
+/// Runs what has not been run, merges, judges, and writes everything to `out`.
+pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures, Vec<Section>)> {
+    let started = Instant::now();
+    parts::prepare()?;
+    setup::qemu()?;
+    let model = Model::load(&campaign.model)?;
+    let counted: Vec<Counted> = runs::run(campaign, &model, out)?;
+    eprintln!("{}: {} workloads, {:.1} s", campaign.name, counted.len(), started.elapsed().as_secs_f64());
+    let mut figures = Figures::new("campaign")
+        .board(campaign.board.name())
+        .config(file)
+        .parameter("modelled", true)
+        .parameter("model", installation::display(&campaign.model))
+        .parameter("system", installation::display(&campaign.system))
+        .parameter("seed", campaign.seed)
+        .parameter("events", campaign.events.join(" "))
+        .parameter("counters", campaign.counters);
+    figures
+        .count("events", campaign.events.len() as u64)
+        .count("sub_experiments", campaign.plan.len() as u64)
+        .count("runs_of_each", u64::from(campaign.runs));
+    let mut judged: Vec<Judged> = vec![];
+    for workload in &counted {
+        let one = judge::judge(campaign, workload)?;
+        let directory = out.join(&workload.name);
+        write_atomic(&directory.join("counts.csv"), &workload.csv()?)?;
+        write_atomic(&directory.join("truth.csv"), &workload.truth_csv()?)?;
+        write_atomic(&directory.join("vectors.csv"), &cloison_much::write::to_csv(&one.vectors))?;
+        let made_by = format!("cloison {}", env!("CARGO_PKG_VERSION"));
+        let parquet = cloison_much::write::to_parquet(&one.vectors, &made_by);
+        write_atomic(&directory.join("vectors.parquet"), &parquet.map_err(|error| miette::miette!("{error}"))?)?;
+        for row in &one.rows {
+            figures
+                .value(format!("{}_{}_pearson", one.workload, row.method), row.pearson)
+                .value(format!("{}_{}_spearman", one.workload, row.method), row.spearman);
+        }
+        judged.push(one);
+    }
+    let tables = judge::tables(&judged);
+    figures.write(Some(&out.join("figures.json")))?;
+    write_atomic(&out.join("report.html"), page::html(campaign, file, &judged, &tables, &figures)?.as_bytes())?;
+    Ok((figures, tables))
+}

@@ -1,0 +1,274 @@
+//! One boot per workload and plan: the hypervisor starts the victim anew for each run and counts what the sub-experiment
+//! says; the model counts everything.
+
+use super::spec::{Campaign, Workload};
+use crate::experiment::overrides;
+use crate::experiment::overrides::{Path as TomlPath, Value};
+use cloison_config::events::EventNames;
+use cloison_engine::figures::qemu_version;
+use cloison_engine::files::{write_atomic, write_json};
+use cloison_engine::model::{Model, Statistics};
+use cloison_engine::qemu::Machine;
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_engine::{configuration, image, parts};
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A boot that takes longer has hung.
+const LIMIT: Duration = Duration::from_secs(3600);
+
+/// What was counted of one workload.
+#[derive(Clone, Debug)]
+pub struct Counted {
+    /// Its name.
+    pub name: String,
+    /// Names of all events.
+    pub events: Vec<String>,
+    /// By MUCH's plan.
+    pub much: Vec<Run>,
+    /// By HRM's plan.
+    pub hrm: Vec<Run>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its sub-experiment.
+    pub sub_experiment: u32,
+    /// Its number there.
+    pub run: u32,
+    /// What the counters gave, by the HEM log: position of the event, and count.
+    pub counted: Vec<(usize, u64)>,
+    /// All events, as the model counted them at EL1 and EL0.
+    pub truth: Vec<u64>,
+}
+
+/// What is kept of a boot.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    inputs: String,
+    runs: Vec<Run>,
+}
+
+impl Counted {
+    /// What the counters gave, as long CSV: what `cargo xtask much merge` reads.
+    pub fn csv(&self) -> Result<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(vec![]);
+        writer.write_record(["sub_experiment", "run", "event", "value"]).into_diagnostic()?;
+        for run in &self.much {
+            for (event, value) in &run.counted {
+                let (sub_experiment, number) = (run.sub_experiment.to_string(), run.run.to_string());
+                let record = [sub_experiment.as_str(), &number, &self.events[*event], &value.to_string()];
+                writer.write_record(record).into_diagnostic()?;
+            }
+        }
+        writer.into_inner().into_diagnostic()
+    }
+
+    /// All events of every run of MUCH's plan, one row a run.
+    pub fn truth_csv(&self) -> Result<Vec<u8>> {
+        let mut writer = csv::Writer::from_writer(vec![]);
+        writer.write_record(&self.events).into_diagnostic()?;
+        for run in &self.much {
+            writer.write_record(run.truth.iter().map(u64::to_string)).into_diagnostic()?;
+        }
+        writer.into_inner().into_diagnostic()
+    }
+}
+
+/// A boot that is wanted.
+struct Job<'a> {
+    workload: &'a Workload,
+    /// `much` or `hrm`.
+    plan: &'static str,
+    sub_experiments: &'a [Vec<usize>],
+    /// That are used, of each.
+    runs: u32,
+    seed: u64,
+}
+
+/// What all boots share.
+struct Setting<'a> {
+    campaign: &'a Campaign,
+    model: &'a Model,
+    base: Value,
+    hypervisor: image::Flat,
+    common: Sha256,
+    out: &'a Path,
+}
+
+impl Setting<'_> {
+    fn system(&self, job: &Job<'_>) -> Result<String> {
+        let mut system = self.base.clone();
+        let wrong = |error| miette!("workload {}: {error}", job.workload.name);
+        for path in &job.workload.remove {
+            overrides::remove(&mut system, path).map_err(wrong)?;
+        }
+        for (path, value) in &job.workload.set {
+            overrides::set(&mut system, path, value).map_err(wrong)?;
+        }
+        let name = |event: &usize| Value::String(self.campaign.events[*event].clone());
+        let sets = job.sub_experiments.iter().map(|set| Value::Array(set.iter().map(name).collect()));
+        let mut table = toml::value::Table::new();
+        let runs = i64::from(job.runs) + i64::from(self.campaign.warm_up);
+        table.insert("runs".into(), Value::Integer(runs));
+        table.insert("sub_experiments".into(), Value::Array(sets.collect()));
+        if let Some(vary) = self.campaign.vary {
+            table.insert("vary".into(), Value::Integer(i64::from(vary)));
+        }
+        let path =
+            TomlPath::parse(&format!("vm.{}.campaign", self.campaign.victim)).map_err(|error| miette!("{error}"))?;
+        overrides::set(&mut system, &path, &Value::Table(table)).map_err(wrong)?;
+        toml::to_string_pretty(&system).into_diagnostic()
+    }
+
+    fn boot(&self, job: &Job<'_>) -> Result<Vec<Run>> {
+        let directory = self.out.join(&job.workload.name).join(job.plan);
+        let text = self.system(job)?;
+        let file = directory.join("system.toml");
+        write_atomic(&file, text.as_bytes())?;
+        let checked = configuration::load(&file, Some(self.campaign.board.name()))?;
+        let image = image::assemble(&checked, &self.hypervisor)?;
+        let mut hash = self.common.clone();
+        hash.update(&text);
+        hash.update(&image.bytes);
+        hash.update(job.seed.to_le_bytes());
+        let inputs: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let kept = directory.join("runs.json");
+        if let Ok(text) = std::fs::read_to_string(&kept)
+            && let Ok(Kept { inputs: before, runs }) = serde_json::from_str(&text)
+            && before == inputs
+        {
+            return Ok(runs);
+        }
+        let path = directory.join("Image");
+        image.write(&path)?;
+        let stats = directory.join("model.json");
+        let machine = Machine::new(self.campaign.board, &path).limit(LIMIT);
+        let outcome = self.model.attach(machine, job.seed, self.campaign.caches, &stats).run()?;
+        write_atomic(&directory.join("console.txt"), outcome.console.as_bytes())?;
+        write_atomic(&directory.join("telemetry.bin"), &outcome.telemetry)?;
+        let telemetry = Telemetry::parse(&outcome.telemetry);
+        let victim = checked.system.vms.iter().position(|vm| vm.name == self.campaign.victim).unwrap_or_default() as u8;
+        let names = EventNames::of(&checked.board.events);
+        let runs = self.counted(&telemetry, victim, &names, job, &stats).wrap_err_with(|| {
+            let lines: Vec<&str> = outcome.console.lines().collect();
+            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+            miette!("workload {}: {}; its console's last lines:\n{tail}", job.workload.name, outcome.exit)
+        })?;
+        write_json(&kept, &Kept { inputs, runs: runs.clone() })?;
+        Ok(runs)
+    }
+
+    fn counted(
+        &self,
+        telemetry: &Telemetry,
+        victim: u8,
+        names: &EventNames,
+        job: &Job<'_>,
+        stats: &Path,
+    ) -> Result<Vec<Run>> {
+        if let Some((offset, problem)) = telemetry.problems.first() {
+            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
+        }
+        if telemetry.dropped() > 0 || telemetry.end_of(victim) != End::Off {
+            let (dropped, end) = (telemetry.dropped(), telemetry.end_of(victim));
+            return Err(miette!("{dropped} records were dropped; the victim: {end}"));
+        }
+        let statistics = Statistics::read(stats)?;
+        let logged: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
+        let wanted = job.sub_experiments.len() * (job.runs as usize + self.campaign.warm_up as usize);
+        if logged.len() != wanted || statistics.regions.len() != wanted {
+            let seen = statistics.regions.len();
+            return Err(miette!("{} of {wanted} runs were logged, {seen} seen by the model", logged.len()));
+        }
+        let position = |name: &str| self.campaign.events.iter().position(|event| event == name);
+        let mut runs = vec![];
+        let used = logged.iter().zip(&statistics.regions).filter(|(run, _)| run.record.run >= self.campaign.warm_up);
+        for (run, region) in used {
+            let core = region.cores.get(usize::from(run.core)).ok_or_else(|| miette!("a region without its core"))?;
+            let mut counted = vec![];
+            for (event, count, overflowed) in run.counts() {
+                let name = names.name(event);
+                if overflowed {
+                    return Err(miette!("{name} overflowed in run {}", run.record.run));
+                }
+                let position = position(&name).ok_or_else(|| miette!("{name} was counted and not asked for"))?;
+                counted.push((position, u64::from(count)));
+            }
+            let truth = |event: &String| core.guest_events.get(event).copied().unwrap_or(0);
+            runs.push(Run {
+                sub_experiment: run.record.sub_experiment,
+                run: run.record.run,
+                counted,
+                truth: self.campaign.events.iter().map(truth).collect(),
+            });
+        }
+        Ok(runs)
+    }
+}
+
+/// Runs all workloads, each boot once, as many at a time as the host has cores.
+pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted>> {
+    let text = std::fs::read_to_string(&campaign.system)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot read {}", campaign.system.display()))?;
+    configuration::load(&campaign.system, Some(campaign.board.name()))?;
+    let mut base: Value = toml::from_str(&text).into_diagnostic()?;
+    overrides::anchor(&mut base, campaign.system.parent().unwrap_or(Path::new(".")));
+    let model = &model.kept_in(out)?;
+    let mut common = Sha256::new();
+    for file in [model.board(), model.plugin()] {
+        common.update(std::fs::read(file).into_diagnostic()?);
+    }
+    common.update(qemu_version());
+    common.update(format!("{:?} {:?}", campaign.board, campaign.caches));
+    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let setting = Setting { campaign, model, base, hypervisor, common, out };
+    let mut jobs = vec![];
+    for (workload, seed) in campaign.workloads.iter().zip(campaign.seed..) {
+        let job = |plan, sub_experiments, runs| Job { workload, plan, sub_experiments, runs, seed };
+        jobs.push(job("much", campaign.plan.as_slice(), campaign.runs));
+        jobs.push(job("hrm", campaign.hrm_plan.as_slice(), campaign.hrm_runs()));
+    }
+    let bar = ProgressBar::new(jobs.len() as u64);
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}  {msg}");
+    bar.set_style(style.into_diagnostic()?);
+    bar.set_prefix(campaign.name.clone());
+    bar.enable_steady_tick(Duration::from_secs(1));
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<Option<Result<Vec<Run>>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(job) = jobs.get(index) else { return };
+            bar.set_message(format!("{} ({})", job.workload.name, job.plan));
+            let result = setting.boot(job);
+            if result.is_err() {
+                next.store(jobs.len(), Ordering::Relaxed);
+            }
+            done.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[index] = Some(result);
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(jobs.len()) {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    let done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut results = done.into_iter().flatten().collect::<Result<Vec<_>>>()?.into_iter();
+    let mut counted = vec![];
+    for workload in &campaign.workloads {
+        let (Some(much), Some(hrm)) = (results.next(), results.next()) else { break };
+        counted.push(Counted { name: workload.name.clone(), events: campaign.events.clone(), much, hrm });
+    }
+    Ok(counted)
+}

@@ -1,0 +1,239 @@
+//! What a campaign is: its TOML file, read and checked, and the plan that follows from it.
+
+use crate::experiment::overrides::{Path as TomlPath, Value};
+use cloison_board_model::Event;
+use cloison_config::problem::{Errors, Problem, SourceFile};
+use cloison_engine::model::Caches;
+use cloison_engine::qemu::Board;
+use cloison_much::plan::{Catalogue, hrm_plan, plan};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+
+/// A campaign, checked and planned.
+#[derive(Clone, Debug)]
+pub struct Campaign {
+    /// Its name: the file's.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// The system that the workloads change.
+    pub system: PathBuf,
+    /// The machine.
+    pub board: Board,
+    /// The model's board file.
+    pub model: PathBuf,
+    /// The VM that is measured.
+    pub victim: String,
+    /// All events, by their architectural names.
+    pub events: Vec<String>,
+    /// Counters that a sub-experiment may use.
+    pub counters: usize,
+    /// Sub-experiments in which every pair of events meets, as positions in `events`.
+    pub plan: Vec<Vec<usize>>,
+    /// HRM's sub-experiments, each with the anchor.
+    pub hrm_plan: Vec<Vec<usize>>,
+    /// HRM's anchor, as a position in `events`.
+    pub anchor: usize,
+    /// Runs of each sub-experiment of `plan`.
+    pub runs: u32,
+    /// Runs of each sub-experiment before those that are used.
+    pub warm_up: u32,
+    /// The victim's argument to which the number of runs so far is added.
+    pub vary: Option<u8>,
+    /// Seed of the model, the first of the workloads'.
+    pub seed: u64,
+    /// How a run's segment begins.
+    pub caches: Caches,
+    /// The workloads.
+    pub workloads: Vec<Workload>,
+}
+
+/// A victim with its co-runners.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// Paths of the system and what they are set to.
+    pub set: Vec<(TomlPath, Value)>,
+    /// Paths that are removed.
+    pub remove: Vec<TomlPath>,
+}
+
+impl Campaign {
+    /// Runs of each of HRM's sub-experiments, so that it has as many runs in all.
+    pub fn hrm_runs(&self) -> u32 {
+        let total = self.runs as usize * self.plan.len();
+        u32::try_from(total / self.hrm_plan.len().max(1)).unwrap_or(u32::MAX)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: String,
+    system: Spanned<PathBuf>,
+    board: Spanned<String>,
+    model: PathBuf,
+    victim: String,
+    events: Vec<Spanned<String>>,
+    counters: Spanned<usize>,
+    anchor: Spanned<String>,
+    runs: Spanned<u32>,
+    #[serde(default)]
+    warm_up: u32,
+    vary: Option<u8>,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default)]
+    caches: Caches,
+    workload: Vec<WorkloadFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadFile {
+    name: String,
+    #[serde(default)]
+    set: BTreeMap<Spanned<String>, Value>,
+    #[serde(default)]
+    remove: Vec<Spanned<String>>,
+}
+
+/// Reads a campaign.
+pub fn load(path: &Path) -> Result<Campaign, Errors> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let file = SourceFile::new(path, String::new());
+        let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
+            .help("name a campaign, such as configs/campaigns/kernels.toml");
+        Errors::new(file.name(), vec![problem])
+    })?;
+    let file = SourceFile::new(path, text);
+    let name = file.name().to_owned();
+    check(path, &file).map_err(|problem| Errors::new(&name, vec![*problem]))
+}
+
+fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
+    let file: File = toml::from_str(source.text()).map_err(|error| {
+        let problem = Problem::error(source, "campaign", error.span().unwrap_or(0..0), error.message().trim_end());
+        Box::new(problem.label("here").help("docs/campaigns.md says what a campaign's file holds"))
+    })?;
+    let wrong = |field: &str, span, message: String, label: &str, help: String| {
+        Box::new(Problem::error(source, field, span, message).label(label).help(help))
+    };
+    let base = path.parent().unwrap_or(Path::new("."));
+    let system = base.join(file.system.get_ref());
+    if !system.is_file() {
+        let message = format!("there is no system at {}", system.display());
+        return Err(wrong("system", file.system.span(), message, "not a file", "name a configuration".into()));
+    }
+    let board = Board::from_name(file.board.get_ref()).ok_or_else(|| {
+        let message = format!("QEMU does not emulate board `{}`", file.board.get_ref());
+        wrong("board", file.board.span(), message, "unknown", "virt or zcu102".into())
+    })?;
+    let known = || Event::ALL.iter().map(|event| event.name()).collect::<Vec<_>>().join(", ");
+    let mut events: Vec<String> = vec![];
+    for event in &file.events {
+        let name = event.get_ref();
+        if !Event::ALL.iter().any(|known| known.name() == name) {
+            let message = format!("the model counts no `{name}`");
+            return Err(wrong("events", event.span(), message, "unknown", format!("events: {}", known())));
+        }
+        if events.contains(name) {
+            let message = format!("{name} is named twice");
+            return Err(wrong("events", event.span(), message, "again", "name every event once".into()));
+        }
+        events.push(name.clone());
+    }
+    let anchor = events.iter().position(|name| name == file.anchor.get_ref()).ok_or_else(|| {
+        let message = format!("the anchor `{}` is none of the events", file.anchor.get_ref());
+        wrong("anchor", file.anchor.span(), message, "not counted", events.join(", "))
+    })?;
+    if *file.runs.get_ref() < 2 {
+        let message = format!("{} runs", file.runs.get_ref());
+        return Err(wrong("runs", file.runs.span(), message, "too few", "a correlation needs two at least".into()));
+    }
+    let counters = *file.counters.get_ref();
+    let unplanned = |error: cloison_much::plan::PlanError| {
+        wrong("counters", file.counters.span(), error.to_string(), "no plan", "2 to 6 counters, and more events".into())
+    };
+    let plan = plan(&mut Catalogue::default(), events.len(), counters).map_err(unplanned)?;
+    let hrm = hrm_plan(events.len(), counters, anchor).map_err(unplanned)?;
+    let parse = |text: &Spanned<String>| {
+        TomlPath::parse(text.get_ref())
+            .map_err(|error| wrong("workload", text.span(), error, "not a path", "write vm.NAME.field".into()))
+    };
+    let mut workloads = vec![];
+    for workload in &file.workload {
+        let set = workload.set.iter().map(|(key, value)| Ok((parse(key)?, value.clone())));
+        workloads.push(Workload {
+            name: workload.name.clone(),
+            set: set.collect::<Result<_, Box<Problem>>>()?,
+            remove: workload.remove.iter().map(parse).collect::<Result<_, _>>()?,
+        });
+    }
+    Ok(Campaign {
+        name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        title: file.title,
+        system,
+        board,
+        model: base.join(file.model),
+        victim: file.victim,
+        events,
+        counters,
+        plan: plan.sub_experiments,
+        hrm_plan: hrm.sub_experiments,
+        anchor,
+        runs: *file.runs.get_ref(),
+        warm_up: file.warm_up,
+        vary: file.vary,
+        seed: file.seed,
+        caches: file.caches,
+        workloads,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_engine::installation;
+
+    fn shipped() -> PathBuf {
+        installation::root().join("configs/campaigns/kernels.toml")
+    }
+
+    fn refused(old: &str, new: &str) -> (String, String) {
+        let text = std::fs::read_to_string(shipped()).expect("the shipped campaign");
+        assert!(text.contains(old), "{old}");
+        let source = SourceFile::new(&shipped(), text.replacen(old, new, 1));
+        let problem = check(&shipped(), &source).expect_err("it is refused");
+        (problem.field().to_owned(), problem.message().to_owned())
+    }
+
+    #[test]
+    fn the_shipped_campaign_is_planned() {
+        let campaign = load(&shipped()).expect("it is right");
+        assert_eq!((campaign.plan.len(), campaign.hrm_plan.len()), (6, 3));
+        assert_eq!(campaign.hrm_runs() as usize * 3, campaign.runs as usize * 6);
+        assert!(campaign.workloads.len() >= 6);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let field_and_message = |field: &str, message: &str| (field.to_owned(), message.to_owned());
+        assert_eq!(refused("\"INST_RETIRED\"", "\"INST\""), field_and_message("events", "the model counts no `INST`"));
+        assert_eq!(
+            refused("\"LD_RETIRED\"", "\"CPU_CYCLES\""),
+            field_and_message("events", "CPU_CYCLES is named twice")
+        );
+        assert_eq!(
+            refused("anchor = \"CPU_CYCLES\"", "anchor = \"ST_RETIRED\""),
+            field_and_message("anchor", "the anchor `ST_RETIRED` is none of the events")
+        );
+        assert_eq!(refused("runs = 50", "runs = 1"), field_and_message("runs", "1 runs"));
+        assert_eq!(refused("counters = 6", "counters = 1").0, "counters");
+        assert_eq!(refused("board = \"virt\"", "board = \"pi\"").0, "board");
+        assert!(refused("vary = 2", "varies = 2").1.starts_with("unknown field `varies`"));
+    }
+}

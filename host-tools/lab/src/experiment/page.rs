@@ -1,0 +1,113 @@
+//! The report of an experiment: one HTML file that needs nothing else; CSV and Parquet.
+
+use super::findings::{Cell, Findings, Series};
+use super::spec::Experiment;
+use cloison_engine::figures::Figures;
+use cloison_engine::{installation, report};
+use maud::{PreEscaped, html};
+use miette::{IntoDiagnostic, Result, WrapErr};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The report.
+pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: &Figures) -> Result<String> {
+    let charts: Vec<String> = findings.charts.iter().map(super::plot::Chart::svg).collect::<Result<_>>()?;
+    let source = std::fs::read_to_string(path).into_diagnostic()?;
+    let system = std::fs::read_to_string(&experiment.system).into_diagnostic()?;
+    let model = std::fs::read_to_string(&experiment.model).into_diagnostic()?;
+    let body = html! {
+        p { (experiment.question) }
+        div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
+        @if let Some((source, shows)) = &experiment.paper {
+            h2 { "The paper" }
+            p.note { (source) }
+            p { (shows) }
+        }
+        h2 { "Modelled here" }
+        @for chart in &charts { (PreEscaped(chart)) }
+        h2 { "What was found" }
+        @for paragraph in &findings.account { p { (paragraph) } }
+        @for table in &findings.tables { (table.to_html()) }
+        (report::all_figures(figures))
+        h2 { "Where this comes from" }
+        (report::provenance(figures))
+        details { summary { "The experiment: " (installation::display(path)) } pre { (source) } }
+        details { summary { "Its system: " (installation::display(&experiment.system)) } pre { (system) } }
+        details { summary { "The model: " (installation::display(&experiment.model)) } pre { (model) } }
+    };
+    Ok(report::standalone(&experiment.title, "", &body))
+}
+
+/// A series as CSV.
+pub fn csv(series: &Series) -> Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(vec![]);
+    writer.write_record(&series.columns).into_diagnostic()?;
+    for row in &series.rows {
+        writer.write_record(row.iter().map(Cell::text)).into_diagnostic()?;
+    }
+    writer.into_inner().into_diagnostic()
+}
+
+/// A series as Parquet, with the provenance as key-value metadata.
+pub fn parquet(series: &Series, figures: &Figures) -> Result<Vec<u8>> {
+    write_parquet(series, figures).into_diagnostic().wrap_err("cannot lay out the Parquet file")
+}
+
+fn write_parquet(series: &Series, figures: &Figures) -> parquet::errors::Result<Vec<u8>> {
+    let column = |at: usize| series.rows.iter().map(move |row| &row[at]);
+    let kind = |at: usize| {
+        if column(at).any(|cell| matches!(cell, Cell::Value(_))) {
+            Physical::DOUBLE
+        } else if column(at).any(|cell| matches!(cell, Cell::Count(_))) {
+            Physical::INT64
+        } else {
+            Physical::BYTE_ARRAY
+        }
+    };
+    let mut fields = vec![];
+    for (at, name) in series.columns.iter().enumerate() {
+        let builder = Type::primitive_type_builder(name, kind(at)).with_repetition(Repetition::OPTIONAL);
+        let text = kind(at) == Physical::BYTE_ARRAY;
+        let builder = if text { builder.with_logical_type(Some(LogicalType::String)) } else { builder };
+        fields.push(Arc::new(builder.build()?));
+    }
+    let schema = Type::group_type_builder("series").with_fields(fields).build()?;
+    let metadata = figures
+        .provenance()
+        .into_iter()
+        .map(|(key, value)| KeyValue::new(key, value.as_str().map_or_else(|| value.to_string(), str::to_owned)));
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_key_value_metadata(Some(metadata.collect()))
+        .build();
+    let mut bytes = vec![];
+    let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema), Arc::new(properties))?;
+    let mut group = writer.next_row_group()?;
+    for at in 0..series.columns.len() {
+        let number = |cell: &Cell| match cell {
+            Cell::Value(value) => Some(*value),
+            Cell::Count(count) => Some(*count as f64),
+            Cell::Text(_) => None,
+        };
+        match kind(at) {
+            Physical::DOUBLE => cloison_engine::hem::column::<DoubleType>(&mut group, column(at).map(number))?,
+            Physical::INT64 => {
+                let count = |cell: &Cell| if let Cell::Count(count) = cell { i64::try_from(*count).ok() } else { None };
+                cloison_engine::hem::column::<Int64Type>(&mut group, column(at).map(count))?;
+            }
+            _ => {
+                let text = |cell: &Cell| Some(ByteArray::from(cell.text().into_bytes()));
+                cloison_engine::hem::column::<ByteArrayType>(&mut group, column(at).map(text))?;
+            }
+        }
+    }
+    group.close()?;
+    writer.close()?;
+    Ok(bytes)
+}

@@ -1,0 +1,104 @@
+//! `quota`: what a budget of refills on the other cores does for a victim.
+
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
+use super::plot::{Chart, Line, Marks};
+use cloison_engine::report::Section;
+use miette::Result;
+
+/// What the runs show.
+pub fn find(runs: Runs<'_>) -> Result<Findings> {
+    let mut found = Findings::default();
+    let (solo, free) = (runs.first("solo")?.cycles(), runs.first("interf")?.cycles());
+    let mut points: Vec<_> = runs.of("quota").map(|run| (run.number("budget").unwrap_or(0), run)).collect();
+    points.sort_by_key(|point| std::cmp::Reverse(point.0));
+    let slowdowns: Vec<f64> =
+        std::iter::once(ratio(free, solo)).chain(points.iter().map(|point| ratio(point.1.cycles(), solo))).collect();
+    let monotone = falls(&slowdowns, 0.0);
+    found.figure("solo_cycles", solo as f64);
+    found.figure("interf_cycles", free as f64);
+    found.figure("slowdown", ratio(free, solo));
+    found.figure("least_slowdown", slowdowns.iter().copied().fold(f64::INFINITY, f64::min));
+    found.figure("monotone", f64::from(monotone));
+    let mut rows = vec![];
+    let mut overshoots = Section::new(
+        "Beyond the budget, by core",
+        &[
+            "budget",
+            "core",
+            "enforced by",
+            "periods",
+            "held in",
+            "events",
+            "most beyond budget",
+            "beyond budget, in all",
+        ],
+    );
+    let mut most = 0;
+    for (budget, run) in &points {
+        let quotas = &run.quotas;
+        most = most.max(quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0));
+        rows.push(vec![
+            Cell::Count(*budget),
+            Cell::Count(run.cycles()),
+            Cell::Value(ratio(run.cycles(), solo)),
+            Cell::Count(run.event("L2D_CACHE_REFILL")),
+            Cell::Count(quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0)),
+            Cell::Count(quotas.iter().map(|quota| quota.throttled_periods).sum()),
+            Cell::Count(quotas.iter().map(|quota| quota.periods).sum()),
+        ]);
+        for quota in quotas {
+            overshoots.row([
+                budget.to_string(),
+                quota.core.to_string(),
+                if quota.by_interrupt { "interrupt" } else { "polling" }.to_owned(),
+                quota.periods.to_string(),
+                quota.throttled_periods.to_string(),
+                quota.events.to_string(),
+                quota.max_overshoot.to_string(),
+                quota.overshoot.to_string(),
+            ]);
+            found.figure(format!("budget{budget}_core{}_overshoot_max", quota.core), quota.max_overshoot as f64);
+        }
+    }
+    found.figure("overshoot_max", most as f64);
+    let columns = vec!["budget", "cycles", "slowdown", "l2_refills", "overshoot_max", "throttled_periods", "periods"];
+    let series = Series { name: "budgets".into(), columns, rows };
+    found.tables.push(series.table(
+        "Victim against the budget of each Interf core",
+        "Budget: L2D_CACHE_REFILL events in a period of 1 ms. Overshoot: most events beyond the budget in one period of one core.",
+    ));
+    found.tables.push(overshoots.note(
+        "Events counted beyond the budget before the core was stopped, by the hypervisor's own count: what was on its way \
+         when the interrupt came.",
+    ));
+    found.charts.push(Chart {
+        title: "Victim against Interf's budget (modelled)".into(),
+        x: "log10 of L2D_CACHE_REFILL events in 1 ms, each Interf core".into(),
+        y: "runtime / solo".into(),
+        log: false,
+        marks: Marks::Lines(vec![Line {
+            name: "victim".into(),
+            points: points
+                .iter()
+                .map(|(budget, run)| ((*budget as f64).max(1.0).log10(), ratio(run.cycles(), solo)))
+                .collect(),
+        }]),
+    });
+    found.series.push(series);
+    found.say(format!(
+        "Without budgets the victim takes {:.2} times its solo time, with the smallest one {:.2} times. {}",
+        ratio(free, solo),
+        slowdowns.last().copied().unwrap_or(1.0),
+        if monotone {
+            "Each smaller budget slows it down no more than the one before."
+        } else {
+            "Not each smaller budget slows it down less than the one before: see the table."
+        }
+    ));
+    found.say(format!(
+        "No core went more than {most} refills beyond its budget in a period. The interrupt is seen up to a quantum of the \
+         model late, in which a core that waits for memory refills a few lines."
+    ));
+    found.say(LIMITS);
+    Ok(found)
+}

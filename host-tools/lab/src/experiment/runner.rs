@@ -1,0 +1,347 @@
+//! Runs the points of an experiment, each once, two at a time, and keeps what each came to.
+
+use super::latency::Latencies;
+use super::overrides::{self, Value};
+use super::spec::{Experiment, Measure, Point};
+use cloison_config::Checked;
+use cloison_config::events::EventNames;
+use cloison_engine::figures::qemu_version;
+use cloison_engine::files::{write_atomic, write_json};
+use cloison_engine::model::{Model, Region, Statistics};
+use cloison_engine::qemu::{Machine, Outcome};
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_engine::{configuration, consoles, image, parts};
+use cloison_formats::telemetry::MigrationOutcome;
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// A run that takes longer has hung.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What one run came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Hash of all that went in.
+    pub inputs: String,
+    /// The variant.
+    pub variant: String,
+    /// Axis and label.
+    pub axes: BTreeMap<String, String>,
+    /// The victim's segments after the warm-up, in their order.
+    pub segments: Vec<Segment>,
+    /// What the model counted in them, on all cores.
+    pub regions: Vec<Region>,
+    /// Quotas, by core.
+    pub quotas: Vec<QuotaOutcome>,
+    /// Pages that moved to a PVT pool.
+    pub pages_moved: u64,
+    /// What cyclictest measured, where that is what is measured.
+    #[serde(default)]
+    pub latencies: Option<Latencies>,
+}
+
+/// One observation segment, as the hypervisor logged it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Cycles at EL1 and EL0.
+    pub cycles: u64,
+    /// Events by name.
+    pub events: BTreeMap<String, u64>,
+}
+
+/// What a quota came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuotaOutcome {
+    /// Physical core.
+    pub core: u8,
+    /// Whether overflow interrupts enforced it.
+    pub by_interrupt: bool,
+    /// Periods that ended.
+    pub periods: u64,
+    /// Periods in which the core was held.
+    pub throttled_periods: u64,
+    /// Events in all.
+    pub events: u64,
+    /// Most events beyond the budget in one period.
+    pub max_overshoot: u64,
+    /// Events beyond the budget in all periods.
+    pub overshoot: u64,
+}
+
+impl Measured {
+    /// Median cycles of the segments; of an even number the lower one.
+    pub fn cycles(&self) -> u64 {
+        median(self.segments.iter().map(|segment| segment.cycles))
+    }
+    /// Median count of an event of the victim.
+    pub fn event(&self, name: &str) -> u64 {
+        median(self.segments.iter().map(|segment| segment.events.get(name).copied().unwrap_or(0)))
+    }
+    /// An event's count in the last segment, when what lay in the caches before has long been displaced.
+    pub fn settled(&self, name: &str) -> u64 {
+        self.segments.last().and_then(|segment| segment.events.get(name)).copied().unwrap_or(0)
+    }
+    /// The label on an axis.
+    pub fn label(&self, axis: &str) -> &str {
+        self.axes.get(axis).map_or("", String::as_str)
+    }
+    /// The number on an axis.
+    pub fn number(&self, axis: &str) -> Option<u64> {
+        self.label(axis).parse().ok()
+    }
+    /// Bytes in a second on the cores other than the victim's, by the model's count of an event and the bytes that each
+    /// stands for.
+    pub fn others_bytes_per_second(&self, victim: usize, event: &str, bytes: u64, clock_mhz: u64) -> f64 {
+        let others = |region: &Region| {
+            let cores = region.cores.iter().enumerate().filter(|(core, _)| *core != victim);
+            let events: u64 = cores.map(|(_, core)| core.event(event)).sum();
+            let cycles = region.cores.iter().map(|core| core.cycles).max().unwrap_or(0).max(1);
+            (events * bytes) as f64 / (cycles as f64 / (clock_mhz as f64 * 1e6))
+        };
+        self.regions.iter().map(others).sum::<f64>() / self.regions.len().max(1) as f64
+    }
+}
+
+fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+/// All that the runs of an experiment share.
+struct Setting<'a> {
+    experiment: &'a Experiment,
+    model: &'a Model,
+    base: Value,
+    hypervisor: image::Flat,
+    /// Hash of model, plugin and QEMU.
+    common: Sha256,
+    out: &'a Path,
+}
+
+/// A point's system, ready to run.
+struct Prepared {
+    directory: PathBuf,
+    checked: Checked,
+    image: image::Image,
+    inputs: String,
+}
+
+impl Setting<'_> {
+    fn prepare(&self, point: &Point) -> Result<Prepared> {
+        let directory = self.out.join("runs").join(point.key());
+        let mut system = self.base.clone();
+        for path in &point.remove {
+            overrides::remove(&mut system, path).map_err(|error| miette!("run {}: {error}", point.key()))?;
+        }
+        for (path, value) in &point.set {
+            overrides::set(&mut system, path, value).map_err(|error| miette!("run {}: {error}", point.key()))?;
+        }
+        let text = toml::to_string_pretty(&system).into_diagnostic()?;
+        let file = directory.join("system.toml");
+        write_atomic(&file, text.as_bytes())?;
+        let checked = configuration::load(&file, Some(self.experiment.board.name()))?;
+        let image = image::assemble(&checked, &self.hypervisor)?;
+        let mut hash = self.common.clone();
+        hash.update(text.as_bytes());
+        hash.update(&image.bytes);
+        hash.update(point.pages.to_le_bytes());
+        let inputs = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Prepared { directory, checked, image, inputs })
+    }
+
+    fn run(&self, point: &Point, prepared: &Prepared) -> Result<Measured> {
+        let file = prepared.directory.join("Image");
+        prepared.image.write(&file)?;
+        let stats = prepared.directory.join("model.json");
+        let machine = Machine::new(self.experiment.board, &file).limit(LIMIT);
+        let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
+        let outcome = machine.run()?;
+        write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
+        write_atomic(&prepared.directory.join("telemetry.bin"), &outcome.telemetry)?;
+        let measured = self.measure(point, prepared, &outcome, &stats);
+        let measured = measured.wrap_err_with(|| {
+            let lines: Vec<&str> = outcome.console.lines().collect();
+            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+            miette!(
+                "run {} did not go as it should; its console's last lines:\n{tail}\n{}",
+                point.key(),
+                outcome.errors
+            )
+        })?;
+        write_json(&prepared.directory.join("result.json"), &measured)?;
+        Ok(measured)
+    }
+
+    fn measure(&self, point: &Point, prepared: &Prepared, outcome: &Outcome, stats: &Path) -> Result<Measured> {
+        if !outcome.exit.is_clean() {
+            return Err(miette!("the board did not turn itself off: {}", outcome.exit));
+        }
+        let telemetry = Telemetry::parse(&outcome.telemetry);
+        if let Some((offset, problem)) = telemetry.problems.first() {
+            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
+        }
+        if telemetry.dropped() > 0 {
+            return Err(miette!("{} telemetry records were dropped", telemetry.dropped()));
+        }
+        let name = &self.experiment.victim;
+        let victim = prepared.checked.system.vms.iter().position(|vm| vm.name == *name);
+        let victim = victim.ok_or_else(|| miette!("the system has no VM `{name}`"))? as u8;
+        if telemetry.end_of(victim) != End::Off {
+            return Err(miette!("the victim did not end by itself: {}", telemetry.end_of(victim)));
+        }
+        let mut quotas: Vec<QuotaOutcome> = telemetry
+            .quota_totals()
+            .map(|(core, total)| QuotaOutcome {
+                core,
+                by_interrupt: total.by_interrupt,
+                periods: u64::from(total.periods),
+                throttled_periods: u64::from(total.throttled_periods),
+                events: total.events.0,
+                max_overshoot: total.max_overshoot.0,
+                overshoot: total.overshoot.0,
+            })
+            .collect();
+        quotas.sort_by_key(|quota| quota.core);
+        if self.experiment.measure == Measure::Cyclictest {
+            let names = prepared.checked.system.vms.iter().map(|vm| vm.name.as_str());
+            return Ok(Measured {
+                inputs: prepared.inputs.clone(),
+                variant: point.variant.clone(),
+                axes: point.axes.clone(),
+                segments: vec![],
+                regions: vec![],
+                quotas,
+                pages_moved: 0,
+                latencies: Some(Latencies::read(&consoles::said_by(names, usize::from(victim), &outcome.console))?),
+            });
+        }
+        let names = EventNames::of(&prepared.checked.board.events);
+        let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
+        let statistics = Statistics::read(stats)?;
+        let warm_up = self.experiment.warm_up;
+        if runs.len() != statistics.regions.len() || runs.len() <= warm_up {
+            let (logged, seen) = (runs.len(), statistics.regions.len());
+            return Err(miette!(
+                "{logged} segments were logged, {seen} seen by the model; more than {warm_up} are needed"
+            ));
+        }
+        if let Some(run) = runs.iter().find(|run| run.counts().any(|(_, _, overflowed)| overflowed)) {
+            return Err(miette!("a counter overflowed in run {}", run.record.run));
+        }
+        let moves: Vec<_> =
+            telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::Moved).collect();
+        if moves.len() as u64 != point.pages {
+            return Err(miette!("{} pages migrated where {} were to", moves.len(), point.pages));
+        }
+        let first = &runs[warm_up];
+        let begun = first.at.0.saturating_sub(first.record.cycles.0 * 1000 / self.model.clock_mhz);
+        if let Some((event, _)) = moves.iter().find(|(event, _)| event.at.0 > begun) {
+            return Err(miette!(
+                "a page migrated {} ns after the first measured segment had begun: more warm-up is needed",
+                event.at.0 - begun
+            ));
+        }
+        let segments = runs[warm_up..].iter().map(|run| Segment {
+            cycles: run.record.cycles.0,
+            events: run.counts().map(|(event, count, _)| (names.name(event), u64::from(count))).collect(),
+        });
+        Ok(Measured {
+            inputs: prepared.inputs.clone(),
+            variant: point.variant.clone(),
+            axes: point.axes.clone(),
+            segments: segments.collect(),
+            regions: statistics.regions[warm_up..].to_vec(),
+            quotas,
+            pages_moved: moves.len() as u64,
+            latencies: None,
+        })
+    }
+}
+
+/// A result that is there already and was made from the same inputs.
+fn kept(directory: &Path, inputs: &str) -> Option<Measured> {
+    let text = std::fs::read_to_string(directory.join("result.json")).ok()?;
+    let measured: Measured = serde_json::from_str(&text).ok()?;
+    (measured.inputs == inputs).then_some(measured)
+}
+
+/// Runs all points whose results are not there yet; returns one result per point, in the points' order, and how many
+/// had been there.
+pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
+    let text = std::fs::read_to_string(&experiment.system)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("cannot read {}", experiment.system.display()))?;
+    // Errors are shown where they stand, before anything is changed.
+    configuration::load(&experiment.system, Some(experiment.board.name()))?;
+    let mut base: Value = toml::from_str(&text).into_diagnostic()?;
+    overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
+    let mut common = Sha256::new();
+    let model = &model.kept_in(out)?;
+    for file in [model.board(), model.plugin()] {
+        common
+            .update(std::fs::read(file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?);
+    }
+    common.update(qemu_version());
+    common.update(format!(
+        "{:?} {} {:?} {} {:?}",
+        experiment.board, experiment.seed, experiment.caches, experiment.warm_up, experiment.measure
+    ));
+    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let setting = Setting { experiment, model, base, hypervisor, common, out };
+
+    let bar = ProgressBar::new(experiment.points.len() as u64);
+    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, {eta} left  {msg}");
+    bar.set_style(style.into_diagnostic()?);
+    bar.set_prefix(experiment.name.clone());
+    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(experiment.points.len());
+    let (next, reused) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results: Mutex<Vec<Option<Measured>>> = Mutex::new(vec![None; experiment.points.len()]);
+    let failed: Mutex<Option<miette::Report>> = Mutex::new(None);
+    let work = || {
+        while let Some(point) = experiment.points.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let index = experiment.points.iter().position(|other| std::ptr::eq(other, point)).unwrap_or_default();
+            bar.set_message(point.key());
+            let result =
+                setting.prepare(point).and_then(|prepared| match kept(&prepared.directory, &prepared.inputs) {
+                    Some(measured) => {
+                        reused.fetch_add(1, Ordering::Relaxed);
+                        Ok(measured)
+                    }
+                    None => setting.run(point, &prepared),
+                });
+            match result {
+                Ok(measured) => lock(&results)[index] = Some(measured),
+                Err(error) => {
+                    // The others finish what they are at, and nothing new begins.
+                    next.store(experiment.points.len(), Ordering::Relaxed);
+                    lock(&failed).get_or_insert(error);
+                }
+            }
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(work);
+        }
+    });
+    bar.finish_and_clear();
+    if let Some(error) = lock(&failed).take() {
+        return Err(error);
+    }
+    let results = std::mem::take(&mut *lock(&results)).into_iter().flatten().collect();
+    Ok((results, reused.into_inner()))
+}
+
+/// A worker that panicked has left nothing half done in these.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

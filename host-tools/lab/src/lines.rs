@@ -1,0 +1,234 @@
+//! Counts the lines of code that run at EL2: non-blank, without comments and tests.
+
+use cloison_engine::installation;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// The most lines that the hypervisor may have.
+pub const LIMIT: u64 = 8_000;
+
+/// How many lines the hypervisor has.
+pub fn el2() -> Result<u64> {
+    count(&installation::root().join("hypervisor"))
+}
+
+/// Counts the Rust files below `directory`.
+pub fn count(directory: &Path) -> Result<u64> {
+    let mut files = Vec::new();
+    collect(directory, &mut files).into_diagnostic()?;
+    let mut total = 0;
+    let mut tests = BTreeSet::new();
+    let mut counted = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).into_diagnostic()?;
+        let code = code_lines(&text).wrap_err_with(|| miette!("cannot read {} as Rust", file.display()))?;
+        let parent = file.parent().unwrap_or(directory);
+        let stem = file.file_stem().unwrap_or_default();
+        // `foo.rs` keeps its modules in `foo/`; `mod.rs`, `lib.rs` and `main.rs` beside themselves.
+        let home = match stem.to_str() {
+            Some("mod" | "lib" | "main") => parent.to_path_buf(),
+            _ => parent.join(stem),
+        };
+        tests.extend(code.test_modules.iter().map(|name| home.join(name)));
+        counted.push((file, code.lines));
+    }
+    for (file, lines) in counted {
+        let is_test = tests.iter().any(|module| file.with_extension("") == *module || file.starts_with(module));
+        total += if is_test { 0 } else { lines };
+    }
+    Ok(total)
+}
+
+fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_dir() && !["target", "tests", "benches"].contains(&name) {
+            collect(&path, files)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What one file comes to.
+#[derive(Debug, Default)]
+struct Code {
+    lines: u64,
+    /// Modules in files of their own that are compiled for tests only.
+    test_modules: Vec<String>,
+}
+
+fn code_lines(text: &str) -> Result<Code> {
+    let tokens: TokenStream = text.parse().map_err(|error| miette!("{error}"))?;
+    let source: Vec<&str> = text.lines().collect();
+    let mut lines = BTreeSet::new();
+    let mut code = Code::default();
+    mark(tokens, &source, &mut lines, &mut code.test_modules);
+    code.lines = lines.len() as u64;
+    Ok(code)
+}
+
+/// Adds the lines of all tokens that are neither documentation nor part of a test.
+fn mark(tokens: TokenStream, source: &[&str], lines: &mut BTreeSet<usize>, test_modules: &mut Vec<String>) {
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        if let TokenTree::Punct(punct) = &token
+            && punct.as_char() == '#'
+        {
+            let inner = matches!(tokens.peek(), Some(TokenTree::Punct(mark)) if mark.as_char() == '!');
+            if inner {
+                tokens.next();
+            }
+            if let Some(TokenTree::Group(attribute)) = tokens.peek()
+                && attribute.delimiter() == Delimiter::Bracket
+            {
+                let attribute = attribute.clone();
+                tokens.next();
+                match attribute_kind(&attribute) {
+                    Attribute::Documentation => {}
+                    Attribute::Test if inner => return,
+                    Attribute::Test => test_modules.extend(skip_item(&mut tokens)),
+                    Attribute::Other => {
+                        lines.insert(punct.span().start().line);
+                        mark_group(&attribute, source, lines, test_modules);
+                    }
+                }
+                continue;
+            }
+        }
+        match &token {
+            TokenTree::Group(group) => mark_group(group, source, lines, test_modules),
+            TokenTree::Literal(literal) => {
+                let (first, last) = (literal.span().start().line, literal.span().end().line);
+                // Assembly stands in a string of many lines, some of them blank or comments.
+                let says = |line: &usize| {
+                    let text = source.get(line - 1).map_or("", |text| text.trim());
+                    *line == first || *line == last || !(text.is_empty() || text.starts_with("//"))
+                };
+                lines.extend((first..=last).filter(says));
+            }
+            other => {
+                lines.insert(other.span().start().line);
+            }
+        }
+    }
+}
+
+fn mark_group(group: &Group, source: &[&str], lines: &mut BTreeSet<usize>, test_modules: &mut Vec<String>) {
+    if group.delimiter() != Delimiter::None {
+        lines.insert(group.span_open().start().line);
+        lines.insert(group.span_close().start().line);
+    }
+    mark(group.stream(), source, lines, test_modules);
+}
+
+enum Attribute {
+    Documentation,
+    Test,
+    Other,
+}
+
+fn attribute_kind(attribute: &Group) -> Attribute {
+    let words: Vec<String> = attribute.stream().into_iter().map(|token| token.to_string()).collect();
+    match words.first().map(String::as_str) {
+        Some("doc") => Attribute::Documentation,
+        Some("cfg") if words.get(1).is_some_and(|condition| condition == "(test)") => Attribute::Test,
+        _ => Attribute::Other,
+    }
+}
+
+/// Passes over the item behind `#[cfg(test)]`; returns its name if it is a module in a file of its own.
+fn skip_item(tokens: &mut impl Iterator<Item = TokenTree>) -> Option<String> {
+    let (mut keyword, mut name) = (None, None);
+    for token in tokens {
+        match token {
+            TokenTree::Ident(word) if keyword.is_none() => {
+                let word = word.to_string();
+                if [
+                    "mod",
+                    "use",
+                    "extern",
+                    "const",
+                    "static",
+                    "type",
+                    "fn",
+                    "impl",
+                    "struct",
+                    "enum",
+                    "trait",
+                    "macro_rules",
+                ]
+                .contains(&word.as_str())
+                {
+                    keyword = Some(word);
+                }
+            }
+            TokenTree::Ident(word) if name.is_none() => name = Some(word.to_string()),
+            TokenTree::Punct(punct) if punct.as_char() == ';' => {
+                return name.filter(|_| keyword.as_deref() == Some("mod"));
+            }
+            // The braces of `use a::{b, c};` or of a constant's value do not end it.
+            TokenTree::Group(group)
+                if group.delimiter() == Delimiter::Brace
+                    && !matches!(keyword.as_deref(), Some("use" | "const" | "static")) =>
+            {
+                return None;
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_blanks_and_tests_do_not_count() {
+        let text = r##"//! Tagline.
+
+/* block
+   comment */
+#![no_std]
+/// Documentation.
+fn f<'a>(x: &'a str) -> char { // 1: after code
+    let s = "not // a comment";
+
+    '"'
+}
+#[cfg(test)]
+use std::{vec, string};
+#[cfg(test)]
+mod tests {
+    fn g() {}
+}
+#[cfg(test)]
+mod more;
+global_asm!("
+    // what it is for
+    mov x0, x1
+
+    ret
+");
+"##;
+        let code = code_lines(text).unwrap();
+        // #![no_std], fn, let, char, }, global_asm, mov, ret, ").
+        assert_eq!(code.lines, 9);
+        assert_eq!(code.test_modules, ["more"]);
+    }
+
+    #[test]
+    fn test_modules_in_files_of_their_own_are_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+        write("lib.rs", "#[cfg(test)]\nmod fake;\nmod real;\n");
+        write("fake.rs", "fn a() {}\nfn b() {}\n");
+        write("real.rs", "fn a() {}\n#[cfg(not(test))]\nfn b() {}\n");
+        assert_eq!(count(directory.path()).unwrap(), 4);
+    }
+}

@@ -1,0 +1,169 @@
+//! `cargo xtask much compare`.
+
+use super::input::{self, Chosen};
+use super::{merge, page};
+use clap::ValueEnum;
+use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
+use cloison_engine::report::Section;
+use cloison_much::evaluate::{self, Comparison, Method, Outcome, Resampling};
+use indicatif::ProgressBar;
+use miette::{IntoDiagnostic, Result, miette};
+use std::path::PathBuf;
+
+/// What to compare.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CompareArgs {
+    /// Measurements in which every pair meets
+    input: PathBuf,
+    /// Measurements with the anchor in every sub-experiment, for HRM (by default those of IN that have it)
+    #[arg(long, value_name = "IN")]
+    hrm: Option<PathBuf>,
+    /// HRM's anchor (by default the event that most sub-experiments count)
+    #[arg(long, value_name = "EVENT")]
+    anchor: Option<String>,
+    /// Runs of each sub-experiment
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [50, 100, 200, 400])]
+    runs: Vec<usize>,
+    /// Samples of each number of runs
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    samples: usize,
+    /// How runs are drawn, and what the result is compared with
+    #[arg(long, value_enum, default_value_t = ResamplingArg::Bootstrap)]
+    resampling: ResamplingArg,
+    /// Every random choice follows from this
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Write one row a sample here
+    #[arg(long, value_name = "OUT")]
+    csv: Option<PathBuf>,
+    /// Write a page with curves here
+    #[arg(long, value_name = "HTML")]
+    report: Option<PathBuf>,
+    /// Write the figures here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// How runs are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ResamplingArg {
+    /// With replacement, against all runs
+    Bootstrap,
+    /// Different runs, against all runs, those among them
+    Subset,
+    /// Different runs, against the other runs
+    HeldOut,
+}
+
+/// Runs `cargo xtask much compare`.
+pub fn compare(args: &CompareArgs) -> Result<()> {
+    let data = input::measurements(&args.input, &args.chosen)?;
+    data.check_pairs().map_err(|error| miette!("{}: {error}", args.input.display()))?;
+    let hrm = match &args.hrm {
+        Some(path) => {
+            let hrm = input::measurements(path, &args.chosen)?;
+            Some(hrm.reordered(&data.events).map_err(|error| {
+                miette!("{} and {} do not have the same events: {error}", args.input.display(), path.display())
+            })?)
+        }
+        None => None,
+    };
+    let anchor = merge::anchor(hrm.as_ref().unwrap_or(&data), args.anchor.as_deref())?;
+    if let Some(few) = args.runs.iter().find(|&&runs| runs < 2) {
+        return Err(miette!("--runs {few}: a correlation needs two runs at least"));
+    }
+    if args.samples == 0 {
+        return Err(miette!("--samples 0: there is nothing to compare"));
+    }
+    let comparison = Comparison {
+        data: &data,
+        hrm: hrm.as_ref(),
+        anchor,
+        runs: &args.runs,
+        samples: args.samples,
+        resampling: match args.resampling {
+            ResamplingArg::Bootstrap => Resampling::Bootstrap,
+            ResamplingArg::Subset => Resampling::Subset,
+            ResamplingArg::HeldOut => Resampling::HeldOut,
+        },
+        seed: args.seed,
+    };
+    let bar = ProgressBar::new((args.runs.len() * args.samples) as u64);
+    let outcomes = evaluate::compare(&comparison, &|| bar.inc(1));
+    bar.finish_and_clear();
+    let outcomes = outcomes.map_err(|error| miette!("{}: {error}", args.input.display()))?;
+    let section = section(args, &data.events[anchor].name, &outcomes);
+    let mut figures = Figures::new("much compare");
+    figures.count("samples", args.samples as u64).count("seed", args.seed);
+    for outcome in &outcomes {
+        let name = |kind: &str| format!("{}_{}_{kind}", outcome.method.name(), outcome.runs);
+        figures
+            .count(name("runs"), outcome.total_runs as u64)
+            .value(name("pearson"), outcome.mean(0))
+            .value(name("spearman"), outcome.mean(1));
+    }
+    let csv = if args.csv.is_some() { Some(table(&outcomes)?) } else { None };
+    let page = args.report.is_some().then(|| page::compared(&outcomes, &section, &figures));
+    if let (Some(path), Some(csv)) = (&args.csv, &csv) {
+        write_atomic(path, csv)?;
+    }
+    if let (Some(path), Some(page)) = (&args.report, &page) {
+        write_atomic(path, page.as_bytes())?;
+    }
+    print!("{}", section.to_text());
+    figures.write(args.json.as_deref())
+}
+
+fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
+    let header = ["runs each", "in all", "method", "Pearson", "95 %", "× floor", "Spearman", "95 %", "× floor", "KS"];
+    let mut section = Section::new("Mean square error of the correlations", &header);
+    for of_runs in outcomes.chunks(Method::ALL.len()) {
+        for outcome in of_runs {
+            let mut row =
+                vec![outcome.runs.to_string(), outcome.total_runs.to_string(), outcome.method.title().to_owned()];
+            for at in 0..2 {
+                let (low, high) = outcome.band(at);
+                row.push(format!("{:.6}", outcome.mean(at)));
+                row.push(format!("{low:.5} … {high:.5}"));
+                row.push(format!("{:.2}", outcome.mean(at) / of_runs[0].mean(at)));
+            }
+            row.push(format!("{:.4}", outcome.marginal));
+            section.row(row);
+        }
+    }
+    let how = match args.resampling {
+        ResamplingArg::Bootstrap => "drawn with replacement, against the pairs as all runs have them",
+        ResamplingArg::Subset => {
+            "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, the \
+             nearer the floor is to its own reference"
+        }
+        ResamplingArg::HeldOut => "drawn without replacement, against the pairs as the other runs have them",
+    };
+    section.note(format!(
+        "{} samples each, {how}. The floor is the error of the pairwise estimates themselves. HRM's anchor: {anchor}. KS: the \
+         largest Kolmogorov-Smirnov distance of an event's values from those that went in.",
+        args.samples
+    ))
+}
+
+fn table(outcomes: &[Outcome]) -> Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(vec![]);
+    writer.write_record(["method", "runs", "total_runs", "sample", "pearson", "spearman"]).into_diagnostic()?;
+    for outcome in outcomes {
+        for (sample, errors) in outcome.errors.iter().enumerate() {
+            let record = [
+                outcome.method.name().to_owned(),
+                outcome.runs.to_string(),
+                outcome.total_runs.to_string(),
+                sample.to_string(),
+                errors[0].to_string(),
+                errors[1].to_string(),
+            ];
+            writer.write_record(record).into_diagnostic()?;
+        }
+    }
+    writer.into_inner().into_diagnostic()
+}

@@ -1,0 +1,159 @@
+//! `cargo xtask much evaluate`.
+
+use super::input::{self, Chosen};
+use super::page;
+use cloison_engine::figures::Figures;
+use cloison_engine::files::write_atomic;
+use cloison_engine::report::Section;
+use cloison_much::data::{Event, Measurements};
+use cloison_much::evaluate::{self, Accuracy, Bands, Both, accuracy, marginal_distances, reference};
+use cloison_much::matrix::pairs;
+use miette::{IntoDiagnostic, Result, miette};
+use std::path::PathBuf;
+
+/// What to evaluate, and against what.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EvaluateArgs {
+    /// Merged vectors: CSV (plain or gzip) or Parquet, one column an event
+    vectors: PathBuf,
+    /// Measurements in which every pair meets
+    #[arg(long, value_name = "IN", required_unless_present = "truth")]
+    reference: Option<PathBuf>,
+    /// Complete vectors to compare with instead: CSV or Parquet, one column an event, such as a campaign's truth.csv
+    #[arg(long, value_name = "FILE", conflicts_with = "reference")]
+    truth: Option<PathBuf>,
+    /// Bootstrap samples of the reference, for the bands of 95 % (0: none)
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    samples: usize,
+    /// The samples follow from this
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    chosen: Chosen,
+    /// How many of the worst pairs to list
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    worst: usize,
+    /// Write one row a pair here
+    #[arg(long, value_name = "OUT")]
+    csv: Option<PathBuf>,
+    /// Write a page with heatmaps and error curves here
+    #[arg(long, value_name = "HTML")]
+    report: Option<PathBuf>,
+    /// Write the figures here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Runs `cargo xtask much evaluate`.
+pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
+    let vectors = input::vectors(&args.vectors)?;
+    let path = args.truth.as_ref().or(args.reference.as_ref()).ok_or_else(|| miette!("there is no reference"))?;
+    let data = if args.truth.is_some() {
+        // A truth may have more events: those that never vary were left out of the merge.
+        let mut truth = input::vectors(path)?;
+        let wanted = |event: &Event| vectors.events.iter().any(|known| known.name == event.name);
+        let (events, columns) = truth.events.into_iter().zip(truth.columns).filter(|(event, _)| wanted(event)).unzip();
+        (truth.events, truth.columns) = (events, columns);
+        truth.measurements()
+    } else {
+        input::measurements(path, &args.chosen)?
+    };
+    let data = data.reordered(&vectors.events).map_err(|error| {
+        miette!("{} and {} do not have the same events: {error}", args.vectors.display(), path.display())
+    })?;
+    data.check_pairs().map_err(|error| miette!("{}: {error}", path.display()))?;
+    let merged = vectors.correlations();
+    let measured = reference(&data);
+    let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at]));
+    let distances = marginal_distances(&vectors, &data);
+    let bar = input::working(format!("drawing {} samples", args.samples));
+    let bands = (args.samples > 0).then(|| evaluate::bands(&merged, &data, args.samples, args.seed));
+    bar.finish_and_clear();
+    let mut figures = Figures::new("much evaluate");
+    figures.count("vectors", vectors.len() as u64).count("events", data.events.len() as u64);
+    let mut section = Section::new("Correlations of the vectors and as measured", &["", "Pearson", "Spearman"]);
+    let both = |f: &dyn Fn(&Accuracy) -> f64| [f(&accuracies[0]), f(&accuracies[1])];
+    let mut row = |what: &str, name: &str, values: [f64; 2]| {
+        figures.value(format!("pearson_{name}"), values[0]).value(format!("spearman_{name}"), values[1]);
+        section.row([what.to_owned(), format!("{:.6}", values[0]), format!("{:.6}", values[1])]);
+    };
+    row("mean square error", "mse", both(&|accuracy| accuracy.mean_square));
+    row(
+        "mean error",
+        "mean_error",
+        both(&|accuracy| accuracy.errors.iter().sum::<f64>() / accuracy.errors.len() as f64),
+    );
+    row("worst pair", "worst", both(&|accuracy| accuracy.errors.iter().copied().fold(0.0, f64::max)));
+    let mut about_bands = String::new();
+    if let Some(bands) = &bands {
+        row("… from samples of the reference: low end of 95 %", "mse_low", bands.mean_square.map(|band| band.0));
+        row("… high end of 95 %", "mse_high", bands.mean_square.map(|band| band.1));
+        row("mean square error that chance alone makes", "mse_chance", bands.chance);
+        row(
+            "share of pairs within their band of 95 %",
+            "within",
+            bands.within.map(|count| count as f64 / bands.pairs[0].len() as f64),
+        );
+        about_bands = format!(
+            " The bands are those of {} bootstrap samples of the reference; chance alone: the error of a sample's own pairs.",
+            args.samples
+        );
+    }
+    let farthest = (0..distances.len()).max_by(|&a, &b| distances[a].total_cmp(&distances[b])).unwrap_or(0);
+    figures.value("marginal_distance", distances[farthest]);
+    let section = section.note(format!(
+        "The values of {} are the farthest from those measured: Kolmogorov-Smirnov distance {:.5}.{about_bands}",
+        data.events[farthest].name, distances[farthest]
+    ));
+    let csv = if args.csv.is_some() { Some(table(&data, &merged, &measured, bands.as_ref())?) } else { None };
+    let page =
+        args.report.is_some().then(|| page::evaluated(&data, &merged, &measured, bands.as_ref(), &section, &figures));
+    if let (Some(path), Some(csv)) = (&args.csv, &csv) {
+        write_atomic(path, csv)?;
+    }
+    if let (Some(path), Some(page)) = (&args.report, &page) {
+        write_atomic(path, page.as_bytes())?;
+    }
+    print!("{}", section.to_text());
+    print!("{}", worst(&data, &accuracies, args.worst).to_text());
+    figures.write(args.json.as_deref())
+}
+
+fn worst(data: &Measurements, accuracies: &[Accuracy; 2], count: usize) -> Section {
+    let mut section = Section::new("The worst pairs", &["correlation", "pair", "error"]);
+    let pairs = pairs(data.events.len());
+    for (kind, accuracy) in ["Pearson", "Spearman"].iter().zip(accuracies) {
+        let mut order: Vec<_> = (0..pairs.len()).collect();
+        order.sort_by(|&a, &b| accuracy.errors[b].total_cmp(&accuracy.errors[a]));
+        for &at in order.iter().take(count) {
+            let (a, b) = pairs[at];
+            let names = format!("{} and {}", data.events[a].name, data.events[b].name);
+            section.row([(*kind).to_owned(), names, format!("{:.4}", accuracy.errors[at])]);
+        }
+    }
+    section
+}
+
+fn table(data: &Measurements, merged: &Both, measured: &Both, bands: Option<&Bands>) -> Result<Vec<u8>> {
+    let mut writer = csv::Writer::from_writer(vec![]);
+    let mut header = vec!["event".to_owned(), "other".to_owned()];
+    for kind in ["pearson", "spearman"] {
+        header.extend([format!("{kind}_measured"), format!("{kind}_merged")]);
+        if bands.is_some() {
+            header.extend([format!("{kind}_low"), format!("{kind}_high")]);
+        }
+    }
+    writer.write_record(header).into_diagnostic()?;
+    for (number, pair) in pairs(data.events.len()).into_iter().enumerate() {
+        let mut record = vec![data.events[pair.0].name.clone(), data.events[pair.1].name.clone()];
+        for at in 0..2 {
+            record.extend([measured[at][pair].to_string(), merged[at][pair].to_string()]);
+            if let Some(bands) = bands {
+                let (low, high) = bands.pairs[at][number];
+                record.extend([low.to_string(), high.to_string()]);
+            }
+        }
+        writer.write_record(record).into_diagnostic()?;
+    }
+    writer.into_inner().into_diagnostic()
+}

@@ -1,0 +1,137 @@
+//! Measurements from what the user names: CSV, Parquet or the HEM log; and what is to be said about them.
+
+use cloison_config::events::EventNames;
+use cloison_engine::{configuration, hem};
+use cloison_much::data::Measurements;
+use cloison_much::read::{self, ReadError, Selection};
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::{Result, miette};
+use std::error::Error;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+/// Which program of a log is meant.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Chosen {
+    /// Only this VM's runs
+    #[arg(long, value_name = "NAME")]
+    pub vm: Option<String>,
+    /// Only this vCPU's runs
+    #[arg(long, value_name = "N")]
+    pub vcpu: Option<u64>,
+    /// Only this workload's runs
+    #[arg(long, value_name = "NUMBER")]
+    pub workload: Option<u64>,
+    /// Leave out the first N runs of each sub-experiment: they warmed up, or were merged and are not to judge the merge
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub skip_runs: usize,
+    /// Use only the first N runs of each sub-experiment, after those left out
+    #[arg(long, value_name = "N")]
+    pub first_runs: Option<usize>,
+}
+
+impl Chosen {
+    fn selection(&self) -> Selection {
+        Selection { vm: self.vm.clone(), vcpu: self.vcpu, workload: self.workload }
+    }
+    /// The runs that are wanted.
+    fn runs(&self, data: Measurements) -> Result<Measurements> {
+        let wanted = |all: usize| {
+            let end = self.first_runs.map_or(all, |first| all.min(self.skip_runs.saturating_add(first)));
+            (self.skip_runs..end).collect::<Vec<_>>()
+        };
+        if self.skip_runs == 0 && self.first_runs.is_none() {
+            return Ok(data);
+        }
+        if let Some(sub) = data.sub_experiments.iter().find(|sub| wanted(sub.runs()).is_empty()) {
+            return Err(miette!(
+                help = "ask for fewer",
+                "--skip-runs and --first-runs leave no run of sub-experiment {}, which has {}",
+                sub.number,
+                sub.runs()
+            ));
+        }
+        Ok(data.with_runs(wanted))
+    }
+}
+
+/// Shows on the terminal that work goes on, and for how long.
+pub fn working(message: String) -> ProgressBar {
+    let bar = ProgressBar::new_spinner().with_message(message);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// Reads measurements and says on the terminal what should be known about them.
+pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
+    let bar = working(format!("reading {}", path.display()));
+    let loaded = load(path, &chosen.selection());
+    bar.finish_and_clear();
+    let data = chosen.runs(loaded?)?;
+    for warning in data.warnings() {
+        eprintln!("warning: {}: {warning}", path.display());
+    }
+    Ok(data)
+}
+
+fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
+    let located = |error: ReadError| located(path, &error);
+    if !is_log(path).map_err(|error| located(ReadError::File(error)))? {
+        return read::read(path, selection).map_err(located);
+    }
+    let telemetry = hem::read(path, false)?;
+    let names =
+        telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
+    let csv = hem::Table::new(&telemetry, &names).to_csv()?;
+    read::read_csv(csv.as_slice(), selection).map_err(located)
+}
+
+/// Reads merged vectors.
+pub fn vectors(path: &Path) -> Result<cloison_much::table::Vectors> {
+    read::read_vectors(path).map_err(|error| located(path, &error))
+}
+
+/// Whether the file looks like captured telemetry: its frames end with zero bytes, which no text has.
+fn is_log(path: &Path) -> std::io::Result<bool> {
+    let mut start = vec![];
+    std::fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
+    let known = start.starts_with(&[0x1f, 0x8b]) || start.starts_with(b"PAR1");
+    Ok(!known && start.contains(&0))
+}
+
+/// The error with its file, its causes and what to do.
+fn located(path: &Path, error: &ReadError) -> miette::Report {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text += &format!(": {inner}");
+        cause = inner.source();
+    }
+    // `file: line 3, …`, but `file is empty`.
+    let joint = match error {
+        ReadError::Field { .. } | ReadError::Csv { .. } | ReadError::Row { .. } | ReadError::Data(_) => ": ",
+        _ => " ",
+    };
+    let help = match error {
+        ReadError::File(_) => "is the name right?",
+        ReadError::Broken(_) => "was it copied whole?",
+        ReadError::Empty | ReadError::NotText => {
+            "a long CSV file with the columns sub_experiment, run, event and value is wanted, plain or gzip, or Parquet, \
+             or a captured HEM log"
+        }
+        ReadError::NoColumn { .. } => {
+            "one row a count: sub_experiment,run,event_code,event,value; event_code may be left out"
+        }
+        ReadError::Csv { .. } | ReadError::Field { .. } | ReadError::Row { .. } => {
+            "mend the line, or leave the whole run out"
+        }
+        ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",
+        ReadError::Several(_) | ReadError::NoneChosen(_) => "choose one with --vm, --vcpu and --workload",
+        ReadError::Data(_) => "docs/much.md says what is needed",
+    };
+    miette!(help = help, "{}{joint}{text}", path.display())
+}

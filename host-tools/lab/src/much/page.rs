@@ -1,0 +1,104 @@
+//! The pages that `much` writes: one HTML file each that needs nothing else.
+
+use super::charts;
+use cloison_engine::figures::Figures;
+use cloison_engine::report::{self, Section};
+use cloison_much::data::Measurements;
+use cloison_much::evaluate::{Bands, Both, Outcome, accuracy, reference};
+use cloison_much::matrix;
+use cloison_much::merge::Merged;
+use cloison_much::table::Vectors;
+use maud::{Markup, html};
+
+const KINDS: [&str; 2] = ["Pearson", "Spearman"];
+
+/// What these pages have beside the style of all reports.
+pub const MORE: &str = "
+figure { display: inline-block; margin: .4rem .8rem .4rem 0; vertical-align: top; }
+figcaption { color: #666; font-size: .85rem; }
+svg { margin: 0; }
+";
+
+/// The page of a merge.
+pub fn merged(
+    data: &Measurements,
+    vectors: &Vectors,
+    merged: Option<&Merged>,
+    section: &Section,
+    figures: &Figures,
+) -> String {
+    let measured = match merged {
+        Some(merged) => [merged.correlations.pearson_measured.clone(), merged.correlations.spearman_measured.clone()],
+        None => reference(data),
+    };
+    let body = maps(data, &vectors.correlations(), &measured);
+    page("Merged vectors", section, figures, &body)
+}
+
+/// The page of an evaluation.
+pub fn evaluated(
+    data: &Measurements,
+    merged: &Both,
+    measured: &Both,
+    bands: Option<&Bands>,
+    section: &Section,
+    figures: &Figures,
+) -> String {
+    let pairs = matrix::pairs(data.events.len());
+    let of = |matrix: &nalgebra::DMatrix<f64>| pairs.iter().map(|&pair| matrix[pair]).collect::<Vec<_>>();
+    let body = html! {
+        (maps(data, merged, measured))
+        @if let Some(bands) = bands {
+            h2 { "Every pair" }
+            @for (at, kind) in KINDS.iter().enumerate() {
+                (charts::pairs_with_bands(&format!("{kind}'s correlations"), &of(&measured[at]), &bands.pairs[at], &of(&merged[at])))
+            }
+        }
+    };
+    page("Merged vectors and measurements", section, figures, &body)
+}
+
+/// The page of a comparison.
+pub fn compared(outcomes: &[Outcome], section: &Section, figures: &Figures) -> String {
+    let body = html! {
+        @for (which, kind) in KINDS.iter().enumerate() {
+            (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and 95 % band"), outcomes, which))
+        }
+    };
+    page("MUCH, HRM and a blind merge", section, figures, &body)
+}
+
+fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
+    let names: Vec<_> = data.events.iter().map(|event| event.name.clone()).collect();
+    let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at]));
+    let missing = data.missing_pairs().len();
+    html! {
+        @if missing > 0 {
+            p.note { (missing) " pairs were never counted together: their measured correlation is drawn as 0." }
+        }
+        @for (at, kind) in KINDS.iter().enumerate() {
+            h2 { (kind) "'s correlations" }
+            (charts::heatmaps(&names, &[
+                ("measured", &measured[at], 1.0),
+                ("merged", &merged[at], 1.0),
+                ("merged less measured", &(&merged[at] - &measured[at]), 0.2),
+            ]))
+        }
+        h2 { "Errors of all pairs" }
+        (charts::sorted_errors(
+            "Difference of merged and measured correlation, pairs in ascending order",
+            &[("Pearson", &accuracies[0].errors), ("Spearman", &accuracies[1].errors)],
+        ))
+    }
+}
+
+fn page(title: &str, section: &Section, figures: &Figures, body: &Markup) -> String {
+    let body = html! {
+        (section.to_html())
+        (body)
+        (report::all_figures(figures))
+        h2 { "Where this comes from" }
+        (report::provenance(figures))
+    };
+    report::standalone(title, MORE, &body)
+}

@@ -1,0 +1,303 @@
+//! `cargo xtask much plan`.
+
+use cloison_engine::figures::Figures;
+use cloison_engine::files::{write_atomic, write_json};
+use cloison_engine::installation;
+use cloison_engine::report::Section;
+use cloison_much::plan::{self, Binding, Catalogue, Plan, verify};
+use indicatif::ProgressBar;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+/// What to plan.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("what").required(true)))]
+pub struct PlanArgs {
+    /// The events, by name or number
+    #[arg(long, group = "what", value_name = "EVENT", value_delimiter = ',', num_args = 1..)]
+    events: Vec<String>,
+    /// How many events, without names
+    #[arg(long, group = "what", value_name = "V")]
+    count: Option<usize>,
+    /// The sizes for 4 to 64 events on 2 to 8 counters
+    #[arg(long, group = "what")]
+    table: bool,
+    /// How many counters the PMU has
+    #[arg(long, value_name = "N", default_value_t = 6)]
+    pmcs: usize,
+    /// The CPU whose events these are, as in configs/events: names are checked and get their numbers
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<String>,
+    /// An event that only some counters can count: EVENT=0,2
+    #[arg(long, value_name = "EVENT=COUNTERS")]
+    bind: Vec<String>,
+    /// Plan for HRM: this event in every sub-experiment, every other in one
+    #[arg(long, value_name = "EVENT", conflicts_with = "bind")]
+    anchor: Option<String>,
+    /// Write the plan and its figures here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// An event as the plan names it.
+#[derive(Clone, Debug, Serialize)]
+struct Named {
+    name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<u32>,
+}
+
+/// Runs `cargo xtask much plan`.
+pub fn plan(args: &PlanArgs) -> Result<()> {
+    if args.table {
+        return table(args);
+    }
+    let events = events(args)?;
+    let named = |text: &str| {
+        let number = number(text);
+        let found = events.iter().position(|event| event.name == text || number.is_some() && event.code == number);
+        found.ok_or_else(|| miette!(help = "name one of --events", "there is no event `{text}` in the plan"))
+    };
+    let error = |error: plan::PlanError| {
+        let text = match error {
+            plan::PlanError::NeverTogether(a, b) => format!(
+                "{} and {} can never be counted together: the counters they are bound to do not suffice",
+                events[a].name, events[b].name
+            ),
+            plan::PlanError::Nowhere(event) => {
+                format!("{} is bound to no counter of 0 to {}", events[event].name, args.pmcs.saturating_sub(1))
+            }
+            other => other.to_string(),
+        };
+        miette!("{text}")
+    };
+    let (plan, counters) = if let Some(anchor) = &args.anchor {
+        (plan::hrm_plan(events.len(), args.pmcs, named(anchor)?).map_err(error)?, None)
+    } else if args.bind.is_empty() {
+        (cached(events.len(), args.pmcs).map_err(error)?, None)
+    } else {
+        let mut bindings = vec![Binding::MAX; events.len()];
+        for bind in &args.bind {
+            let (event, counters) = bind
+                .split_once('=')
+                .ok_or_else(|| miette!(help = "write EVENT=0,2", "--bind {bind}: there is no `=`"))?;
+            let mut mask = 0;
+            for counter in counters.split(',') {
+                let counter: u32 =
+                    counter.trim().parse().into_diagnostic().wrap_err_with(|| miette!("--bind {bind}"))?;
+                mask |= 1_u32
+                    .checked_shl(counter)
+                    .filter(|_| (counter as usize) < args.pmcs)
+                    .ok_or_else(|| miette!("--bind {bind}: there is no counter {counter} of {}", args.pmcs))?;
+            }
+            bindings[named(event)?] = mask;
+        }
+        let (plan, counters) = plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
+        (plan, Some(counters))
+    };
+    // The same check as the tests make: no plan leaves this command with a pair missing.
+    if args.anchor.is_none() {
+        verify(plan.events, plan.counters, &plan.sub_experiments)
+            .map_err(|fault| miette!("the planner is wrong: {fault}"))?;
+    }
+    print(&plan, &events, counters.as_deref(), args.anchor.is_some());
+    let Some(path) = &args.json else { return Ok(()) };
+    let mut figures = Figures::new("much plan");
+    figures
+        .count("size", plan.sub_experiments.len() as u64)
+        .count("lower_bound", plan.lower_bound as u64)
+        .count("optimal", plan.is_optimal().into())
+        .count("events", plan.events as u64)
+        .count("pmcs", plan.counters as u64);
+    let mut json = serde_json::to_value(&figures).into_diagnostic()?;
+    let lists: Vec<Vec<&Named>> =
+        plan.sub_experiments.iter().map(|block| block.iter().map(|&event| &events[event]).collect()).collect();
+    let names: Vec<Vec<&str>> =
+        lists.iter().map(|list| list.iter().map(|event| event.name.as_str()).collect()).collect();
+    json["sub_experiments"] = serde_json::to_value(names).into_diagnostic()?;
+    json["events"] = serde_json::to_value(&events).into_diagnostic()?;
+    if let Some(counters) = counters {
+        json["counters"] = serde_json::to_value(counters).into_diagnostic()?;
+    }
+    write_json(path, &json)
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn events(args: &PlanArgs) -> Result<Vec<Named>> {
+    if let Some(count) = args.count {
+        return Ok((0..count).map(|number| Named { name: format!("E{number}"), code: None }).collect());
+    }
+    let known = args.cpu.as_deref().map(of_cpu).transpose()?;
+    let mut events: Vec<Named> = vec![];
+    for text in &args.events {
+        let code = number(text);
+        let event = match (&known, code) {
+            (None, code) => Named { name: text.clone(), code },
+            (Some(known), Some(code)) => known
+                .iter()
+                .find(|event| event.code == Some(code))
+                .cloned()
+                .unwrap_or_else(|| Named { name: text.clone(), code: Some(code) }),
+            (Some(known), None) => known.iter().find(|event| event.name == *text).cloned().ok_or_else(|| {
+                let by_distance = |event: &&Named| strsim::damerau_levenshtein(&event.name, text);
+                let near = known.iter().min_by_key(by_distance).map_or("", |event| event.name.as_str());
+                miette!(help = format!("did you mean {near}?"), "the CPU has no event `{text}`")
+            })?,
+        };
+        if events.iter().any(|other| other.name == event.name) {
+            return Err(miette!("{} is there twice", event.name));
+        }
+        events.push(event);
+    }
+    Ok(events)
+}
+
+/// The events of a CPU, by its file in configs/events.
+fn of_cpu(cpu: &str) -> Result<Vec<Named>> {
+    let path = installation::root().join("configs/events").join(format!("{cpu}.toml"));
+    let text = std::fs::read_to_string(&path)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("there is no event table of the {cpu}: {}", installation::display(&path)))?;
+    let table: toml::Table = text.parse().into_diagnostic().wrap_err_with(|| miette!("{}", path.display()))?;
+    let entries = table.get("event").and_then(toml::Value::as_array).cloned().unwrap_or_default();
+    let named = |entry: &toml::Value| {
+        let code = entry.get("number")?.as_integer().and_then(|number| u32::try_from(number).ok())?;
+        Some(Named { name: entry.get("name")?.as_str()?.to_owned(), code: Some(code) })
+    };
+    Ok(entries.iter().filter_map(named).collect())
+}
+
+fn print(plan: &Plan, events: &[Named], counters: Option<&[Vec<usize>]>, hrm: bool) {
+    let size = plan.sub_experiments.len();
+    let kind = if hrm { "Sub-experiments with the anchor" } else { "Sub-experiments in which every pair meets" };
+    let mut section = Section::new(kind, &["sub-experiment", "events"]);
+    for (number, block) in plan.sub_experiments.iter().enumerate() {
+        let name = |(at, &event): (usize, &usize)| match counters {
+            Some(counters) => format!("{} on {}", events[event].name, counters[number][at]),
+            None => events[event].name.clone(),
+        };
+        section.row([number.to_string(), block.iter().enumerate().map(name).collect::<Vec<_>>().join(", ")]);
+    }
+    let verdict = if plan.is_optimal() {
+        format!("{size} sub-experiments: optimal, for no plan has fewer than {}", plan.lower_bound)
+    } else {
+        format!("{size} sub-experiments; no plan has fewer than {}", plan.lower_bound)
+    };
+    let schoenheim = plan::schoenheim(plan.events, plan.counters);
+    let bound = if hrm { String::new() } else { format!(" (Schönheim's bound: {schoenheim})") };
+    print!("{}", section.note(format!("{verdict}{bound}. Made by: {}.", plan.origin)).to_text());
+}
+
+/// Plans made before, by events and counters. What is read from it is checked before it is used.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Cache {
+    plans: BTreeMap<String, Cached>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Cached {
+    sub_experiments: Vec<Vec<usize>>,
+    origin: String,
+}
+
+impl Cache {
+    /// The version is part of the name: another planner finds other plans.
+    fn path() -> PathBuf {
+        installation::cache_dir().join("much").join(concat!("plans-", env!("CARGO_PKG_VERSION"), "-2.json"))
+    }
+    fn load() -> Self {
+        std::fs::read(Self::path()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+    fn get(&self, events: usize, counters: usize) -> Option<Plan> {
+        let cached = self.plans.get(&format!("{events},{counters}"))?;
+        verify(events, counters, &cached.sub_experiments).ok()?;
+        Some(Plan {
+            events,
+            counters,
+            sub_experiments: cached.sub_experiments.clone(),
+            lower_bound: plan::lower_bound(events, counters),
+            origin: cached.origin.clone(),
+        })
+    }
+    fn put(&mut self, plan: &Plan) {
+        let cached = Cached { sub_experiments: plan.sub_experiments.clone(), origin: plan.origin.clone() };
+        self.plans.insert(format!("{},{}", plan.events, plan.counters), cached);
+    }
+    /// A cache that cannot be written is none; the plan is as good without.
+    fn store(&self) {
+        if let Ok(text) = serde_json::to_vec(self)
+            && let Err(error) = write_atomic(&Self::path(), &text)
+        {
+            eprintln!("warning: the plans are not kept: {error}");
+        }
+    }
+}
+
+fn cached(events: usize, counters: usize) -> Result<Plan, plan::PlanError> {
+    let mut cache = Cache::load();
+    if let Some(plan) = cache.get(events, counters) {
+        return Ok(plan);
+    }
+    let spinner = ProgressBar::new_spinner().with_message(format!("planning {events} events on {counters} counters"));
+    spinner.enable_steady_tick(std::time::Duration::from_millis(100));
+    let plan = plan::plan(&mut Catalogue::default(), events, counters);
+    spinner.finish_and_clear();
+    let plan = plan?;
+    cache.put(&plan);
+    cache.store();
+    Ok(plan)
+}
+
+/// All sizes of the table, each number of counters on a thread of its own.
+fn table(args: &PlanArgs) -> Result<()> {
+    let (counts, counters) = (4..=64, 2..=8_usize);
+    let cache = Mutex::new(Cache::load());
+    let bar = ProgressBar::new((counts.clone().count() * counters.clone().count()) as u64);
+    std::thread::scope(|scope| {
+        for counter in counters.clone() {
+            let (cache, bar, counts) = (&cache, &bar, counts.clone());
+            scope.spawn(move || {
+                let mut catalogue = Catalogue::default();
+                for events in counts {
+                    let known = cache.lock().is_ok_and(|cache| cache.get(events, counter).is_some());
+                    if !known
+                        && let Ok(plan) = plan::plan(&mut catalogue, events, counter)
+                        && let Ok(mut cache) = cache.lock()
+                    {
+                        cache.put(&plan);
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let cache = cache.into_inner().map_err(|_| miette!("a thread of the planner ended early"))?;
+    cache.store();
+    let header: Vec<String> =
+        std::iter::once("events".to_owned()).chain(counters.clone().map(|n| format!("{n} PMCs"))).collect();
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let mut section = Section::new("Sub-experiments in which every pair meets", &header);
+    let mut figures = Figures::new("much plan");
+    for events in counts {
+        let mut row = vec![events.to_string()];
+        for counter in counters.clone() {
+            let plan = cache.get(events, counter).ok_or_else(|| miette!("no plan for {events} events on {counter}"))?;
+            let size = plan.sub_experiments.len();
+            figures.count(format!("size_{events}_{counter}"), size as u64);
+            row.push(if plan.is_optimal() { size.to_string() } else { format!("{size} (≥ {})", plan.lower_bound) });
+        }
+        section.row(row);
+    }
+    print!("{}", section.note("Without a bound in parentheses, a size is proven to be the least.").to_text());
+    figures.write(args.json.as_deref())
+}
