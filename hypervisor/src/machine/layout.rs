@@ -35,8 +35,11 @@ pub const STACKS: u64 = 0x68_0000_0000;
 pub const STACK_SIZE: u64 = 4 * PAGE_SIZE;
 /// Distance from one core's stack to the next.
 pub const STACK_STRIDE: u64 = 8 * PAGE_SIZE;
-/// The heap: the part in the image, continued in frames of the hypervisor's colors.
-pub const HEAP_EXTENSION: u64 = 256 * 1024;
+/// Bytes of the heap beyond the part in the image, in whole pages, in frames of the hypervisor's colors: for VMs, for
+/// each core (its ring of records, above all), and a bit for each page of RAM.
+pub const fn heap_extension(cores: usize, ram: u64) -> u64 {
+    (64 * 1024 + cores as u64 * 40 * 1024 + ram / PAGE_SIZE / 8).next_multiple_of(PAGE_SIZE)
+}
 
 /// The most physical cores that the hypervisor handles.
 pub const MAX_CORES: usize = 8;

@@ -154,6 +154,8 @@ pub struct Plan<'a> {
     pub payload: PhysRange,
     /// Physical cores.
     pub cores: usize,
+    /// Bytes of heap behind the image.
+    pub heap: u64,
     /// Frames that stage 2 will need for its tables.
     pub stage2_frames: u32,
     /// Link addresses of the image's parts.
@@ -190,7 +192,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
             .collect()
     };
     let image_frames = take(image_pages);
-    let heap_frames = take(layout::HEAP_EXTENSION / PAGE_SIZE);
+    let heap_frames = take(plan.heap / PAGE_SIZE);
     let stack_pages = layout::STACK_SIZE / PAGE_SIZE;
     let stack_frames = take(plan.cores as u64 * stack_pages);
     // The arena shows the frames that follow: stage 2's tables and these very tables, an upper bound of whose number is
@@ -283,7 +285,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     }
     let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
     // SAFETY: the tables map this much behind the image, writable; nothing else has an address there.
-    let heap = unsafe { HeapPages::new(layout::HEAP_EXTENSION as usize) };
+    let heap = unsafe { HeapPages::new(plan.heap as usize) };
     Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
 }
 

@@ -116,6 +116,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
             ],
             payload,
             cores: system.board.cores.len(),
+            heap: layout::heap_extension(system.board.cores.len(), system.board.ram.iter().map(|bank| bank.len).sum()),
             stage2_frames,
             image: &early::image(),
         },
