@@ -1,7 +1,7 @@
-//! How fast the model is: `cargo bench -p cloison-board-model`.
+//! Speed of the model: `cargo bench -p cloison-board-model`.
 //!
-//! Wall time of this machine, taken side by side, each setting in turn and all of them several times; the best of each is
-//! shown. It asserts nothing.
+//! Wall time on this machine. The settings run in turn, all of them several times, and the best time of each is shown.
+//! Nothing is asserted.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ struct Setting {
     aim: &'static str,
     guest: Guest,
     arguments: Option<&'static str>,
-    /// Subtracted: the same with a guest that does next to nothing.
+    /// Subtracted: the same run with a guest that does almost nothing.
     idle: Guest,
 }
 
@@ -29,7 +29,7 @@ fn stream(passes: u64, cores: u64, stride: u64) -> Guest {
 const OUTSIDE: Guest = Guest { accesses: 2048, passes: 100_000, cores: 1, stride: 8, overflow: 0, outside: true };
 const OUTSIDE_IDLE: Guest = Guest { passes: 1, ..OUTSIDE };
 
-/// Seconds and accesses of one run.
+/// Returns the seconds and accesses of one run.
 fn run(guest: Guest, arguments: Option<&str>) -> (f64, u64) {
     let directory = TempDir::new().expect("a directory");
     let stats = directory.path().join("stats.json");
@@ -41,7 +41,7 @@ fn run(guest: Guest, arguments: Option<&str>) -> (f64, u64) {
     (outcome.wall.as_secs_f64(), accesses)
 }
 
-/// Loads and stores of all cores.
+/// Returns the loads and stores of all cores.
 fn accesses(stats: &Path) -> u64 {
     let text = std::fs::read_to_string(stats).expect("statistics");
     let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -54,14 +54,14 @@ fn main() {
     let hint = Some("roi=hint");
     let settings = [
         Setting {
-            what: "4 cores stream 420 KiB, 8 bytes at a time",
+            what: "4 cores stream 420 KiB, 8 bytes per access",
             aim: ">= 30 M/s",
             guest: stream(200, 4, 8),
             arguments: hint,
             idle: stream(1, 4, 8),
         },
         Setting {
-            what: "4 cores stream 420 KiB, one access a line",
+            what: "4 cores stream 420 KiB, one access per line",
             aim: "",
             guest: stream(200, 4, 64),
             arguments: hint,
@@ -82,7 +82,7 @@ fn main() {
             idle: Guest { accesses: 1, passes: 1, cores: 1, stride: 8, overflow: 0, outside: false },
         },
         Setting {
-            what: "outside of the region",
+            what: "outside the region",
             aim: "within 10 % of no plugin",
             guest: OUTSIDE,
             arguments: hint,
@@ -106,5 +106,5 @@ fn main() {
         let speed = *accesses as f64 / seconds / 1e6;
         println!("{:<46} {accesses:>10} {seconds:>9.3} {speed:>12.1}  {}", setting.what, setting.aim);
     }
-    println!("outside of the region / without the plugin: {:.3}", best[4].0 / best[5].0);
+    println!("outside the region / without the plugin: {:.3}", best[4].0 / best[5].0);
 }

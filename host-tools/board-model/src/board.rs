@@ -1,4 +1,4 @@
-//! The model's board file: `configs/boards/*-model.toml`, checked.
+//! The model's board file (`configs/models/*.toml`), validated.
 
 use crate::cache::{Cache, Policy};
 use crate::dram::Refresh;
@@ -11,122 +11,122 @@ use toml::Spanned;
 /// One cache of the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Its size and shape.
+    /// Size, ways and line length.
     pub geometry: Geometry,
-    /// What makes room.
+    /// Replacement policy.
     pub policy: Policy,
-    /// For the pseudo-random policy.
+    /// Seed of the pseudo-random policy.
     pub seed: u64,
 }
 
 impl Level {
-    /// An empty cache of this kind.
+    /// Returns an empty cache of this kind.
     pub fn cache(&self) -> Cache {
         Cache::new(self.geometry, self.policy, self.seed)
     }
 }
 
-/// What costs time, in cycles of a core.
+/// Costs in cycles of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An instruction whose accesses hit L1.
     pub instruction: u64,
-    /// L1 miss that hits the L2.
+    /// Additional cost of an L1 miss that hits the L2.
     pub l2: u64,
-    /// What an L2 miss takes beyond that, from a memory that is idle.
+    /// Additional cost of an L2 miss, when the memory is idle.
     pub dram: u64,
-    /// How long the memory is busy with one line.
+    /// Time for which one line occupies the memory.
     pub dram_line: u64,
     /// An access to a device.
     pub device: u64,
-    /// Lines that a core's stores may wait for without the core waiting too.
+    /// Number of lines that stores may wait for before the core waits too.
     pub store_linefills: usize,
 }
 
-/// A board, checked.
+/// A validated board.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Board {
-    /// Its name.
+    /// Name of the board.
     pub name: String,
-    /// Cycles in a microsecond of guest time.
+    /// Cycles per microsecond of guest time.
     pub clock_mhz: u64,
-    /// How far a core may be ahead of the slowest, in cycles.
+    /// How far a core may get ahead of the slowest one, in cycles.
     pub quantum: u64,
-    /// Whether L2D_CACHE counts as the silicon was seen to.
+    /// Whether L2D_CACHE counts as observed on silicon.
     pub l2d_cache_double_count: bool,
-    /// Instruction cache of each core.
+    /// L1 instruction cache of each core.
     pub l1i: Level,
-    /// Data cache of each core.
+    /// L1 data cache of each core.
     pub l1d: Level,
     /// The cache that all cores share.
     pub l2: Level,
-    /// Costs.
+    /// Costs of instructions and misses.
     pub timing: Timing,
-    /// When the memory refreshes itself.
+    /// Refreshes of the memory.
     pub refresh: Refresh,
 }
 
-/// Why a board file is refused.
+/// Errors in a board file.
 #[derive(Debug, Error)]
 pub enum BoardError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why not.
+        /// The operating system's error.
         error: std::io::Error,
     },
-    /// Its text is no board: the parser's message has line and column.
+    /// The text does not have the format of a board file; the parser's message has line and column.
     #[error("{0}")]
     Syntax(#[from] toml::de::Error),
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("line {line}: {problem}")]
     Value {
-        /// Where it stands, from 1.
+        /// Line number, starting at 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong with the value.
         problem: BoardProblem,
     },
 }
 
-/// What is wrong with a value of a board file.
+/// Invalid values in a board file.
 #[derive(Debug, Error)]
 pub enum BoardProblem {
-    /// A cache that cannot be built.
+    /// The geometry of a cache is invalid.
     #[error("[{cache}]: {error}")]
     Geometry {
-        /// Which cache.
+        /// Table of the cache.
         cache: &'static str,
-        /// Why.
+        /// What is wrong with its geometry.
         error: GeometryError,
     },
-    /// A size that is none.
-    #[error("[{cache}] size = \"{size}\": write bytes as a number with K or M behind it, such as \"32K\"")]
+    /// A size cannot be parsed.
+    #[error("[{cache}] size = \"{size}\": write a number of bytes, optionally with K or M, such as \"32K\"")]
     Size {
-        /// Which cache.
+        /// Table of the cache.
         cache: &'static str,
-        /// What stands there.
+        /// The text found.
         size: String,
     },
-    /// Caches with lines of several sizes.
-    #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: one size is modelled for all")]
+    /// The caches have lines of different sizes.
+    #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: they must be equal")]
     Lines(u64, u64, u64),
-    /// A value out of its range.
-    #[error("{field} = {value}: it must be from {from} to {to}")]
+    /// A value is out of range.
+    #[error("{field} = {value}: must be from {from} to {to}")]
     Range {
-        /// Which field.
+        /// Name of the field.
         field: &'static str,
-        /// What stands there.
+        /// The value found.
         value: u64,
-        /// The least.
+        /// Smallest valid value.
         from: u64,
-        /// The most.
+        /// Largest valid value.
         to: u64,
     },
 }
 
-/// Places in a board file's text.
+/// Positions in a board file's text.
 struct Text<'a>(&'a str);
 
 impl Text<'_> {
@@ -211,15 +211,15 @@ impl LevelFile {
 }
 
 impl Board {
-    /// Reads and checks a board file.
+    /// Reads and validates a board file.
     pub fn load(path: &Path) -> Result<Self, BoardError> {
         let text =
             std::fs::read_to_string(path).map_err(|error| BoardError::Read { path: path.to_path_buf(), error })?;
         Self::parse(&text)
     }
 
-    /// What differs from run to run on a board: the victims of the pseudo-random policy (`seed` is added to each
-    /// cache's own) and how far the memory is from its next refresh when the run begins.
+    /// Sets what varies from run to run on a board: the victims of the pseudo-random policy (`seed` is added to each
+    /// cache's own), and the time to the next memory refresh when the run starts.
     pub fn reseed(&mut self, seed: u64) {
         self.refresh.phase = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.refresh.interval;
         for level in [&mut self.l1i, &mut self.l1d, &mut self.l2] {
@@ -227,7 +227,7 @@ impl Board {
         }
     }
 
-    /// Checks the text of a board file.
+    /// Validates the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;
         let text = Text(text);
@@ -269,10 +269,10 @@ impl Board {
         Ok(board)
     }
 
-    /// The shipped model of the ZCU102.
+    /// Returns the shipped model of the ZCU102.
     ///
     /// # Panics
-    /// Never: a test reads the same text.
+    /// Never: a test parses the same text.
     pub fn zcu102() -> Self {
         Self::parse(include_str!("../../../configs/models/zcu102.toml")).expect("the shipped board file is sound")
     }
@@ -317,22 +317,22 @@ mod tests {
                 "size = \"1M\"",
                 "size = \"1 MiB\"",
                 at("size = \"1M\""),
-                "[l2] size = \"1 MiB\": write bytes as a number with K or M behind it, such as \"32K\"",
+                "[l2] size = \"1 MiB\": write a number of bytes, optionally with K or M, such as \"32K\"",
             ),
-            ("ways = 16", "ways = 128", at("ways = 16"), "[l2]: 128 ways: at most 64 are modelled"),
-            ("dram = ", "dram = 0 #", at("dram = "), "latency.dram = 0: it must be from 1 to 10000"),
-            ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: it must be from 1 to 10000"),
+            ("ways = 16", "ways = 128", at("ways = 16"), "[l2]: 128 ways: at most 64 are supported"),
+            ("dram = ", "dram = 0 #", at("dram = "), "latency.dram = 0: must be from 1 to 10000"),
+            ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: must be from 1 to 10000"),
             (
                 "store_linefills = ",
                 "store_linefills = 0 #",
                 at("store_linefills = "),
-                "core.store_linefills = 0: it must be from 1 to 64",
+                "core.store_linefills = 0: must be from 1 to 64",
             ),
             (
                 "line = 64",
                 "line = 32",
                 at("line = 64"),
-                "the lines of l1i, l1d and l2 are 32, 64 and 64 bytes: one size is modelled for all",
+                "the lines of l1i, l1d and l2 are 32, 64 and 64 bytes: they must be equal",
             ),
         ]);
         let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");

@@ -3,37 +3,37 @@
 use crate::geometry::{Geometry, Line};
 use serde::Deserialize;
 
-/// Which line of a full set makes room.
+/// Which line of a full set is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Policy {
-    /// The one that was used longest ago.
+    /// The least recently used one.
     Lru,
-    /// Any, by a generator with a seed. Each set has its own, so that what happens in other sets has no part in it.
+    /// A random one, from a seeded generator. Each set has its own generator, so other sets have no influence.
     PseudoRandom,
     /// The ways of a set in turn.
     RoundRobin,
 }
 
-/// A line that had to leave.
+/// A line that was evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
-    /// Which line.
+    /// The evicted line.
     pub line: Line,
-    /// Whether it was written since it came.
+    /// Whether it was written while it was in the cache.
     pub dirty: bool,
 }
 
-/// What an access found.
+/// Result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The line was there.
+    /// The line was in the cache.
     Hit,
-    /// The line was not there and now is, in the place of another perhaps.
+    /// The line was not in the cache and has been allocated, possibly evicting another.
     Miss(Option<Evicted>),
 }
 
-/// Bit of an entry: the line is dirty. The rest is the line's number plus one, so that zero is an empty way.
+/// Bit of an entry: the line is dirty. The other bits are the line's number plus one, so zero is an empty way.
 const DIRTY: u64 = 1;
 
 const fn entry(line: Line) -> u64 {
@@ -44,22 +44,23 @@ fn evicted(entry: u64) -> Option<Evicted> {
     (entry != 0).then(|| Evicted { line: Line((entry >> 1) - 1), dirty: entry & DIRTY != 0 })
 }
 
-/// A cache's contents (the names of the lines, not their data).
+/// The contents of a cache: which lines it holds, not their data.
 #[derive(Clone, Debug)]
 pub struct Cache {
     geometry: Geometry,
     policy: Policy,
-    /// A set's ways stand together. Under LRU the first is the latest used one and empty ways are the last.
+    /// The ways of each set, consecutively. Under LRU they are ordered by last use, most recent first, with empty ways
+    /// last.
     entries: Vec<u64>,
-    /// State of each set's generator, or the number of its victims.
+    /// For each set the state of its generator, or the number of its victims so far.
     random: Vec<u64>,
 }
 
 impl Cache {
-    /// An empty cache. The seed matters to [`Policy::PseudoRandom`] alone.
+    /// Creates an empty cache. The seed matters for [`Policy::PseudoRandom`] only.
     pub fn new(geometry: Geometry, policy: Policy, seed: u64) -> Self {
         let entries = vec![0; geometry.sets() as usize * geometry.ways()];
-        // Spreads small numbers; a generator's state must not be zero.
+        // Spreads small seeds; a generator's state must not be zero.
         let spread = |number: u64| number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let start = |set| match policy {
             // The first victim is way 0, which was filled first.
@@ -69,7 +70,7 @@ impl Cache {
         let random = (0..geometry.sets()).map(start).collect();
         Self { geometry, policy, entries, random }
     }
-    /// The geometry.
+    /// Returns the geometry.
     pub const fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -81,7 +82,7 @@ impl Cache {
         &mut self.entries[start..start + ways]
     }
 
-    /// Looks a line up, and brings it in when it is not there.
+    /// Looks a line up, and allocates it if it is not there.
     #[inline]
     pub fn access(&mut self, line: Line, write: bool) -> Outcome {
         let wanted = entry(line);
@@ -99,7 +100,7 @@ impl Cache {
         Outcome::Miss(self.fill(line, write))
     }
 
-    /// Takes a dirty line from the level above. That is no use of the line: its age stays as it is.
+    /// Accepts a dirty line from the level above. This does not count as a use: the line's age stays the same.
     #[inline]
     pub fn write_back(&mut self, line: Line) -> Outcome {
         if let Some(found) = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line)) {
@@ -137,19 +138,19 @@ impl Cache {
         evicted(std::mem::replace(&mut self.set(line)[way], new))
     }
 
-    /// Whether a line is there.
+    /// Returns whether the cache holds a line.
     pub fn contains(&self, line: Line) -> bool {
         let start = self.geometry.set_of(line) * self.geometry.ways();
         self.entries[start..start + self.geometry.ways()].iter().any(|&found| found & !DIRTY == entry(line))
     }
 
-    /// Makes a line clean; true when it was dirty.
+    /// Makes a line clean. Returns whether it was dirty.
     pub fn clean(&mut self, line: Line) -> bool {
         let found = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line));
         found.is_some_and(|found| std::mem::replace(found, entry(line)) & DIRTY != 0)
     }
 
-    /// Removes a line, and returns what it was.
+    /// Removes a line. Returns it if it was there.
     pub fn invalidate(&mut self, line: Line) -> Option<Evicted> {
         let set = self.set(line);
         let way = set.iter().position(|&found| found & !DIRTY == entry(line))?;
@@ -159,16 +160,16 @@ impl Cache {
         evicted(old)
     }
 
-    /// Forgets all lines, dirty or not.
+    /// Removes all lines, dirty or not.
     pub fn clear(&mut self) {
         self.entries.fill(0);
     }
 
-    /// Lines that are there.
+    /// Returns the number of lines in the cache.
     pub fn len(&self) -> usize {
         self.entries.iter().filter(|entry| **entry != 0).count()
     }
-    /// Whether no line is there.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -216,7 +217,7 @@ mod tests {
     }
 
     proptest! {
-        /// Lines of other sets change nothing: what a color sees is its own doing.
+        /// Lines of other sets have no effect: a color's victims depend on that color only.
         #[test]
         fn sets_have_no_part_in_each_other(lines in prop::collection::vec(0u64..64, 1..400)) {
             let mut both = small(Policy::PseudoRandom);
@@ -229,7 +230,7 @@ mod tests {
             }
         }
 
-        /// Every set against a list in order of use.
+        /// Compares every set with a list in order of use.
         #[test]
         fn lru_is_a_list(steps in prop::collection::vec((0u64..32, any::<bool>(), 0u8..8), 1..400)) {
             let mut cache = small(Policy::Lru);
@@ -255,7 +256,7 @@ mod tests {
             }
         }
 
-        /// No policy holds a line twice, loses one silently or grows beyond its ways.
+        /// No policy holds a line twice, loses one silently, or exceeds its ways.
         #[test]
         fn lines_are_kept_or_named(policy in 0usize..3, lines in prop::collection::vec(0u64..64, 1..400)) {
             let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin][policy]);

@@ -1,26 +1,27 @@
-//! A clock for each core, and who may go on: the core whose clock is least.
+//! A clock for each core, and the rule for which core may run: the one whose clock is lowest.
 //!
-//! QEMU runs one core at a time, in turn, and each for one block at least. The core that runs may be ahead of the slowest
-//! other one by a quantum; then it gives way. Where a core's blocks take longer than a quantum (a long block whose every
-//! line is fetched from memory) it gets ahead with each turn, and the others may go on until they have caught up: else it
-//! would run faster than they do. Nothing in the rule depends on the host's time, so a run repeats exactly.
+//! QEMU runs one core at a time, in turn, and each for at least one block. The running core may get ahead of the
+//! slowest other one by a quantum; then it yields. If a core's blocks take longer than a quantum (a long block whose
+//! every line is fetched from memory), it gets further ahead with each turn. Then the others may run until they have
+//! caught up; otherwise it would run faster than they do. Nothing in the rule depends on the host's time, so a run
+//! repeats exactly.
 
-/// Most cores that are modelled.
+/// Maximum number of modelled cores.
 pub const MAX_CORES: usize = 8;
 
-/// Quanta that a core runs at most when all others wait.
+/// Maximum quanta that a core runs at a time if all others wait.
 const ALONE: u64 = 8;
 
-/// What a core does.
+/// State of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It executes, or could.
+    /// It executes, or could execute.
     Runs,
-    /// It waits for an interrupt, or is off: nobody waits for it.
+    /// It waits for an interrupt or is off; no other core waits for it.
     Waits,
 }
 
-/// Which clocks there are, and whose turn it is.
+/// The clocks of all cores, and whose turn it is.
 #[derive(Clone, Debug)]
 pub struct Clocks {
     cycles: Vec<u64>,
@@ -31,11 +32,11 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// Clocks at zero for no cores.
+    /// Creates the clocks for zero cores.
     pub fn new(quantum: u64) -> Self {
         Self { cycles: Vec::new(), states: Vec::new(), quantum, turn: None, gave_way: false }
     }
-    /// One more core.
+    /// Adds a core.
     pub fn add_core(&mut self) {
         self.cycles.push(0);
         self.states.push(State::Waits);
@@ -44,12 +45,12 @@ impl Clocks {
     pub fn cores(&self) -> usize {
         self.cycles.len()
     }
-    /// The cycles of a core.
+    /// Returns the cycles of a core.
     #[inline]
     pub fn cycles(&self, core: usize) -> u64 {
         self.cycles[core]
     }
-    /// A core spends cycles.
+    /// Advances the clock of a core.
     #[inline]
     pub fn spend(&mut self, core: usize, cycles: u64) {
         self.cycles[core] += cycles;
@@ -58,12 +59,12 @@ impl Clocks {
     pub fn set_all(&mut self, cycles: u64) {
         self.cycles.fill(cycles);
     }
-    /// All cores have waited.
+    /// Records that all cores have waited.
     pub fn all_waited(&mut self) {
         self.states.fill(State::Waits);
         self.turn = None;
     }
-    /// The least clock of a core that runs.
+    /// Returns the lowest clock of a running core.
     pub fn slowest(&self) -> Option<u64> {
         self.running().min()
     }
@@ -75,14 +76,16 @@ impl Clocks {
         others.filter(move |(other, (_, state))| *other != core && **state == State::Runs).map(|(_, (clock, _))| *clock)
     }
 
-    /// Whether the last core that ran gave way, or another one runs now: [`Clocks::takes_turn`] must be called.
+    /// Returns whether the last core that ran has yielded, or another one runs now: then [`Clocks::takes_turn`] must be
+    /// called.
     #[inline]
     pub fn is_new_turn(&self, core: usize) -> bool {
         self.gave_way || self.turn != Some(core)
     }
 
-    /// A core begins its turn. QEMU goes round the cores and leaves out those that wait, which is how they are known. A
-    /// core that waited goes on at the time of the slowest other one, and not before `time`, to which timers have run.
+    /// Starts a core's turn. QEMU visits the cores in order and skips those that wait, which is how they are
+    /// recognized. A core that waited continues at the time of the slowest other one, but not before `time`, up to
+    /// which timers have run.
     pub fn takes_turn(&mut self, core: usize, time: u64) {
         let cores = self.cores();
         let mut skipped = self.turn.map_or(core, |turn| (turn + 1) % cores);
@@ -104,13 +107,14 @@ impl Clocks {
         self.gave_way = false;
     }
 
-    /// The core gives way at the end of its block.
+    /// Makes the core yield at the end of its block.
     pub fn gives_way(&mut self) {
         self.gave_way = true;
     }
 
-    /// Up to which cycle the core may run: a quantum beyond the slowest other one, or to the fastest. Alone, to the next
-    /// timer, but not for long, so that time is seen to pass, and for a quantum at least.
+    /// Returns the cycle up to which the core may run: a quantum beyond the slowest other one, or the time of the
+    /// fastest. If it runs alone: up to the next timer, at least for a quantum, and not so long that time appears to
+    /// stop.
     pub fn limit(&self, core: usize, timer: u64) -> u64 {
         match (self.others(core).min(), self.others(core).max()) {
             (Some(slowest), Some(fastest)) => fastest.max(slowest + self.quantum),
@@ -173,7 +177,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each turn has a block at least, as in QEMU. No clock gets further ahead than a quantum and two blocks.
+        /// Each turn has at least one block, as in QEMU. No clock gets ahead by more than a quantum and two blocks.
         #[test]
         fn clocks_stay_together(blocks in prop::collection::vec(1u64..200, 10..500), long in 200u64..10_000) {
             let mut clocks = three();

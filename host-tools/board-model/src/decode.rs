@@ -1,52 +1,52 @@
-//! The A64 instructions that the model must know by their encoding.
+//! Decodes the A64 instructions that the model must recognize.
 
 use crate::hierarchy::Maintenance;
 
-/// What a guest says to the model: HINTs that no architecture version has given a meaning, so that hardware and a QEMU
-/// without the model execute them as NOP.
+/// Messages from a guest to the model: HINTs that no version of the architecture has allocated, so that hardware and
+/// QEMU without the model execute them as NOPs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Magic {
-    /// `HINT #112`: the region of interest begins; caches are as the last one left them.
+    /// `HINT #112`: start of the region of interest; caches are as the last region left them.
     BeginWarm,
-    /// `HINT #113`: the region of interest ends.
+    /// `HINT #113`: end of the region of interest.
     End,
-    /// `HINT #114`: X0 = physical address, X1 = bytes, X2 = 0: stage 2 lets them be cached; 1: it does not.
+    /// `HINT #114`: X0 = physical address, X1 = bytes, X2 = 0: stage 2 makes them cacheable; 1: non-cacheable.
     Cacheability,
-    /// `HINT #115`: the region of interest begins with empty caches.
+    /// `HINT #115`: start of the region of interest with empty caches.
     BeginCold,
 }
 
-/// An instruction that needs more than its loads and stores.
+/// An instruction that needs more than handling its loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// For the model.
+    /// A message to the model.
     Magic(Magic),
-    /// DC ZVA, with the register that has the address.
+    /// DC ZVA, with the register that holds the address.
     Zero(u8),
-    /// Maintenance by address, with the register that has it.
+    /// Maintenance by address, with the register that holds it.
     Maintain(Maintenance, u8),
     /// IC IALLU (false) and IC IALLUIS (true).
     InvalidateInstructions(bool),
-    /// A write to a register of the generic timer: the next deadline may be another.
+    /// A write to a generic timer register: the next deadline may have changed.
     Timer,
-    /// MRS of an event counter: to this register, of this counter.
+    /// MRS of an event counter: destination register, number of the counter.
     ReadCounter(u8, u8),
-    /// MSR of an event counter.
+    /// MSR of an event counter, by its number.
     WriteCounter(u8),
-    /// MRS of the overflow flags, to this register.
+    /// MRS of the overflow flags: destination register.
     ReadOverflows(u8),
-    /// MSR that clears overflow flags, from this register.
+    /// MSR that clears overflow flags: source register.
     ClearOverflows(u8),
-    /// MSR of PMCR_EL0, from this register.
+    /// MSR of PMCR_EL0: source register.
     WriteControl(u8),
     /// MSR of another register of the performance monitors.
     SetUpCounters,
 }
 
-/// In the place of a counter's number: the one that PMSELR_EL0 selects.
+/// Replaces a counter's number: the counter that PMSELR_EL0 selects.
 pub const SELECTED: u8 = 31;
 
-/// What an instruction is to the model, if anything.
+/// Returns what an instruction means to the model, if anything.
 pub const fn decode(word: u32) -> Option<Special> {
     if word & 0xffff_f01f == 0xd503_201f {
         return match (word >> 5) & 0x7f {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn encodings() {
-        // As GNU as and LLVM write them.
+        // As encoded by GNU as and LLVM.
         let table = [
             (0xd503_2e1f, Some(Special::Magic(Magic::BeginWarm))), // hint #112
             (0xd503_2e3f, Some(Special::Magic(Magic::End))),       // hint #113

@@ -1,27 +1,27 @@
-//! Memory behind the caches: a latency, and a bandwidth shared in buckets of time.
+//! The memory: a latency, and a bandwidth that is shared in buckets of time.
 //!
-//! Cores run one after the other for a quantum each, so accesses do not come in order of time. A server that is "busy
-//! until" would make a core that runs later wait for one that is ahead of it. Each bucket of time has its own budget
-//! instead: what does not fit into the bucket of an access goes to the next one with room.
+//! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A server that is "busy
+//! until" a time would make a core that runs later wait for one that is ahead of it. Instead, each bucket of time has
+//! its own budget: what does not fit into the bucket of an access uses the next one with room.
 
 /// Cycles that share one budget.
 const BUCKET: u64 = 256;
-/// Buckets that are remembered.
+/// Number of buckets that are remembered.
 const BUCKETS: usize = 4096;
 
-/// The memory's own time: for `cycles` of each `interval` it refreshes and serves nobody.
+/// Refreshes: for `cycles` of each `interval` the memory serves nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refresh {
-    /// From one refresh to the next; at least 1.
+    /// Cycles from one refresh to the next; at least 1.
     pub interval: u64,
-    /// How long one takes; less than the interval.
+    /// Cycles that a refresh takes; less than the interval.
     pub cycles: u64,
-    /// How far into an interval time zero is. On a board that is chance; here it comes from the run's seed.
+    /// How far into an interval time zero is. On a board this is random; here it comes from the run's seed.
     pub phase: u64,
 }
 
 impl Refresh {
-    /// Cycles until a refresh that is under way at `now` has ended.
+    /// Returns the cycles until a refresh in progress at `now` has ended; 0 if there is none.
     const fn wait(&self, now: u64) -> u64 {
         self.cycles.saturating_sub((now + self.phase) % self.interval)
     }
@@ -39,39 +39,41 @@ pub struct Dram {
     latency: u64,
     line: u64,
     refresh: Refresh,
-    /// When the model was turned on: the memory's time zero.
+    /// When the model was turned on: time zero of the memory.
     origin: u64,
     buckets: Vec<Bucket>,
 }
 
 impl Dram {
-    /// A memory that answers after `latency` cycles and moves one cache line in `line` cycles (at most a bucket's).
+    /// Creates a memory that answers after `latency` cycles and moves one cache line in `line` cycles (at most a
+    /// bucket's).
     pub fn new(latency: u64, line: u64, refresh: Refresh) -> Self {
         Self { latency, line: line.min(BUCKET), refresh, origin: 0, buckets: vec![Bucket::default(); BUCKETS] }
     }
 
-    /// The model is turned on at this time. When that is, is the host's to say; where the memory then is, is not.
+    /// Sets the memory's time zero, when the model is turned on. That moment depends on the host; the phase of the
+    /// refreshes must not.
     pub fn begin(&mut self, now: u64) {
         self.origin = now;
         self.buckets.fill(Bucket::default());
     }
 
-    /// Moves a line at a time; returns the cycles until it is there.
+    /// Reads a line. Returns the cycles until it arrives.
     pub fn read(&mut self, now: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
         let wait = self.wait(now);
         wait + self.refresh.wait(now + wait) + self.latency
     }
 
-    /// Takes bandwidth for a line that is written; nobody waits for it.
+    /// Uses bandwidth for a line that is written; nobody waits for it.
     pub fn write(&mut self, now: u64) {
         self.wait(now.saturating_sub(self.origin));
     }
 
-    /// `now` by the memory's own time.
+    /// Reserves bandwidth at `now`, in the memory's own time. Returns the cycles to wait.
     fn wait(&mut self, now: u64) -> u64 {
         let first = now / BUCKET;
-        // Beyond half of what is remembered a bucket could stand for two times: the excess is then free.
+        // Beyond half of what is remembered, a bucket could belong to two times; the excess is then free.
         for id in first..first + BUCKETS as u64 / 2 {
             let bucket = &mut self.buckets[id as usize % BUCKETS];
             if bucket.id > id {

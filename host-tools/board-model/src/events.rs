@@ -1,21 +1,21 @@
-//! What a core's performance monitors count, with the Cortex-A53's meaning.
+//! The events that a core's performance monitors count, with the Cortex-A53's meaning.
 
 use serde::Serialize;
 
 /// Raw counts of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// Instructions, by blocks: a block that an exception leaves is counted whole.
+    /// Instructions, counted by blocks: a block that an exception interrupts is counted in full.
     pub instructions: u64,
     /// Load instructions' accesses (a pair is one).
     pub loads: u64,
     /// Store instructions' accesses (a pair is one; DC ZVA is one).
     pub stores: u64,
-    /// Accesses to devices, which pass the caches.
+    /// Accesses to devices, which bypass the caches.
     pub device: u64,
     /// Accesses to pages that stage 2 makes non-cacheable.
     pub noncacheable: u64,
-    /// Parts of accesses beyond the first: one for each line boundary that is crossed.
+    /// Additional parts of accesses: one for each line boundary that is crossed.
     pub crossings: u64,
     /// Instruction cache lookups: one for each line that a block touches.
     pub fetches: u64,
@@ -25,11 +25,11 @@ pub struct Counts {
     pub l1d_refills: u64,
     /// Dirty lines written from L1 to L2.
     pub l1d_writebacks: u64,
-    /// Lines that L1 asked the L2 for.
+    /// Lines that an L1 requested from the L2.
     pub l2_fills: u64,
     /// Lines brought from memory into the L2.
     pub l2_refills: u64,
-    /// Lines that came from L1 whole and were not in the L2.
+    /// Lines that came from L1 as a whole and were not in the L2.
     pub l2_allocations: u64,
     /// Dirty lines written from L2 to memory.
     pub l2_writebacks: u64,
@@ -37,7 +37,7 @@ pub struct Counts {
     pub bus_beats: u64,
 }
 
-/// The same for each count.
+/// Applies an operation to each count.
 macro_rules! each {
     ($one:ident, $other:ident, $operator:tt) => {
         Self {
@@ -61,11 +61,11 @@ macro_rules! each {
 }
 
 impl Counts {
-    /// What was counted since `before`.
+    /// Returns what was counted since `before`.
     pub const fn since(&self, before: &Self) -> Self {
         each!(self, before, -)
     }
-    /// Both together.
+    /// Returns the sum of both.
     pub const fn and(&self, more: &Self) -> Self {
         each!(self, more, +)
     }
@@ -80,13 +80,13 @@ macro_rules! events {
             $(#[doc = $meaning] $name = $number,)*
         }
         impl Event {
-            /// All that are modelled, by number.
+            /// All modelled events, by number.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
-            /// The architecture's name.
+            /// Returns the architecture's name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$name => stringify!($name),)* }
             }
-            /// The event with this number.
+            /// Returns the event with this number, if it is modelled.
             pub const fn from_number(number: u64) -> Option<Self> {
                 match number { $($number => Some(Self::$name),)* _ => None }
             }
@@ -112,8 +112,8 @@ events! {
 }
 
 impl Event {
-    /// The event's count. With `double_l2`, L2D_CACHE counts as the silicon was seen to: twice the lines that an L1
-    /// asked for, and no write-backs.
+    /// Returns the event's count. With `double_l2`, L2D_CACHE counts as observed on silicon: twice the lines that an L1
+    /// requested, and no write-backs.
     pub const fn count(self, counts: &Counts, cycles: u64, double_l2: bool) -> u64 {
         let cached = counts.loads + counts.stores + counts.crossings - counts.device - counts.noncacheable;
         match self {

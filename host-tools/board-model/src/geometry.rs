@@ -1,4 +1,4 @@
-//! Size, ways and line of a cache, and what follows from them.
+//! The geometry of a cache (size, ways, line length), and what follows from it.
 
 use thiserror::Error;
 
@@ -6,19 +6,19 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line(pub u64);
 
-/// What is wrong with a cache's geometry.
+/// Errors in a cache's geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GeometryError {
-    /// A zero.
+    /// A value is zero.
     #[error("{0} is zero")]
     Zero(&'static str),
-    /// A line of other than 2^n bytes, or too small for a 16-byte access.
-    #[error("a line of {0} bytes: it must be a power of two from 16 to 4096")]
+    /// The line length is not a power of two, or too small for a 16-byte access.
+    #[error("a line of {0} bytes: must be a power of two from 16 to 4096")]
     Line(u64),
-    /// More ways than a set is searched for.
-    #[error("{0} ways: at most 64 are modelled")]
+    /// There are more ways than a set is searched for.
+    #[error("{0} ways: at most 64 are supported")]
     Ways(u64),
-    /// The sets are no power of two.
+    /// The number of sets is not a power of two.
     #[error(
         "{size} bytes / ({ways} ways x {line} bytes) is not a power of two: the set is chosen by bits of the address"
     )]
@@ -32,7 +32,7 @@ pub enum GeometryError {
     },
 }
 
-/// A cache's geometry, checked.
+/// A validated cache geometry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     sets: u64,
@@ -41,7 +41,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Checks a geometry.
+    /// Validates a geometry.
     pub fn new(size: u64, ways: u64, line: u64) -> Result<Self, GeometryError> {
         for (value, name) in [(size, "the size"), (ways, "the number of ways"), (line, "the line")] {
             if value == 0 {
@@ -60,19 +60,19 @@ impl Geometry {
         }
         Ok(Self { sets, ways: ways as usize, line })
     }
-    /// Number of sets.
+    /// Returns the number of sets.
     pub const fn sets(&self) -> u64 {
         self.sets
     }
-    /// Lines in a set.
+    /// Returns the number of lines in a set.
     pub const fn ways(&self) -> usize {
         self.ways
     }
-    /// Bytes in a line.
+    /// Returns the number of bytes in a line.
     pub const fn line_bytes(&self) -> u64 {
         self.line
     }
-    /// The set that a line may be in.
+    /// Returns the set to which a line belongs.
     pub const fn set_of(&self, line: Line) -> usize {
         (line.0 & (self.sets - 1)) as usize
     }

@@ -1,8 +1,8 @@
-//! The way of an access: L1, shared L2, memory.
+//! The path of an access: L1, shared L2, memory.
 //!
-//! Not modelled: coherence between the L1 data caches (a line that two cores write stays in both), prefetch, TLBs, page
-//! walks, and the A53's switch to no-allocate after a long run of stores. A load waits for its line, and finds at once a line
-//! that an earlier store still waits for.
+//! Not modelled: coherence between the L1 data caches (a line that two cores write stays in both), prefetching, TLBs,
+//! page walks, and the A53's switch to no-allocate after a long run of stores. A load waits for its line, but a load of
+//! a line that an earlier store still waits for hits at once.
 
 use crate::board::{Board, Timing};
 use crate::cache::{Cache, Outcome};
@@ -13,17 +13,18 @@ use std::collections::HashSet;
 
 /// Bytes in a page of stage 2.
 pub const PAGE: u64 = 4096;
-/// Bytes that one beat of the memory bus carries.
+/// Bytes per beat of the memory bus.
 const BEAT: u64 = 16;
 
-/// What a cache maintenance instruction does to a line.
+/// Effect of a cache maintenance instruction on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
-    /// DC CVAC, DC CVAU: dirty lines go to memory and stay.
+    /// DC CVAC, DC CVAU: a dirty line is written to memory and stays in the cache.
     Clean,
-    /// DC CIVAC, DC CISW: dirty lines go to memory; the line leaves. DC IVAC too, as an A53 does it under a hypervisor.
+    /// DC CIVAC, DC CISW: a dirty line is written to memory, and the line is removed. Also DC IVAC, as an A53
+    /// implements it under a hypervisor.
     CleanInvalidate,
-    /// IC IVAU: the line leaves all instruction caches.
+    /// IC IVAU: the line is removed from all instruction caches.
     InvalidateInstruction,
 }
 
@@ -31,14 +32,15 @@ pub enum Maintenance {
 struct Core {
     l1i: Cache,
     l1d: Cache,
-    /// When each line that a store waits for is there; the oldest one stands at `next_store`.
+    /// When the line of each pending store arrives; the oldest one is at `next_store`.
     stores: Vec<u64>,
     next_store: usize,
     counts: Counts,
 }
 
 impl Core {
-    /// A store whose line takes `wait` cycles goes to the store buffer. The core waits while that is full.
+    /// Puts a store whose line takes `wait` cycles into the store buffer. Returns how long the core waits because the
+    /// buffer is full.
     fn buffer_store(&mut self, now: u64, wait: u64) -> u64 {
         let oldest = &mut self.stores[self.next_store];
         let stall = oldest.saturating_sub(now);
@@ -48,7 +50,7 @@ impl Core {
     }
 }
 
-/// The caches of all cores, and the memory behind them.
+/// The caches of all cores, and the memory below them.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
     cores: Vec<Core>,
@@ -60,7 +62,7 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Empty caches for a board.
+    /// Creates empty caches for a board.
     pub fn new(board: &Board, cores: usize) -> Self {
         let core = Core {
             l1i: board.l1i.cache(),
@@ -79,25 +81,25 @@ impl Hierarchy {
         }
     }
 
-    /// Log2 of the line's bytes.
+    /// Returns log2 of the bytes in a line.
     pub const fn line_shift(&self) -> u32 {
         self.line_shift
     }
-    /// The line of a physical address.
+    /// Returns the line of a physical address.
     #[inline]
     pub const fn line(&self, physical: u64) -> Line {
         Line(physical >> self.line_shift)
     }
-    /// What a core counted.
+    /// Returns the counts of a core.
     pub fn counts(&self, core: usize) -> &Counts {
         &self.cores[core].counts
     }
-    /// For what is counted outside of the caches.
+    /// Returns the counts of a core, to add what happens outside the caches.
     #[inline]
     pub fn counts_mut(&mut self, core: usize) -> &mut Counts {
         &mut self.cores[core].counts
     }
-    /// The model is turned on at this time.
+    /// Tells the memory that the model is turned on at time `now`.
     pub fn begin(&mut self, now: u64) {
         self.dram.begin(now);
     }
@@ -110,7 +112,7 @@ impl Hierarchy {
         self.l2.clear();
     }
 
-    /// Says whether stage 2 lets a range of physical pages be cached.
+    /// Sets whether stage 2 makes a range of physical pages cacheable.
     pub fn set_cacheable(&mut self, physical: u64, bytes: u64, cacheable: bool) {
         for page in physical / PAGE..physical.saturating_add(bytes).div_ceil(PAGE) {
             if cacheable {
@@ -120,14 +122,14 @@ impl Hierarchy {
             }
         }
     }
-    /// Whether a physical address may be cached.
+    /// Returns whether a physical address is cacheable.
     #[inline]
     pub fn is_cacheable(&self, physical: u64) -> bool {
         self.noncacheable.is_empty() || !self.noncacheable.contains(&(physical / PAGE))
     }
 
-    /// A load or store of `bytes` at a physical address; returns the cycles that the core waits. An access over the end
-    /// of a line is two.
+    /// Loads or stores `bytes` at a physical address. Returns the cycles that the core waits. An access across the end
+    /// of a line counts as two.
     pub fn data(&mut self, core: usize, physical: u64, bytes: u64, write: bool, now: u64) -> u64 {
         let counts = self.counts_mut(core);
         if write {
@@ -144,7 +146,7 @@ impl Hierarchy {
         wait
     }
 
-    /// A part of an access that stays in one line. Loads and stores are counted by who calls.
+    /// Handles the part of an access that stays in one line. The caller counts loads and stores.
     #[inline]
     pub fn data_part(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
         if !self.is_cacheable(physical) {
@@ -176,14 +178,14 @@ impl Hierarchy {
         }
     }
 
-    /// An instruction fetch of one line.
+    /// Fetches one line of instructions. Returns the cycles that the core waits.
     #[inline]
     pub fn fetch(&mut self, core: usize, line: Line, now: u64) -> u64 {
         let cacheable = self.is_cacheable(line.0 << self.line_shift);
         let own = &mut self.cores[core];
         own.counts.fetches += 1;
         if !cacheable {
-            // A whole line is read for the fetch buffer, each time.
+            // The fetch buffer reads a whole line each time.
             own.counts.bus_beats += (1 << self.line_shift) / BEAT;
             return self.timing.l2 + self.dram.read(now);
         }
@@ -196,7 +198,7 @@ impl Hierarchy {
         }
     }
 
-    /// DC ZVA: a line of zeros, for which nothing is read.
+    /// Executes DC ZVA: allocates a line of zeros without reading memory.
     pub fn zero_line(&mut self, core: usize, physical: u64, now: u64) -> u64 {
         self.cores[core].counts.stores += 1;
         if !self.is_cacheable(physical) {
@@ -211,7 +213,7 @@ impl Hierarchy {
         0
     }
 
-    /// Maintenance of one line by its address, in the caches of all cores as the inner shareable domain has it.
+    /// Maintains one line by its address in the caches of all cores (inner shareable).
     pub fn maintain(&mut self, core: usize, physical: u64, what: Maintenance, now: u64) -> u64 {
         let line = self.line(physical);
         let mut dirty = false;
@@ -236,7 +238,7 @@ impl Hierarchy {
         self.timing.l2
     }
 
-    /// IC IALLU, IC IALLUIS: empties the instruction caches of one core or all.
+    /// Executes IC IALLU or IC IALLUIS: empties the instruction caches of one core or of all.
     pub fn invalidate_instructions(&mut self, core: Option<usize>) {
         for (index, own) in self.cores.iter_mut().enumerate() {
             if core.is_none_or(|core| core == index) {
@@ -287,7 +289,7 @@ mod tests {
     use crate::Event;
     use crate::cache::Policy;
 
-    /// The shipped board, without refreshes of its memory.
+    /// Returns the shipped board without memory refreshes.
     fn zcu102() -> Hierarchy {
         let mut board = Board::zcu102();
         board.refresh.cycles = 0;
@@ -363,7 +365,7 @@ mod tests {
         assert_eq!(caches.counts(0).l2_refills, before, "64 KiB of its own color stay in the L2");
         pass(&mut caches, 1, 3, 100);
         pass(&mut caches, 0, 3, 16);
-        // The last 256 of its 1024 lines were dirty in its L1, and come back to the L2 as victims: nothing is read for them.
+        // The last 256 of its 1024 lines were dirty in its L1 and return to the L2 as victims, which reads nothing.
         assert_eq!(caches.counts(0).l2_refills, before + 768, "rivals in the same color take the rest");
     }
 

@@ -1,8 +1,8 @@
 //! The board model: caches, memory and clocks of a board, for QEMU's TCG.
 //!
-//! A stock QEMU has no caches, so nothing there shows interference. The model gives each access of a guest its way
-//! through the caches of a [`Board`], and each core a clock that pays for it. All modules but [`plugin`] are safe code
-//! that knows nothing of QEMU: traces can be run through [`Hierarchy`] alone.
+//! Stock QEMU has no caches, so it shows no interference. The model sends each access of a guest through the caches of
+//! a [`Board`], and gives each core a clock that accounts for it. All modules except [`plugin`] are safe code
+//! independent of QEMU: traces can be run through [`Hierarchy`] alone.
 
 #![deny(unsafe_code)]
 

@@ -1,32 +1,32 @@
-//! Event counters of one core as a guest set them up, and what the model adds to them.
+//! Event counters of one core as a guest configures them, and what the model adds to them.
 //!
-//! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's plus what was added here
-//! since the guest last wrote it. Overflow flags are kept here: QEMU has those of the cycle counter alone.
+//! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's plus what was added
+//! here since the guest last wrote it. Overflow flags are kept here: QEMU only has the cycle counter's.
 
 use crate::events::{Counts, Event};
 
-/// Event counters of a Cortex-A53.
+/// Number of event counters of a Cortex-A53.
 pub const COUNTERS: usize = 6;
 
-/// The registers that say what is counted.
+/// The registers that define what is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Setup {
-    /// PMEVTYPERn_EL0.
+    /// PMEVTYPERn_EL0: event and filters of each counter.
     pub types: [u64; COUNTERS],
-    /// PMCNTENSET_EL0.
+    /// PMCNTENSET_EL0: enabled counters.
     pub enabled: u64,
-    /// PMCR_EL0.
+    /// PMCR_EL0: global enable.
     pub control: u64,
-    /// MDCR_EL2.
+    /// MDCR_EL2: counters reserved for EL2.
     pub reserved: u64,
-    /// PMINTENSET_EL1.
+    /// PMINTENSET_EL1: counters whose overflow interrupt is enabled.
     pub interrupts: u64,
-    /// PMEVCNTRn_EL0 as QEMU has them.
+    /// PMEVCNTRn_EL0 according to QEMU.
     pub values: [u64; COUNTERS],
 }
 
 impl Setup {
-    /// The event that a counter counts at an exception level, in the Non-secure state.
+    /// Returns the event that a counter counts at an exception level, in the Non-secure state.
     fn event(&self, counter: usize, level: u8) -> Option<Event> {
         let own = counter as u64 >= self.reserved & 31;
         let on = if own { self.reserved >> 7 & 1 } else { self.control & 1 };
@@ -41,7 +41,7 @@ impl Setup {
             2 => bit(27),
             _ => false,
         };
-        // QEMU counts cycles itself, by guest time, which is the model's.
+        // QEMU itself counts cycles, from guest time, which is the model's.
         Event::from_number(kind & 0x3ff).filter(|event| counted && *event != Event::CPU_CYCLES)
     }
 }
@@ -55,13 +55,13 @@ pub struct Pmu {
     seen: Counts,
 }
 
-/// Bits of a counter: the A53's event counters have no more.
+/// Bits of an event counter of the A53.
 const BITS: u32 = 32;
-/// PMCR_EL0.E.
+/// Bit E of PMCR_EL0.
 const ENABLE: u64 = 1;
 
 impl Pmu {
-    /// Adds what was counted since the last call, all of it at one exception level.
+    /// Adds what was counted since the last call, all at one exception level.
     pub fn advance(&mut self, level: u8, counts: &Counts, double_l2: bool) {
         for counter in 0..COUNTERS {
             if let Some(event) = self.setup.event(counter, level) {
@@ -75,35 +75,36 @@ impl Pmu {
         }
         self.seen = *counts;
     }
-    /// The guest changed the registers.
+    /// Updates the configuration after the guest changed the registers.
     pub fn set_up(&mut self, setup: Setup) {
         self.setup = setup;
     }
-    /// The guest wrote a counter.
+    /// Resets the addition to a counter that the guest wrote.
     pub fn written(&mut self, counter: usize) {
         self.added[counter] = 0;
     }
-    /// The guest set all counters to zero.
+    /// Resets the additions to all counters, which the guest set to zero.
     pub fn cleared(&mut self) {
         self.added = [0; COUNTERS];
     }
-    /// What a guest reads where QEMU has `value`.
+    /// Returns the value that a guest reads from a counter whose value in QEMU is `value`.
     pub fn read(&self, counter: usize, value: u64) -> u64 {
         value.wrapping_add(self.added[counter]) & ((1 << BITS) - 1)
     }
-    /// The overflow flags of the event counters, as PMOVSCLR_EL0 and PMOVSSET_EL0 have them.
+    /// Returns the overflow flags of the event counters, as in PMOVSCLR_EL0 and PMOVSSET_EL0.
     pub const fn overflows(&self) -> u64 {
         self.overflowed
     }
-    /// The guest wrote PMOVSCLR_EL0.
+    /// Clears overflow flags, which the guest wrote to PMOVSCLR_EL0.
     pub fn clear_overflows(&mut self, flags: u64) {
         self.overflowed &= !flags;
     }
-    /// Whether the overflow interrupt is wanted, as far as event counters go.
+    /// Returns whether an event counter requests the overflow interrupt.
     pub const fn interrupts(&self) -> bool {
         self.setup.control & ENABLE != 0 && self.overflowed & self.setup.interrupts != 0
     }
-    /// Whether some counter may come to interrupt: its overflow must not be seen late.
+    /// Returns whether the overflow interrupt of some enabled counter is enabled, so that its overflow must not be
+    /// noticed late.
     pub const fn is_armed(&self) -> bool {
         self.setup.interrupts & self.setup.enabled & ((1 << COUNTERS) - 1) != 0
     }

@@ -1,8 +1,8 @@
-//! The caches against pycachesim, an independent simulator: the same hits and misses at each level.
+//! Compares the caches with pycachesim, an independent simulator: equal hits and misses at each level.
 //!
-//! pycachesim is got with pip into a private environment under `target/`, which needs Python's venv, pip and a C compiler.
-//! The test is therefore run on demand: `cargo test -p cloison-board-model --features boots --test
-//! pycachesim -- --ignored`.
+//! pycachesim is installed with pip into a private environment under `target/`, which needs Python's venv, pip and a C
+//! compiler. The test is therefore run on demand:
+//! `cargo test -p cloison-board-model --features boots --test pycachesim -- --ignored`.
 
 use cloison_board_model::cache::Policy;
 use cloison_board_model::{Board, Hierarchy};
@@ -18,7 +18,7 @@ fn succeeds(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A Python that has pycachesim.
+/// Returns a Python that has pycachesim.
 fn python() -> PathBuf {
     let environment = installation::target_dir().join("pycachesim");
     let python = environment.join("bin/python");
@@ -30,8 +30,8 @@ fn python() -> PathBuf {
     python
 }
 
-/// In pycachesim a store that hits does not make its line the latest one, and is not counted as a hit. So each store
-/// is preceded by a load of the same bytes, which brings the line in as write-allocate would.
+/// In pycachesim, a store that hits does not make its line the most recently used one and is not counted as a hit. Each
+/// store is therefore preceded by a load of the same bytes, which allocates the line as write-allocate would.
 const REFERENCE: &str = r#"
 import sys
 from cachesim import CacheSimulator, Cache, MainMemory
@@ -50,7 +50,7 @@ for c in (l1, l2):
 print(l1.backend.EVICT_count, l2.backend.EVICT_count)
 "#;
 
-/// Address, bytes, whether it is a store.
+/// Accesses: address, bytes, whether it is a store.
 type Trace = Vec<(u64, u64, bool)>;
 
 struct Random(u64);

@@ -1,4 +1,4 @@
-//! The plugin in a real QEMU: counts that are known beforehand, clocks, and runs that repeat exactly.
+//! The plugin in a real QEMU: counts known in advance, clocks, and runs that repeat exactly.
 
 mod common;
 
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 #[derive(PartialEq)]
 struct Run {
     report: Value,
-    /// What the guest wrote: ticks, counter 0, and what it saw of the overflow.
+    /// The guest's results: ticks, counter 0, and what it observed of the overflow.
     words: [u64; 6],
 }
 
@@ -27,7 +27,7 @@ impl Run {
     }
 }
 
-/// A pass over this many lines, so many times.
+/// Returns a guest that passes over this many lines, this many times.
 fn lines(accesses: u64, passes: u64, cores: u64) -> Guest {
     Guest { accesses, passes, cores, stride: 64, overflow: 0, outside: false }
 }
@@ -68,7 +68,7 @@ fn a_stream_over_new_lines_refills_each_once() {
     assert_eq!(run.report["regions"][0]["cores"][0]["events"]["L1D_CACHE"], 5001);
 }
 
-/// Instructions at EL0 to EL3 when nothing is modelled.
+/// Returns the instructions at EL0 to EL3 if nothing is modelled.
 fn counted(accesses: u64, passes: u64) -> [u64; 4] {
     let directory = TempDir::new().expect("a directory");
     let counts = directory.path().join("counts.json");
@@ -84,7 +84,7 @@ fn instructions_alone_are_counted_by_exception_level() {
     let [one, two, three] = [1, 2, 3].map(|passes| counted(5000, passes));
     assert_eq!((one[0], one[3]), (0, 0), "the guest has neither programs nor a monitor");
     let all = |counts: [u64; 4]| counts.iter().sum::<u64>();
-    // Each pass is the same instructions again, some for each access.
+    // Each pass repeats the same instructions, several for each access.
     assert_eq!(all(three) - all(two), all(two) - all(one));
     assert!(all(two) - all(one) >= 3 * 5000, "{one:?} {two:?}");
     assert_eq!(one, counted(5000, 1));
@@ -99,7 +99,8 @@ fn the_guest_reads_modelled_counts_by_mrs() {
 
 #[test]
 fn what_fits_a_level_is_brought_in_once() {
-    // One line more is the flag that sets the rivals off. 16 KiB fit L1; 512 KiB fit the L2 and, under LRU, each pass over them misses L1 everywhere.
+    // One additional line is the flag that starts the rivals. 16 KiB fit in the L1. 512 KiB fit in the L2 and, under
+    // LRU, each pass over them misses the L1 everywhere.
     let small = run("lru", 256, 20, 1);
     assert_eq!((small.count(0, "loads"), small.count(0, "l1d_refills")), (256 * 20, 257));
     let medium = run("lru", 8192, 4, 1);
@@ -110,11 +111,12 @@ fn what_fits_a_level_is_brought_in_once() {
 #[test]
 fn guest_time_is_the_models() {
     let run = run("pseudo-random", 5000, 2, 1);
-    // The generic timer runs at 62.5 MHz: 16 cycles of the 1 GHz clock. Between the two reads is all but a few blocks.
+    // The generic timer runs at 62.5 MHz: 16 cycles of the 1 GHz clock. All blocks except a few are between the two
+    // reads.
     let (ticks, cycles) = (run.words[0] * 16, run.cycles(0));
     assert!(ticks <= cycles && cycles - ticks < 1000, "{ticks} of {cycles} cycles");
-    // 2 x 5000 loads, 3 instructions each; all miss L1, and 5000 lines more are in the L2 (or memory, where replacement is
-    // random) at the second pass.
+    // 2 x 5000 loads with 3 instructions each. All miss the L1; in the second pass, 5000 lines are in the L2 (or in
+    // memory, with random replacement).
     assert!(cycles > 30_000 + 10_000 * 13 + 5000 * 124, "{cycles}");
 }
 
@@ -155,7 +157,7 @@ fn an_overflow_interrupts_its_core_and_its_flag_reads_as_hardware_has_it() {
     let guest = Guest { overflow: wanted, ..lines(0, 0, 1) };
     let run = run_with("roi=hint", "pseudo-random", guest);
     let [_, _, counter, flags, cleared, pending] = run.words;
-    // Each load is a refill and costs 140 cycles or so; the model looks at least once in a quantum of 300.
+    // Each load is a refill and costs about 140 cycles; the model checks at least once per quantum of 300.
     assert!((1..=4).contains(&counter), "seen {counter} refills after the overflow");
     assert_eq!((flags, cleared, pending), (2, 0, 0));
     assert_eq!(run.report["regions"][0]["cores"][0]["overflow_interrupts"], 1);

@@ -1,6 +1,6 @@
-//! 64 events in 100,000 vectors from half a million lines, step by step: `cargo bench -p cloison-much`.
+//! Merges 64 events into 100,000 vectors from half a million rows, step by step: `cargo bench -p cloison-much`.
 //!
-//! The input follows from a seed. The last line has the time in all and the most memory that the process ever had.
+//! The input is generated from a seed. The last line shows the total time and the peak memory of the process.
 
 use cloison_much::draw::stream;
 use cloison_much::evaluate::marginal_distances;
@@ -17,7 +17,7 @@ const EVENTS: usize = 64;
 const LINES: usize = 500_000;
 const VECTORS: usize = 100_000;
 
-/// Counts of 64 events with four hidden causes, in the sub-experiments of their plan, as long CSV.
+/// Writes counts of 64 events with four hidden causes, in the sub-experiments of their plan, as long CSV.
 fn input(path: &std::path::Path) -> std::io::Result<usize> {
     let plan = plan(&mut Catalogue::default(), EVENTS, 6).map_err(std::io::Error::other)?;
     let runs = LINES / plan.sub_experiments.iter().map(Vec::len).sum::<usize>();

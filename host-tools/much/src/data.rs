@@ -1,41 +1,41 @@
-//! Measured counts: sub-experiments, their runs, and what was counted in each.
+//! Measured counts: sub-experiments, their runs, and the counts of each.
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
 
-/// The fewest runs of a sub-experiment from which its correlations should be taken: below, the central limit theorem
-/// does not carry (section 4.4, step 1).
+/// Minimum number of runs of a sub-experiment for a useful correlation: with fewer, the central limit theorem does not
+/// apply (section 4.4, step 1).
 pub const FEWEST_RUNS: usize = 30;
-/// Whole numbers above this are not all exact in a double.
+/// Largest count: not all integers above it are exact in a double.
 pub const LARGEST_COUNT: f64 = 9_007_199_254_740_992.0;
 
-/// What was counted.
+/// An event that was counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its name; no two events have the same.
+    /// Its unique name.
     pub name: String,
-    /// Its number in the PMU, where the input gives it.
+    /// Its number in the PMU, if the input has it.
     pub code: Option<u32>,
 }
 
 /// Runs in which the same events were counted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SubExperiment {
-    /// Its number in the input.
+    /// The sub-experiment's number in the input.
     pub number: u64,
-    /// Which events, as indices into [`Measurements::events`], ascending.
+    /// The events counted, as indices into [`Measurements::events`], ascending.
     pub events: Vec<usize>,
-    /// For each event its counts, run by run.
+    /// For each of these events its counts, run by run.
     pub columns: Vec<Vec<f64>>,
 }
 
 impl SubExperiment {
-    /// How many runs.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         self.columns.first().map_or(0, Vec::len)
     }
-    /// The counts of an event, if it was counted here.
+    /// Returns the counts of an event, if it was counted here.
     pub fn column(&self, event: usize) -> Option<&[f64]> {
         let at = self.events.binary_search(&event).ok()?;
         Some(&self.columns[at])
@@ -45,69 +45,71 @@ impl SubExperiment {
 /// All measurements of one program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measurements {
-    /// What was counted anywhere.
+    /// All events of all sub-experiments.
     pub events: Vec<Event>,
     /// The sub-experiments.
     pub sub_experiments: Vec<SubExperiment>,
-    /// Runs that were left out because a count was missing in them.
+    /// Number of runs left out because a count was missing.
     pub incomplete_runs: usize,
 }
 
-/// What is not as it should be, but does not make a merge impossible.
+/// A problem that does not prevent a merge.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Warning {
-    /// Too few runs.
+    /// Sub-experiments have too few runs.
     #[error(
-        "{} {} fewer than {FEWEST_RUNS} runs, the fewest {fewest}: so few say little of a correlation (section 4.4, step 1)",
+        "{} {} fewer than {FEWEST_RUNS} runs (minimum {fewest}), too few for reliable correlations (section 4.4, step 1)",
         few(numbers),
         if numbers.len() == 1 { "has" } else { "have" }
     )]
     FewRuns {
-        /// The sub-experiments.
+        /// Numbers of these sub-experiments.
         numbers: Vec<u64>,
-        /// The fewest runs of one.
+        /// The smallest number of runs.
         fewest: usize,
     },
     /// Sub-experiments have unequal numbers of runs.
-    #[error("sub-experiments have from {fewest} to {most} runs: their pairs are not equally well known")]
+    #[error(
+        "sub-experiments have from {fewest} to {most} runs: the correlations of their pairs are not equally reliable"
+    )]
     UnequalRuns {
-        /// The fewest.
+        /// The smallest number of runs.
         fewest: usize,
-        /// The most.
+        /// The largest number of runs.
         most: usize,
     },
-    /// An event always has the same count.
+    /// An event has the same count in all runs.
     #[error("{event} is {value} in every run: it has no correlation with anything")]
     Constant {
-        /// The event.
+        /// Name of the event.
         event: String,
-        /// Its count.
+        /// Its count in every run.
         value: f64,
     },
-    /// An event differs from one sub-experiment to another, and hardly within any.
+    /// An event varies between sub-experiments, but hardly within one.
     #[error(
-        "{event} differs between sub-experiments and hardly within one: how it goes with other events from run to run cannot be seen, and is taken as not at all"
+        "{event} varies between sub-experiments but hardly within one: its correlation from run to run is unknown and taken as zero"
     )]
     Stepped {
-        /// The event.
+        /// Name of the event.
         event: String,
     },
-    /// Many runs have the same count.
+    /// Many runs have the same count of an event.
     #[error("{event}: {share:.0} % of the runs have the same count, {value}")]
     Ties {
-        /// The event.
+        /// Name of the event.
         event: String,
-        /// The count.
+        /// The common count.
         value: f64,
-        /// How many runs have it, in per cent.
+        /// Share of the runs that have it, in percent.
         share: f64,
     },
     /// Runs were left out.
-    #[error("{0} {was} left out: a count is missing in each", was = if *.0 == 1 { "run was" } else { "runs were" })]
+    #[error("{0} {was} left out: a count is missing", was = if *.0 == 1 { "run was" } else { "runs were" })]
     Incomplete(usize),
 }
 
-/// Sub-experiments by their numbers, the first of them if they are many.
+/// Lists sub-experiments by number, abbreviated if there are many.
 fn few(numbers: &[u64]) -> String {
     let named = numbers.iter().take(5).map(u64::to_string).collect::<Vec<_>>().join(", ");
     match numbers.len() {
@@ -117,64 +119,64 @@ fn few(numbers: &[u64]) -> String {
     }
 }
 
-/// Why measurements cannot be used.
+/// Errors that make measurements unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DataError {
-    /// Nothing was measured.
+    /// There are no measurements.
     #[error("there are no measurements")]
     Empty,
-    /// Only one event.
+    /// Only one event was counted.
     #[error("only {0} was counted: there is nothing to merge")]
     OneEvent(String),
-    /// Pairs that were never counted together.
+    /// Some pairs were never counted together.
     #[error("{count} pairs of events were never counted in the same run: {named}")]
     MissingPairs {
-        /// How many.
+        /// Number of such pairs.
         count: usize,
-        /// The first of them.
+        /// Names of the first ones.
         named: String,
     },
-    /// A sub-experiment without a run that has all its counts.
+    /// A sub-experiment has no run with all its counts.
     #[error("sub-experiment {0}: a count is missing in every run")]
     NoCompleteRun(u64),
-    /// A sub-experiment with a single run.
+    /// A sub-experiment has a single run.
     #[error("sub-experiment {0} has only one run: it shows no correlation")]
     OneRun(u64),
     /// The anchor is unknown.
     #[error("there is no event {0}")]
     NoEvent(String),
-    /// A sub-experiment does not have the anchor.
+    /// A sub-experiment does not count the anchor.
     #[error("sub-experiment {number} does not count the anchor {anchor}")]
     NoAnchor {
-        /// The sub-experiment.
+        /// Number of the sub-experiment.
         number: u64,
-        /// The anchor.
+        /// Name of the anchor.
         anchor: String,
     },
-    /// No sub-experiment has the anchor in it.
+    /// An event is counted only in sub-experiments without the anchor.
     #[error("{event} was never counted together with the anchor {anchor}")]
     NotWithAnchor {
-        /// The event.
+        /// Name of the event.
         event: String,
-        /// The anchor.
+        /// Name of the anchor.
         anchor: String,
     },
 }
 
 impl Measurements {
-    /// How many runs there are in all.
+    /// Returns the total number of runs.
     pub fn runs(&self) -> usize {
         self.sub_experiments.iter().map(SubExperiment::runs).sum()
     }
-    /// An event by its name.
+    /// Returns the index of an event by its name.
     pub fn event(&self, name: &str) -> Option<usize> {
         self.events.iter().position(|event| event.name == name)
     }
-    /// All counts of an event, sub-experiment after sub-experiment: the grouped sample (section 4.3).
+    /// Returns all counts of an event, sub-experiment after sub-experiment: the grouped sample (section 4.3).
     pub fn grouped(&self, event: usize) -> Vec<f64> {
         self.sub_experiments.iter().filter_map(|sub| sub.column(event)).flatten().copied().collect()
     }
-    /// Pairs of events that no sub-experiment counts together.
+    /// Returns the pairs of events that no sub-experiment counts together.
     pub fn missing_pairs(&self) -> Vec<(usize, usize)> {
         let events = self.events.len();
         let mut met = vec![false; events * events];
@@ -188,7 +190,7 @@ impl Measurements {
         let pairs = (0..events).flat_map(|a| (a + 1..events).map(move |b| (a, b)));
         pairs.filter(|&(a, b)| !met[a * events + b]).collect()
     }
-    /// Refuses what no method can use.
+    /// Checks what every method needs.
     pub fn check(&self) -> Result<(), DataError> {
         match self.events.as_slice() {
             [] => return Err(DataError::Empty),
@@ -201,7 +203,7 @@ impl Measurements {
             None => Ok(()),
         }
     }
-    /// Refuses what MUCH cannot use: every pair must meet.
+    /// Checks what MUCH needs: every pair must be counted together.
     pub fn check_pairs(&self) -> Result<(), DataError> {
         self.check()?;
         let missing = self.missing_pairs();
@@ -215,7 +217,7 @@ impl Measurements {
         }
         Err(DataError::MissingPairs { count: missing.len(), named })
     }
-    /// What should be known before the result is trusted.
+    /// Returns what a user should know before trusting the result.
     pub fn warnings(&self) -> Vec<Warning> {
         let mut found = vec![];
         if self.incomplete_runs > 0 {
@@ -249,7 +251,7 @@ impl Measurements {
         }
         found
     }
-    /// The same sub-experiments with other runs of each.
+    /// Returns the same sub-experiments with other runs, chosen by index for each sub-experiment.
     pub fn with_runs(&self, mut choose: impl FnMut(usize) -> Vec<usize>) -> Self {
         let choose_from = |sub: &SubExperiment| {
             let chosen = choose(sub.runs());
@@ -259,7 +261,7 @@ impl Measurements {
         let sub_experiments = self.sub_experiments.iter().map(choose_from).collect();
         Self { events: self.events.clone(), sub_experiments, incomplete_runs: 0 }
     }
-    /// The same measurements with the events in another order, given by name.
+    /// Returns the same measurements with the events in another order, given by name.
     pub fn reordered(&self, events: &[Event]) -> Result<Self, DataError> {
         if let Some(other) = self.events.iter().find(|event| !events.iter().any(|known| known.name == event.name)) {
             return Err(DataError::NoEvent(other.name.clone()));
@@ -278,11 +280,12 @@ impl Measurements {
         let sub_experiments = self.sub_experiments.iter().map(reorder).collect();
         Ok(Self { events: events.to_vec(), sub_experiments, incomplete_runs: self.incomplete_runs })
     }
-    /// `runs` runs of each sub-experiment, drawn with replacement: a bootstrap sample (section 5.3).
+    /// Draws `runs` runs of each sub-experiment with replacement: a bootstrap sample (section 5.3).
     pub fn bootstrap(&self, runs: usize, rng: &mut ChaCha8Rng) -> Self {
         self.with_runs(|all| (0..runs).map(|_| rng.random_range(0..all)).collect())
     }
-    /// `runs` different runs of each sub-experiment, and all others. A sub-experiment with no more runs gives all it has.
+    /// Draws `runs` distinct runs of each sub-experiment; the second result has all other runs. A sub-experiment with
+    /// fewer runs contributes all it has.
     pub fn split(&self, runs: usize, rng: &mut ChaCha8Rng) -> (Self, Self) {
         let mut order: Vec<Vec<usize>> = vec![];
         for sub in &self.sub_experiments {
@@ -311,45 +314,45 @@ struct Partial {
     number: u64,
     runs: HashMap<u64, usize>,
     order: Vec<u64>,
-    /// Index by event; NaN where nothing was counted.
+    /// Counts by event; NaN if nothing was counted.
     columns: Vec<Vec<f64>>,
 }
 
-/// Why a row is refused.
+/// Errors in a row.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
-    /// There is a count already.
-    #[error("{event} has a count in sub-experiment {sub_experiment}, run {run} already")]
+    /// The run already has a count of this event.
+    #[error("{event} already has a count in sub-experiment {sub_experiment}, run {run}")]
     Twice {
-        /// The event.
+        /// Name of the event.
         event: String,
-        /// The sub-experiment.
+        /// Number of the sub-experiment.
         sub_experiment: u64,
-        /// The run.
+        /// Number of the run.
         run: u64,
     },
-    /// Not a number of events.
+    /// The value is not a number of events.
     #[error("{value} is not a count{why}")]
     NotACount {
-        /// What is there.
+        /// The value found.
         value: String,
-        /// Why not.
+        /// What is wrong with it.
         why: &'static str,
     },
-    /// Two names for one number, or the reverse.
+    /// One name has two numbers.
     #[error("event {name} has number {now} here and {before} before")]
     Code {
-        /// The event.
+        /// Name of the event.
         name: String,
-        /// Its number here.
+        /// Its number in this row.
         now: u32,
-        /// Its number before.
+        /// Its number in an earlier row.
         before: u32,
     },
 }
 
 impl Builder {
-    /// Adds a count; `value` is NaN where the counter gave none, so that the run is left out.
+    /// Adds a count. `value` is NaN if the count is missing, which excludes the run.
     pub fn add(
         &mut self,
         sub_experiment: u64,
@@ -403,7 +406,7 @@ impl Builder {
         Ok(())
     }
 
-    /// The measurements: sub-experiments by number, in each the runs that have every count, in their order.
+    /// Returns the measurements: sub-experiments by number, each with its complete runs in their order.
     pub fn finish(self) -> Result<Measurements, DataError> {
         let mut incomplete_runs = 0;
         let mut sub_experiments = vec![];
@@ -431,7 +434,7 @@ impl Builder {
     }
 }
 
-/// Refuses what cannot be a count: negative, infinite or too large to be exact. NaN is refused as well.
+/// Rejects values that cannot be a count: negative, infinite, NaN, or too large to be exact.
 pub fn checked_count(value: f64) -> Result<f64, RowError> {
     let refuse = |why| Err(RowError::NotACount { value: value.to_string(), why });
     match value {

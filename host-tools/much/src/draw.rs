@@ -1,4 +1,4 @@
-//! A sample of the Gaussian model (section 4.3, equation 2), as the order of every column.
+//! A sample of the Gaussian model (section 4.3, equation 2), as an order of every column.
 
 use crate::matrix;
 use crate::scores;
@@ -7,14 +7,14 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-/// Rows that are worked on together.
+/// Number of rows processed together.
 const ROWS: usize = 1024;
 
-/// Draws `vectors` vectors with the correlations `target`, and returns for every column which rank each vector has.
+/// Draws `vectors` vectors with the correlations `target`. Returns, for every column, the rank of each vector.
 ///
-/// Every column has the same normal scores in its own random order. With `whiten`, the correlations that they have by
-/// chance are taken out first (R. L. Iman, W. J. Conover, "A distribution-free approach to inducing rank correlation
-/// among input variables", Comm. Statist. B 11, 1982), so that one draw meets its target.
+/// Every column has the same normal scores in an independent random order. With `whiten`, the correlations that they
+/// have by chance are removed first (R. L. Iman, W. J. Conover, "A distribution-free approach to inducing rank
+/// correlation among input variables", Comm. Statist. B 11, 1982), so that one draw meets its target.
 pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, attempt: u64) -> Vec<Vec<u32>> {
     let events = target.nrows();
     let normal: Vec<f32> = (1..=vectors)
@@ -48,7 +48,7 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
         let mut by_chance = sum / square;
         by_chance.fill_diagonal(1.0);
         let chance = matrix::factor(&matrix::nearest_correlation(&by_chance, 1e-9).matrix);
-        // With fewer vectors than events, chance leaves nothing to take out exactly.
+        // With fewer vectors than events, chance correlations cannot be removed exactly.
         if let Some(inverse) = chance.solve_lower_triangular(&DMatrix::identity(events, events)) {
             factor *= inverse;
         }
@@ -57,7 +57,8 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
     let drawn: Vec<DMatrix<f32>> = starts.par_iter().map(|&from| &factor * part(from)).collect();
     drop(columns);
     let ranks_of = |event: usize| {
-        // The bits of a float ascend with it once negative ones are turned round; equal ones stay in their order.
+        // The bits of floats ascend with their values once those of negative ones are inverted; equal values keep their
+        // order.
         let key = |value: f32| {
             let bits = value.to_bits();
             u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
@@ -74,7 +75,8 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
     (0..events).into_par_iter().map(ranks_of).collect()
 }
 
-/// A stream of random numbers of its own for each part of the work, so that the order of the parts does not matter.
+/// Returns an independent stream of random numbers for each part of the work, so that the order of the parts does not
+/// matter.
 pub fn stream(seed: u64, part: u64) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(part);
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn whitening_beats_the_best_of_twenty_plain_draws() {
         let target = DMatrix::from_fn(6, 6, |a, b| 0.7_f64.powi((a as i32 - b as i32).abs()));
-        // By the normal scores of the ranks, which are what the observations' order comes from.
+        // Compared by the normal scores of the ranks, which determine the order of the observations.
         let error = |columns: &[Vec<u32>]| {
             let scores =
                 |ranks: &Vec<u32>| scores::normal_scores(&ranks.iter().map(|&r| f64::from(r)).collect::<Vec<_>>());

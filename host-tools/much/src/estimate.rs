@@ -1,9 +1,9 @@
-//! Estimates of the correlations of all events from sub-experiments that each see a few.
+//! Estimates the correlations of all events from sub-experiments that each count only a few.
 //!
-//! Three kinds. *Pairwise* (section 4.3, step 2): each pair from the runs that count both. *Pooled*: the Gaussian model
-//! with what a sub-experiment does not count as missing data, fitted by EM, so that what all sub-experiments say about an
-//! event enters each of its correlations. *Combined*: the pooled estimate, moved towards the pairwise one by how much
-//! the two differ beyond what so few runs explain.
+//! There are three kinds of estimate. *Pairwise* (section 4.3, step 2): each pair from the runs that count both.
+//! *Pooled*: a Gaussian model, fitted by EM, in which the events that a sub-experiment does not count are missing data,
+//! so that every correlation of an event uses what all sub-experiments say about that event. *Combined*: the pooled
+//! estimate, shrunk toward the pairwise one by how much the two differ beyond what the small number of runs explains.
 
 use crate::data::Measurements;
 use crate::matrix::{pairs, symmetrize};
@@ -11,7 +11,7 @@ use crate::scores;
 use nalgebra::{Cholesky, DMatrix};
 use rayon::prelude::*;
 
-/// What the correlation is taken of.
+/// The values that are correlated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The counts themselves: Pearson's correlation.
@@ -22,14 +22,14 @@ pub enum Kind {
     NormalScores,
 }
 
-/// Measurements as scores, each event to mean 0 and variance 1 over all its runs.
+/// Measurements as scores, each event scaled to mean 0 and variance 1 over all its runs.
 #[derive(Clone, Debug)]
 pub struct Scored {
     events: usize,
-    /// Which events vary from run to run: not those that are always the same, nor those that differ from one
-    /// sub-experiment to another only.
+    /// Which events vary from run to run. Excludes constant events and events that only vary from one sub-experiment to
+    /// another.
     pub varies: Vec<bool>,
-    /// For each sub-experiment its events and, event by event, the scores of its runs.
+    /// For each sub-experiment its events and, for each event, the scores of its runs.
     blocks: Vec<(Vec<usize>, Vec<Vec<f64>>)>,
 }
 
@@ -62,11 +62,11 @@ impl Scored {
     }
 }
 
-/// The share of an event's variance that its runs must have within sub-experiments. Where runs are alike, it is nearly all.
+/// Minimum share of an event's variance within sub-experiments. If runs are comparable, the share is nearly 1.
 const LEAST_WITHIN: f64 = 0.05;
 
-/// Whether an event's grouped values, or scores of them, hardly differ within sub-experiments but from one to another: a
-/// sub-experiment is then as good as one run, and what its event has in common with others is chance.
+/// Returns whether an event's grouped values, or scores of them, vary between sub-experiments but hardly within them. A
+/// sub-experiment is then worth only one run, and correlations with other events are due to chance.
 pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
     let around = |values: &[f64]| {
         let mean = values.iter().sum::<f64>() / values.len() as f64;
@@ -84,7 +84,7 @@ pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
     steps > 1 && all > 0.0 && within < LEAST_WITHIN * all
 }
 
-/// How many runs count both events of a pair; on the diagonal, how many count the event.
+/// Returns how many runs count both events of each pair; on the diagonal, how many count the event.
 pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
     let mut runs = DMatrix::zeros(data.events.len(), data.events.len());
     for sub in &data.sub_experiments {
@@ -97,8 +97,8 @@ pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
     runs
 }
 
-/// Pairwise estimates, pooled over the sub-experiments that share a pair. Ranks and normal scores are those among the
-/// runs of the pair. A pair that was never counted together gets 0.
+/// Returns pairwise estimates, pooled over the sub-experiments that share a pair. Ranks and normal scores are those
+/// among the runs of the pair. A pair that was never counted together gets 0.
 pub fn pairwise(data: &Measurements, kind: Kind) -> DMatrix<f64> {
     let events = data.events.len();
     let of_pair = |&(a, b): &(usize, usize)| {
@@ -133,18 +133,19 @@ struct Moments {
     moments: DMatrix<f64>,
 }
 
-/// A sub-experiment's moments are mixed with this much of the unit matrix, so that two events that always go together
-/// do not make the likelihood unbounded.
+/// Share of the unit matrix that is mixed into a sub-experiment's moments, so that two perfectly correlated events do
+/// not make the likelihood unbounded.
 const RIDGE: f64 = 1e-5;
-/// EM steps at most, and the gain in log-likelihood per run at which it ends.
+/// Maximum number of EM steps, and the gain in log-likelihood per run at which EM stops.
 const EM_STEPS: usize = 600;
 const EM_GAIN: f64 = 1e-8;
 
-/// The correlation matrix of the Gaussian model in which a sub-experiment's other events are missing at random, by EM.
+/// Returns the correlation matrix of the Gaussian model in which a sub-experiment's other events are missing at random,
+/// by EM.
 ///
-/// With Σ the current estimate, and S_b the moments of a sub-experiment's events b, EM's step is Σ + Σ M Σ, where M is
-/// the sum over sub-experiments of their share of runs times Σ_bb⁻¹ (S_bb − Σ_bb) Σ_bb⁻¹, put at the places of b. So much is
-/// missing that plain steps would creep: they are lengthened as long as the likelihood grows.
+/// With Σ the current estimate and S_b the moments of a sub-experiment's events b, EM's step is Σ + Σ M Σ. M is the sum
+/// over sub-experiments of their share of runs times Σ_bb⁻¹ (S_bb − Σ_bb) Σ_bb⁻¹, placed at the indices b. So much data
+/// is missing that plain steps would converge very slowly, so they are lengthened as long as the likelihood grows.
 pub fn pooled(scored: &Scored) -> DMatrix<f64> {
     let size = scored.events;
     let blocks = moments(scored);
@@ -164,7 +165,7 @@ pub fn pooled(scored: &Scored) -> DMatrix<f64> {
                 (sigma, likelihood, gradient) = (next, grown, slope);
                 break;
             }
-            // EM's own step never lowers the likelihood, but for rounding.
+            // EM's plain step never lowers the likelihood, except by rounding.
             length = if length > 1.0 { (length / 2.0).max(1.0) } else { length / 2.0 };
         }
         match gain {
@@ -194,7 +195,7 @@ fn moments(scored: &Scored) -> Vec<Moments> {
     scored.blocks.par_iter().map(of_block).filter(|block| !block.events.is_empty()).collect()
 }
 
-/// The log-likelihood per run, less a constant and twice over, and M; `None` where the matrix is not positive definite.
+/// Returns twice the log-likelihood per run without its constant, and M; `None` if the matrix is not positive definite.
 fn likelihood(sigma: &DMatrix<f64>, blocks: &[Moments]) -> Option<(f64, DMatrix<f64>)> {
     Cholesky::new(sigma.clone())?;
     let mut total = 0.0;
@@ -228,15 +229,15 @@ fn to_correlation(covariance: &DMatrix<f64>) -> DMatrix<f64> {
 /// A combined estimate.
 #[derive(Clone, Debug)]
 pub struct Combined {
-    /// The estimate.
+    /// The estimated correlations.
     pub matrix: DMatrix<f64>,
-    /// The mean square by which the truth seems to differ from the pooled estimate, beyond chance.
+    /// Estimated mean square difference between the truth and the pooled estimate, beyond chance.
     pub misfit: f64,
 }
 
-/// The pooled estimate moved towards the pairwise one (empirical Bayes): a pair's sampling variance is (1 − ρ²)² / n; what
-/// the two differ by beyond its mean is taken for the model's misfit, and each pair goes by misfit / (misfit + variance).
-/// Pairs with an event that does not vary stay uncorrelated.
+/// Shrinks the pooled estimate toward the pairwise one (empirical Bayes). The sampling variance of a pair is (1 − ρ²)²
+/// / n. Any mean difference between the two beyond that is attributed to misfit of the model, and each pair moves by
+/// misfit / (misfit + variance). Pairs with an event that does not vary stay uncorrelated.
 pub fn combined(pairwise: &DMatrix<f64>, pooled: &DMatrix<f64>, runs: &DMatrix<f64>, varies: &[bool]) -> Combined {
     let pairs = pairs(pairwise.nrows());
     let variance = |a: usize, b: usize| (1.0 - pooled[(a, b)].powi(2)).powi(2) / runs[(a, b)].max(1.0);

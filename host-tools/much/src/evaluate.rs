@@ -1,4 +1,4 @@
-//! How near the correlations of merged vectors are to those that were measured (sections 5.2 and 5.3).
+//! Compares the correlations of merged vectors with the measured ones (sections 5.2 and 5.3).
 
 use crate::data::{DataError, Measurements};
 use crate::draw::stream;
@@ -11,22 +11,22 @@ use nalgebra::DMatrix;
 use rand::RngExt;
 use rayon::prelude::*;
 
-/// Pearson's and Spearman's correlations of all pairs.
+/// Pearson's and Spearman's correlations of all pairs, in this order.
 pub type Both = [DMatrix<f64>; 2];
 
-/// The correlations pair by pair as measured: the reference (section 5.2).
+/// Returns the correlations of each pair as measured: the reference (section 5.2).
 pub fn reference(data: &Measurements) -> Both {
     [estimate::pairwise(data, Kind::Counts), estimate::pairwise(data, Kind::Ranks)]
 }
 
-/// How near one kind of correlation is.
+/// Errors of one kind of correlation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accuracy {
-    /// For each pair, in the order of [`pairs`], by how much it is off.
+    /// The error of each pair, in the order of [`pairs`].
     pub errors: Vec<f64>,
-    /// Their mean square.
+    /// Mean square of the errors.
     pub mean_square: f64,
-    /// The pair that is farthest off.
+    /// The pair with the largest error.
     pub worst: (usize, usize),
 }
 
@@ -38,7 +38,7 @@ pub fn accuracy(merged: &DMatrix<f64>, reference: &DMatrix<f64>) -> Accuracy {
     Accuracy { mean_square: mean_square_error(merged, reference), worst: worst.map_or((0, 0), |at| pairs[at]), errors }
 }
 
-/// For each event, the Kolmogorov-Smirnov distance of its merged values from those measured.
+/// Returns for each event the Kolmogorov-Smirnov distance between its merged values and the measured ones.
 pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
     let of_event = |(event, column): (usize, &crate::table::Column)| {
         let mut measured: Vec<_> = data.grouped(event).into_iter().map(|value| (value, 1)).collect();
@@ -48,20 +48,20 @@ pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
     vectors.columns.par_iter().enumerate().map(of_event).collect()
 }
 
-/// What chance does to a reference, by bootstrap samples of its runs (section 5.3).
+/// The effect of chance on a reference, from bootstrap samples of its runs (section 5.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bands {
-    /// For Pearson's and Spearman's, and each pair in the order of [`pairs`], the band of 95 % of its correlation.
+    /// For Pearson's and Spearman's correlations: the 95 % band of each pair, in the order of [`pairs`].
     pub pairs: [Vec<(f64, f64)>; 2],
-    /// How many pairs' merged correlations are within theirs.
+    /// Number of pairs whose merged correlation is within its band.
     pub within: [usize; 2],
-    /// The band of 95 % of the mean square error of the merged correlations from a sample's.
+    /// 95 % band of the mean square error of the merged correlations against a sample's.
     pub mean_square: [(f64, f64); 2],
-    /// The mean square error of a sample's own correlations from the reference's: what chance alone makes.
+    /// Mean square error of a sample's own correlations against the reference's: the error due to chance alone.
     pub chance: [f64; 2],
 }
 
-/// Draws `samples` bootstrap samples of the runs of a reference, and compares each with merged correlations.
+/// Draws `samples` bootstrap samples of a reference's runs, and compares each with the merged correlations.
 pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> Bands {
     let measured = reference(data);
     let pairs = pairs(data.events.len());
@@ -94,30 +94,30 @@ pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> B
     }
 }
 
-/// What is compared.
+/// A method to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The pairwise estimates themselves, without any vectors: what the reference's own method makes of so few runs.
+    /// The pairwise estimates themselves, without vectors: the reference's own method, applied to fewer runs.
     Floor,
     /// MUCH with both targets.
     MuchBoth,
     /// MUCH with Pearson's correlations as its target.
     MuchPearson,
-    /// MUCH with Spearman's.
+    /// MUCH with Spearman's correlations as its target.
     MuchSpearman,
-    /// The method as the paper has it.
+    /// The method as published.
     Paper,
-    /// HRM on as many runs in all.
+    /// HRM with the same total number of runs.
     Hrm,
     /// The blind merge.
     Blind,
 }
 
 impl Method {
-    /// All, in the order of tables.
+    /// All methods, in the order of tables.
     pub const ALL: [Self; 7] =
         [Self::Floor, Self::MuchBoth, Self::MuchPearson, Self::MuchSpearman, Self::Paper, Self::Hrm, Self::Blind];
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Floor => "pairwise (floor)",
@@ -129,7 +129,7 @@ impl Method {
             Self::Blind => "blind",
         }
     }
-    /// Its name in files.
+    /// Returns its name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Floor => "floor",
@@ -143,58 +143,58 @@ impl Method {
     }
 }
 
-/// How runs are drawn for each sample, and what the result is compared with.
+/// How the runs of each sample are drawn, and what the result is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resampling {
-    /// Runs drawn with replacement, against the reference from all runs.
+    /// Runs drawn with replacement; compared with the reference from all runs.
     #[default]
     Bootstrap,
-    /// Different runs, against the reference from all runs, those among them.
+    /// Distinct runs; compared with the reference from all runs, including the sample's.
     Subset,
-    /// Different runs, against the reference from the other runs.
+    /// Distinct runs; compared with the reference from the other runs.
     HeldOut,
 }
 
-/// What to compare.
+/// Input of a comparison.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
-    /// Measurements in which every pair meets.
+    /// Measurements in which every pair is counted together.
     pub data: &'a Measurements,
-    /// Measurements for HRM, with the same events; by default made from `data`'s own sub-experiments that have the anchor.
+    /// Measurements for HRM with the same events; by default the sub-experiments of `data` that count the anchor.
     pub hrm: Option<&'a Measurements>,
-    /// HRM's anchor.
+    /// HRM's anchor, as an index of an event.
     pub anchor: usize,
-    /// Runs of each sub-experiment.
+    /// Numbers of runs per sub-experiment to compare.
     pub runs: &'a [usize],
-    /// Samples of each number of runs.
+    /// Number of samples for each number of runs.
     pub samples: usize,
-    /// How they are drawn.
+    /// How the samples are drawn.
     pub resampling: Resampling,
-    /// Every random choice follows from this.
+    /// Seed of all random choices.
     pub seed: u64,
 }
 
-/// Mean square errors of one method at one number of runs: Pearson's and Spearman's, sample by sample.
+/// Mean square errors of one method with one number of runs: Pearson's and Spearman's, sample by sample.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The method.
     pub method: Method,
-    /// Runs of each of MUCH's sub-experiments.
+    /// Runs per sub-experiment of MUCH.
     pub runs: usize,
-    /// Runs in all.
+    /// Total number of runs.
     pub total_runs: usize,
-    /// For each sample the two errors.
+    /// The two errors of each sample.
     pub errors: Vec<[f64; 2]>,
-    /// The largest Kolmogorov-Smirnov distance of any event's values from those that went in, over all samples.
+    /// Largest Kolmogorov-Smirnov distance between any event's merged and original values, over all samples.
     pub marginal: f64,
 }
 
 impl Outcome {
-    /// The mean over samples.
+    /// Returns the mean over samples; `which` is 0 for Pearson's, 1 for Spearman's correlations.
     pub fn mean(&self, which: usize) -> f64 {
         self.errors.iter().map(|error| error[which]).sum::<f64>() / self.errors.len() as f64
     }
-    /// The band that holds 95 % of the samples.
+    /// Returns the band that contains 95 % of the samples.
     pub fn band(&self, which: usize) -> (f64, f64) {
         let mut sorted: Vec<_> = self.errors.iter().map(|error| error[which]).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -203,7 +203,7 @@ impl Outcome {
     }
 }
 
-/// Merges samples of the runs by every method. `progress` is told of every sample that is done.
+/// Merges samples of the runs by every method. Calls `progress` after every sample.
 pub fn compare(comparison: &Comparison<'_>, progress: &(dyn Fn() + Sync)) -> Result<Vec<Outcome>, DataError> {
     let data = comparison.data;
     data.check_pairs()?;

@@ -1,4 +1,4 @@
-//! Event counts of many runs merged into vectors that keep every pairwise correlation.
+//! Merges event counts of many runs into vectors that keep every pairwise correlation.
 //!
 //! A PMU counts a few events at a time; the runs of a program differ. MUCH (S. Vilardell, I. Serra, E. Mezzetti,
 //! J. Abella, F. J. Cazorla: "MUCH: Exploiting Pairwise Hardware Event Monitor Correlations for Improved Timing Analysis
@@ -6,18 +6,18 @@
 //! all sub-experiments into vectors with those correlations. HRM, its predecessor, links sub-experiments by one anchor
 //! event. Section numbers in this crate are those of the MUCH paper.
 //!
-//! | module | what it does |
+//! | module | contents |
 //! | --- | --- |
 //! | [`plan`] | which events to count together |
-//! | [`data`] | measured counts, and what is wrong with them |
+//! | [`data`] | measured counts and their problems |
 //! | [`scores`] | ranks, normal scores, correlations of two columns |
 //! | [`matrix`] | repair and factors of correlation matrices |
-//! | [`estimate`] | correlations of all events from sub-experiments that see a few |
+//! | [`estimate`] | correlations of all events from sub-experiments that count a few |
 //! | [`draw`] | a sample of the Gaussian model |
-//! | [`swap`] | exchanges of values towards Pearson's and Spearman's correlations |
+//! | [`swap`] | exchanges of values to approach Pearson's and Spearman's correlations |
 //! | [`table`] | merged vectors |
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
-//! | [`evaluate`] | how near the merged correlations are |
+//! | [`evaluate`] | accuracy of the merged correlations |
 //! | [`read`] | measurements from CSV and Parquet |
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Correlation matrices: repair to the nearest one, factors.
+//! Correlation matrices: repair to the nearest one, and factors.
 
 use nalgebra::{Cholesky, DMatrix, Dyn};
 
@@ -8,17 +8,17 @@ const LEAST_EIGENVALUE: f64 = 1e-8;
 /// A matrix after its repair.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Repaired {
-    /// A correlation matrix.
+    /// The repaired correlation matrix.
     pub matrix: DMatrix<f64>,
     /// Its Frobenius distance from the original.
     pub distance: f64,
-    /// The least eigenvalue of the original.
+    /// The smallest eigenvalue of the original.
     pub least_eigenvalue: f64,
 }
 
-/// The correlation matrix nearest to a symmetric matrix in the Frobenius norm: N. J. Higham, "Computing the nearest
-/// correlation matrix", IMA J. Numer. Anal. 22 (2002), alternating projections with Dykstra's correction. Ends when a
-/// step changes no element by more than `tolerance`.
+/// Returns the correlation matrix nearest to a symmetric matrix in the Frobenius norm: N. J. Higham, "Computing the
+/// nearest correlation matrix", IMA J. Numer. Anal. 22 (2002), alternating projections with Dykstra's correction. Stops
+/// when a step changes no element by more than `tolerance`.
 pub fn nearest_correlation(matrix: &DMatrix<f64>, tolerance: f64) -> Repaired {
     let size = matrix.nrows();
     let least_eigenvalue = matrix.clone().symmetric_eigenvalues().min();
@@ -44,7 +44,7 @@ pub fn nearest_correlation(matrix: &DMatrix<f64>, tolerance: f64) -> Repaired {
     Repaired { matrix: current, distance, least_eigenvalue }
 }
 
-/// The positive semidefinite matrix nearest to a symmetric one.
+/// Returns the positive semidefinite matrix nearest to a symmetric one.
 fn positive_part(matrix: &DMatrix<f64>) -> DMatrix<f64> {
     let eigen = matrix.clone().symmetric_eigen();
     let mut scaled = eigen.eigenvectors.clone();
@@ -67,7 +67,8 @@ pub fn symmetrize(matrix: &mut DMatrix<f64>) {
     }
 }
 
-/// The lower Cholesky factor of a correlation matrix, of one a little nearer to the unit matrix where it is singular.
+/// Returns the lower Cholesky factor of a correlation matrix; if that is singular, of one slightly nearer to the unit
+/// matrix.
 pub fn factor(matrix: &DMatrix<f64>) -> DMatrix<f64> {
     let size = matrix.nrows();
     let mut weight = 0.0;
@@ -82,7 +83,7 @@ pub fn factor(matrix: &DMatrix<f64>) -> DMatrix<f64> {
     }
 }
 
-/// The mean square of the differences above the diagonal.
+/// Returns the mean square of the differences above the diagonal.
 pub fn mean_square_error(one: &DMatrix<f64>, other: &DMatrix<f64>) -> f64 {
     let pairs = pairs(one.nrows());
     let count = pairs.len();
@@ -90,7 +91,7 @@ pub fn mean_square_error(one: &DMatrix<f64>, other: &DMatrix<f64>) -> f64 {
     sum / count.max(1) as f64
 }
 
-/// All pairs of events, in the order of rows.
+/// Returns all pairs of events, in the order of rows.
 pub fn pairs(events: usize) -> Vec<(usize, usize)> {
     (0..events).flat_map(|a| (a + 1..events).map(move |b| (a, b))).collect()
 }

@@ -1,5 +1,5 @@
-//! Merging all sub-experiments into vectors: MUCH (sections 4.3 and 4.4), the plain method of the paper, HRM (section
-//! 4.1), and the blind merge that both are better than.
+//! Merges all sub-experiments into vectors: MUCH (sections 4.3 and 4.4), the published method, HRM (section 4.1), and
+//! the blind merge as a baseline.
 
 use crate::data::{DataError, Measurements};
 use crate::draw;
@@ -11,7 +11,7 @@ use crate::table::{Column, Vectors, quantile_index};
 use nalgebra::DMatrix;
 use rayon::prelude::*;
 
-/// The correlations that merged vectors are to have.
+/// The correlations that merged vectors should have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// Both Pearson's and Spearman's.
@@ -23,16 +23,16 @@ pub enum Target {
     Spearman,
 }
 
-/// How to merge.
+/// Options of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Every random choice follows from this.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How many vectors; by default as many as the event with the most counts has.
+    /// Number of vectors; by default as many as the event with the most counts has.
     pub vectors: Option<usize>,
-    /// Which correlations to meet.
+    /// Which correlations to approach.
     pub target: Target,
-    /// How many draws to take the best of (section 4.4, step 4).
+    /// Number of draws from which to take the best (section 4.4, step 4).
     pub draws: u64,
 }
 
@@ -42,30 +42,30 @@ impl Default for Options {
     }
 }
 
-/// What the correlations were and what was done to them.
+/// Measured and target correlations, and how they were repaired.
 #[derive(Clone, Debug)]
 pub struct Correlations {
-    /// Pearson's, pair by pair as measured.
+    /// Pearson's correlations of each pair, as measured.
     pub pearson_measured: DMatrix<f64>,
-    /// Spearman's, pair by pair as measured.
+    /// Spearman's correlations of each pair, as measured.
     pub spearman_measured: DMatrix<f64>,
-    /// Pearson's that the vectors are to have.
+    /// Pearson's correlations that the vectors should have.
     pub pearson_target: DMatrix<f64>,
-    /// Spearman's that the vectors are to have.
+    /// Spearman's correlations that the vectors should have.
     pub spearman_target: DMatrix<f64>,
-    /// What the repair did to the estimates of Pearson's and Spearman's correlations: pairs that were estimated one by one
-    /// make an indefinite matrix nearly always.
+    /// Repairs of the estimates of Pearson's and Spearman's correlations: a matrix of pairwise estimates is nearly
+    /// always indefinite.
     pub repairs: [Repair; 2],
     /// The Gaussian model's matrix after its repair.
     pub model: Repaired,
 }
 
-/// What the repair of a matrix did.
+/// How a matrix was repaired.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Repair {
-    /// The least eigenvalue before.
+    /// The smallest eigenvalue before the repair.
     pub least_eigenvalue: f64,
-    /// The Frobenius distance between before and after.
+    /// The Frobenius distance between the matrices before and after.
     pub distance: f64,
 }
 
@@ -75,19 +75,19 @@ impl From<&Repaired> for Repair {
     }
 }
 
-/// The result of a merge by MUCH.
+/// The result of MUCH.
 #[derive(Clone, Debug)]
 pub struct Merged {
-    /// The vectors.
+    /// The merged vectors.
     pub vectors: Vectors,
     /// Estimates and targets.
     pub correlations: Correlations,
 }
 
-/// Largest change in the last step of a repair.
+/// Largest change of an element in the last step of a repair.
 const TOLERANCE: f64 = 1e-7;
 
-/// What the vectors should have, by all sub-experiments together.
+/// Returns the correlations that the vectors should have, from all sub-experiments together.
 pub fn targets(data: &Measurements) -> Correlations {
     let (pearson_measured, spearman_measured) =
         rayon::join(|| estimate::pairwise(data, Kind::Counts), || estimate::pairwise(data, Kind::Ranks));
@@ -108,10 +108,10 @@ pub fn targets(data: &Measurements) -> Correlations {
     Correlations { pearson_measured, spearman_measured, pearson_target, spearman_target, repairs, model }
 }
 
-/// MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its order, exchanges of values towards
-/// the target.
+/// Merges by MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its order, and exchanges of
+/// values toward the target.
 ///
-/// Three events, two counters: each pair was counted together once, in 20 runs, and comes back in one table.
+/// Three events, two counters: each pair was counted together in 20 runs, and the merge puts all three in one table.
 ///
 /// ```
 /// use cloison_much::data::Builder;
@@ -141,8 +141,8 @@ pub fn much(data: &Measurements, options: &Options) -> Result<Merged, DataError>
     Ok(Merged { vectors, correlations })
 }
 
-/// The method as the paper has it: the matrix of pairwise correlations of normal scores, repaired because it is
-/// indefinite nearly always, one plain draw or the best of several, the observations in its order.
+/// Merges by the published method: the matrix of pairwise correlations of normal scores, repaired because it is nearly
+/// always indefinite; one plain draw or the best of several; the observations in its order.
 pub fn paper(data: &Measurements, options: &Options) -> Result<Merged, DataError> {
     data.check_pairs()?;
     let pearson_measured = estimate::pairwise(data, Kind::Counts);
@@ -160,7 +160,7 @@ pub fn paper(data: &Measurements, options: &Options) -> Result<Merged, DataError
     Ok(Merged { vectors, correlations })
 }
 
-/// The observations in the order of the best draw (steps 3 to 5 of section 4.4).
+/// Puts the observations into the order of the best draw (steps 3 to 5 of section 4.4).
 fn ordered(
     data: &Measurements,
     model: &DMatrix<f64>,
@@ -209,8 +209,8 @@ fn ordered(
     best
 }
 
-/// HRM: each sub-experiment's runs sorted by the anchor, and the runs of the same rank put together. An event that several
-/// sub-experiments count is taken from the first; the anchor's value is that of its rank among all runs.
+/// Merges by HRM: sorts each sub-experiment's runs by the anchor and joins the runs of equal rank. An event counted by
+/// several sub-experiments is taken from the first; the anchor's value is that of its rank among all runs.
 pub fn hrm(data: &Measurements, anchor: usize, vectors: Option<usize>) -> Result<Vectors, DataError> {
     data.check()?;
     let anchor_name = || data.events[anchor].name.clone();
@@ -240,8 +240,8 @@ pub fn hrm(data: &Measurements, anchor: usize, vectors: Option<usize>) -> Result
     Ok(Vectors { events: data.events.clone(), columns })
 }
 
-/// The blind merge: the n-th runs of all sub-experiments put together. An event is taken from the first sub-experiment
-/// that counts it.
+/// Merges blindly: joins the n-th runs of all sub-experiments. An event is taken from the first sub-experiment that
+/// counts it.
 pub fn blind(data: &Measurements) -> Result<Vectors, DataError> {
     data.check()?;
     let vectors = data.sub_experiments.iter().map(|sub| sub.runs()).min().unwrap_or(0);

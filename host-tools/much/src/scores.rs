@@ -1,21 +1,21 @@
-//! Ranks and normal scores (section 4.3, equation 1), correlations, and the distance of two distributions.
+//! Ranks and normal scores (section 4.3, equation 1), correlations, and the distance between two distributions.
 
 use rand::RngExt;
 use statrs::distribution::{ContinuousCDF, Normal};
 
-/// The quantile function of the standard normal distribution.
+/// Returns the quantile of the standard normal distribution.
 pub fn normal_quantile(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 
-/// The order in which values ascend; equal ones stay in their order.
+/// Returns the indices of values in ascending order; equal values keep their order.
 pub fn ascending(values: &[f64]) -> Vec<u32> {
     let mut order: Vec<u32> = (0..values.len() as u32).collect();
     order.sort_unstable_by(|&a, &b| values[a as usize].total_cmp(&values[b as usize]).then(a.cmp(&b)));
     order
 }
 
-/// Ranks from 1; equal values share the mean of their ranks.
+/// Returns ranks from 1; equal values share the mean of their ranks.
 pub fn ranks(values: &[f64]) -> Vec<f64> {
     let order = ascending(values);
     let mut ranks = vec![0.0; values.len()];
@@ -30,19 +30,19 @@ pub fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Normal scores: Φ⁻¹(rank / (n + 1)), equation 1 with the paper's footnote 1.
+/// Returns normal scores: Φ⁻¹(rank / (n + 1)), equation 1 with the paper's footnote 1.
 pub fn normal_scores(values: &[f64]) -> Vec<f64> {
     let parts = values.len() as f64 + 1.0;
     ranks(values).into_iter().map(|rank| normal_quantile(rank / parts)).collect()
 }
 
-/// Shifts and scales values to mean 0 and variance 1. Returns false and leaves zeros where all are the same.
+/// Scales values to mean 0 and variance 1. If all are equal, returns false and sets them to zero.
 pub fn standardize(values: &mut [f64]) -> bool {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
     let deviation = variance.sqrt();
-    // A variance of rounding errors only is none.
+    // A variance that consists of rounding errors counts as zero.
     let varies = values.iter().any(|value| *value != values[0]) && deviation > mean.abs() * 1e-14;
     for value in values.iter_mut() {
         *value = if varies { (*value - mean) / deviation } else { 0.0 };
@@ -50,7 +50,7 @@ pub fn standardize(values: &mut [f64]) -> bool {
     varies
 }
 
-/// Pearson's correlation; 0 where one side does not vary.
+/// Returns Pearson's correlation; 0 if one side does not vary.
 pub fn pearson(x: &[f64], y: &[f64]) -> f64 {
     let count = x.len() as f64;
     let (mean_x, mean_y) = (x.iter().sum::<f64>() / count, y.iter().sum::<f64>() / count);
@@ -64,18 +64,18 @@ pub fn pearson(x: &[f64], y: &[f64]) -> f64 {
     if xx > 0.0 && yy > 0.0 { (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0) } else { 0.0 }
 }
 
-/// Spearman's correlation: Pearson's of the ranks.
+/// Returns Spearman's correlation: Pearson's correlation of the ranks.
 pub fn spearman(x: &[f64], y: &[f64]) -> f64 {
     pearson(&ranks(x), &ranks(y))
 }
 
-/// The correlation of two normal variables whose ranks have the correlation `rho`: 2 sin(π ρ / 6).
+/// Returns the correlation of two normal variables whose ranks have the correlation `rho`: 2 sin(π ρ / 6).
 pub fn gaussian_of_spearman(rho: f64) -> f64 {
     2.0 * (std::f64::consts::PI * rho / 6.0).sin()
 }
 
-/// Kolmogorov's and Smirnov's distance of two samples: the largest difference of their distribution functions. Both
-/// ascend; each value counts as often as its weight says.
+/// Returns the Kolmogorov-Smirnov distance between two samples: the largest difference of their distribution functions.
+/// Both are ascending lists of values with weights.
 pub fn kolmogorov_smirnov(one: &[(f64, u32)], other: &[(f64, u32)]) -> f64 {
     let total = |sample: &[(f64, u32)]| sample.iter().map(|&(_, weight)| f64::from(weight)).sum::<f64>();
     let (all_one, all_other) = (total(one), total(other));
@@ -95,7 +95,7 @@ pub fn kolmogorov_smirnov(one: &[(f64, u32)], other: &[(f64, u32)]) -> f64 {
     largest
 }
 
-/// A permutation of `values` in place (Fisher and Yates).
+/// Shuffles `values` in place (Fisher and Yates).
 pub fn shuffle<T>(values: &mut [T], rng: &mut rand_chacha::ChaCha8Rng) {
     for at in (1..values.len()).rev() {
         values.swap(at, rng.random_range(0..=at));

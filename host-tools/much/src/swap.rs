@@ -1,8 +1,8 @@
-//! Moves drawn vectors towards two targets at once: Pearson's and Spearman's correlations.
+//! Moves drawn vectors toward two targets at once: Pearson's and Spearman's correlations.
 //!
-//! Counts are not normal, so a Gaussian draw that has the right rank correlations has others of the counts themselves.
-//! Two vectors that exchange their values of one event change both kinds, and leave every event's distribution as it is.
-//! An exchange is made when it lessens the sum of squared errors.
+//! Counts are not normally distributed, so a Gaussian draw with the right rank correlations has different correlations
+//! of the counts themselves. If two vectors exchange their values of one event, both kinds of correlation change, but
+//! every event's distribution stays the same. An exchange is made if it reduces the sum of squared errors.
 
 use crate::draw::stream;
 use crate::table::Vectors;
@@ -10,18 +10,18 @@ use nalgebra::{DMatrix, DMatrixView};
 use rand::Rng;
 use rayon::prelude::*;
 
-/// Vectors among which values are exchanged: as many as stay in a core's cache with 64 events.
+/// Number of vectors among which values are exchanged: as many as fit in a core's cache with 64 events.
 const SHARD: usize = 2048;
-/// Events are filled up to a multiple of this many, for the CPU's vector registers.
+/// The number of events is padded to a multiple of this, for the CPU's vector registers.
 const LANES: usize = 8;
-/// Root of the mean square error below which nothing more is worth an exchange.
+/// Root mean square error below which further exchanges are not worthwhile.
 const ENOUGH: f64 = 2e-5;
-/// Rounds at most, rounds at most where there are very many vectors, and the products by which it goes in between.
+/// Upper and lower limit of the number of rounds, and the number of products that determines it in between.
 const ROUNDS: u64 = 24;
 const FEWEST_ROUNDS: u64 = 5;
 const WORK: u64 = 2_000_000_000;
 
-/// Which errors count.
+/// Which errors are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// Pearson's correlations.
@@ -30,13 +30,13 @@ pub struct Weights {
     pub spearman: bool,
 }
 
-/// The scores of one kind, vector by vector, and how far their correlations are from the target.
+/// The scores of one kind, vector by vector, and the distance of their correlations from the target.
 struct Scores {
     values: Vec<f32>,
     target: DMatrix<f64>,
 }
 
-/// Exchanges values within columns until the correlations are those of the targets, or as near as exchanges bring them.
+/// Exchanges values within columns until the correlations match the targets, or as closely as exchanges allow.
 pub fn swap(vectors: &mut Vectors, pearson: &DMatrix<f64>, spearman: &DMatrix<f64>, weights: Weights, seed: u64) {
     let (events, count) = (vectors.columns.len(), vectors.len());
     if count < 2 || events < 2 {
@@ -61,7 +61,7 @@ pub fn swap(vectors: &mut Vectors, pearson: &DMatrix<f64>, spearman: &DMatrix<f6
                 *value = tables[event][which][at as usize] as f32;
             }
         });
-        // A pair of which one event does not vary has correlation 0 whatever is exchanged.
+        // A pair in which one event does not vary has correlation 0, whatever is exchanged.
         let varies = |event: usize| tables[event][which].iter().any(|&score| score != 0.0);
         let target = DMatrix::from_fn(events, events, |a, b| if varies(a) && varies(b) { target[(a, b)] } else { 0.0 });
         kinds.push(Scores { values, target });
@@ -89,7 +89,7 @@ pub fn swap(vectors: &mut Vectors, pearson: &DMatrix<f64>, spearman: &DMatrix<f6
     }
 }
 
-/// The correlations less the target, 0 on the diagonal.
+/// Returns the correlations minus the target, 0 on the diagonal.
 fn error(kind: &Scores, width: usize) -> DMatrix<f64> {
     let product = |part: &[f32]| {
         let part = DMatrixView::from_slice(part, width, part.len() / width);
@@ -104,7 +104,7 @@ fn error(kind: &Scores, width: usize) -> DMatrix<f64> {
     error
 }
 
-/// Works on all shards; each is to take its share of the errors away.
+/// Processes all shards; each tries to remove its share of the errors.
 fn exchange_all<R: Rng>(
     kinds: &mut [Scores],
     errors: &[DMatrix<f64>],
@@ -144,8 +144,8 @@ fn exchange_all<R: Rng>(
     }
 }
 
-/// Tries exchanges between random pairs of a shard's vectors. `open` is, for each kind, by how much every sum of products
-/// is too large.
+/// Tries exchanges between random pairs of a shard's vectors. For each kind, `open` is the excess of every sum of
+/// products.
 fn exchange(
     kinds: &mut [&mut [f32]],
     open: &mut [Vec<f32>],
@@ -203,7 +203,7 @@ fn exchange(
     }
 }
 
-/// The sum of products, in lanes that the compiler can put into a vector register.
+/// Returns the sum of products, in lanes that the compiler can put into a vector register.
 fn dot(one: &[f32], other: &[f32]) -> f32 {
     let mut lanes = [0.0_f32; LANES];
     for (one, other) in one.chunks_exact(LANES).zip(other.chunks_exact(LANES)) {

@@ -1,4 +1,4 @@
-//! Merged vectors: one row a vector, one column an event, every value an observed one.
+//! Merged vectors: one row per vector, one column per event, every value an observed one.
 
 use crate::data::{Event, Measurements, SubExperiment};
 use crate::scores;
@@ -8,19 +8,19 @@ use rayon::prelude::*;
 /// The values of one event in all vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// What was observed, ascending.
+    /// Observations in ascending order.
     observed: Vec<f64>,
-    /// For each vector, which observation it has.
+    /// For each vector, the index of its observation.
     chosen: Vec<u32>,
 }
 
 impl Column {
-    /// A column whose vectors have the chosen ones of ascending observations.
+    /// Creates a column from ascending observations and, for each vector, the index of its observation.
     pub fn new(observed: Vec<f64>, chosen: Vec<u32>) -> Self {
         debug_assert!(observed.is_sorted() && chosen.iter().all(|&at| (at as usize) < observed.len()));
         Self { observed, chosen }
     }
-    /// A column with these values.
+    /// Creates a column with these values.
     pub fn of_values(values: &[f64]) -> Self {
         let order = scores::ascending(values);
         let mut chosen = vec![0; values.len()];
@@ -29,23 +29,23 @@ impl Column {
         }
         Self { observed: order.iter().map(|&at| values[at as usize]).collect(), chosen }
     }
-    /// The value in a vector.
+    /// Returns the value in a vector.
     pub fn value(&self, vector: usize) -> f64 {
         self.observed[self.chosen[vector] as usize]
     }
-    /// All values, vector by vector.
+    /// Returns all values, vector by vector.
     pub fn values(&self) -> Vec<f64> {
         self.chosen.iter().map(|&at| self.observed[at as usize]).collect()
     }
-    /// What was observed, ascending.
+    /// Returns the observations in ascending order.
     pub fn observed(&self) -> &[f64] {
         &self.observed
     }
-    /// Which observation each vector has.
+    /// Returns for each vector the index of its observation.
     pub fn chosen(&self) -> &[u32] {
         &self.chosen
     }
-    /// The observations, ascending, and how many vectors have each.
+    /// Returns the observations in ascending order, each with the number of vectors that have it.
     pub fn distribution(&self) -> Vec<(f64, u32)> {
         let mut found: Vec<_> = self.observed.iter().map(|&value| (value, 0)).collect();
         for &at in &self.chosen {
@@ -53,8 +53,8 @@ impl Column {
         }
         found
     }
-    /// Scores of the observations, as often as vectors have them, to mean 0 and variance 1: counts and ranks. Zeros where
-    /// the column does not vary.
+    /// Returns scores of the observations, for counts and for ranks, scaled to mean 0 and variance 1 over the vectors.
+    /// Zeros if the column does not vary.
     pub fn score_tables(&self) -> [Vec<f64>; 2] {
         let mut uses = vec![0_u32; self.observed.len()];
         for &at in &self.chosen {
@@ -92,21 +92,21 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// How many vectors there are.
+    /// Returns the number of vectors.
     pub fn len(&self) -> usize {
         self.columns.first().map_or(0, |column| column.chosen.len())
     }
-    /// The same as measurements: one sub-experiment that counts everything.
+    /// Returns the vectors as measurements with one sub-experiment that counts everything.
     pub fn measurements(&self) -> Measurements {
         let columns = self.columns.iter().map(Column::values).collect();
         let all = SubExperiment { number: 0, events: (0..self.columns.len()).collect(), columns };
         Measurements { events: self.events.clone(), sub_experiments: vec![all], incomplete_runs: 0 }
     }
-    /// Whether there is none.
+    /// Returns whether there are no vectors.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Pearson's and Spearman's correlations of all pairs; 0 where an event does not vary.
+    /// Returns Pearson's and Spearman's correlations of all pairs; 0 if an event does not vary.
     pub fn correlations(&self) -> [DMatrix<f64>; 2] {
         let tables: Vec<_> = self.columns.par_iter().map(Column::score_tables).collect();
         let events = self.columns.len();
@@ -123,7 +123,7 @@ impl Vectors {
                     &scores * scores.transpose()
                 })
                 .collect();
-            // The sum in one order, whoever computed the parts.
+            // Summed in a fixed order, whichever thread computed the parts.
             products.into_iter().fold(DMatrix::zeros(events, events), |sum, product| sum + product) / self.len() as f64
         });
         for matrix in &mut both {
@@ -133,8 +133,8 @@ impl Vectors {
     }
 }
 
-/// Which of `observations` ascending values the vector of rank `rank` has, of `vectors`: the same for equal numbers,
-/// evenly repeated or thinned otherwise.
+/// Returns which of `observations` ascending values the vector of rank `rank` gets, of `vectors`: the same index if the
+/// numbers are equal, otherwise evenly repeated or thinned.
 pub fn quantile_index(rank: usize, vectors: usize, observations: usize) -> usize {
     ((2 * rank + 1) * observations) / (2 * vectors)
 }

@@ -1,4 +1,4 @@
-//! Merged vectors as wide CSV and Parquet: one row a vector, one column an event, named.
+//! Writes merged vectors as wide CSV and Parquet: one row per vector, one named column per event.
 
 use crate::table::{Column, Vectors};
 use parquet::basic::{Compression, Repetition, Type as Physical};
@@ -10,10 +10,10 @@ use parquet::schema::types::Type;
 use rayon::prelude::*;
 use std::sync::Arc;
 
-/// Rows of CSV that are laid out together.
+/// Number of CSV rows formatted together.
 const ROWS: usize = 4096;
 
-/// The texts of a column's observations, one after the other, and where each ends.
+/// The texts of a column's observations, concatenated, and where each ends.
 struct Texts {
     bytes: Vec<u8>,
     ends: Vec<u32>,
@@ -35,10 +35,10 @@ impl Texts {
     }
 }
 
-/// As CSV (RFC 4180 with `\n`).
+/// Formats vectors as CSV (RFC 4180 with `\n`).
 pub fn to_csv(vectors: &Vectors) -> Vec<u8> {
     let mut header = csv::WriterBuilder::new().from_writer(vec![]);
-    // Writing into memory does not fail.
+    // Writing into memory cannot fail.
     let _ = header.write_record(vectors.events.iter().map(|event| &event.name));
     let header = header.into_inner().unwrap_or_default();
     let texts: Vec<_> = vectors.columns.par_iter().map(Texts::new).collect();
@@ -57,7 +57,7 @@ pub fn to_csv(vectors: &Vectors) -> Vec<u8> {
         bytes
     };
     let mut all = header;
-    // A few parts at a time, so that the text is not there twice.
+    // A few parts at a time, so that the text is not in memory twice.
     for starts in starts.chunks(16) {
         let parts: Vec<Vec<u8>> = starts.par_iter().map(part).collect();
         parts.iter().for_each(|part| all.extend_from_slice(part));
@@ -65,7 +65,7 @@ pub fn to_csv(vectors: &Vectors) -> Vec<u8> {
     all
 }
 
-/// As a Parquet file with one row group. A column of whole numbers is INT64, any other DOUBLE.
+/// Formats vectors as a Parquet file with one row group. A column of integers is INT64, any other DOUBLE.
 pub fn to_parquet(vectors: &Vectors, created_by: &str) -> Result<Vec<u8>> {
     let whole: Vec<bool> =
         vectors.columns.iter().map(|column| column.observed().iter().all(|value| value.fract() == 0.0)).collect();

@@ -1,4 +1,4 @@
-//! Agreement with SciPy, statsmodels and R; how the values were made is in the fixtures' first lines.
+//! Compares results with SciPy, statsmodels and R; the first lines of the fixtures say how the values were made.
 
 use cloison_much::matrix::nearest_correlation;
 use cloison_much::scores;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 const SCIPY: &str = include_str!("fixtures/scipy.csv");
 const STATSMODELS_AND_R: &str = include_str!("fixtures/statsmodels-r.csv");
 
-/// The lines of a fixture: what it is of, and the fields.
+/// Returns the rows of a fixture: the kind of value, and the fields.
 fn lines(fixture: &str) -> impl Iterator<Item = (&str, Vec<&str>)> {
     fixture.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let (what, rest) = line.split_once(',')?;
@@ -25,7 +25,8 @@ fn near(ours: f64, theirs: f64, what: &str) {
     assert!((ours - theirs).abs() < 1e-9, "{what}: {ours} and {theirs}");
 }
 
-/// Compares scores, correlations and distances of the columns a, b and c with those of a fixture, and counts them.
+/// Compares scores, correlations and distances of the columns a, b and c with those of a fixture. Returns how many were
+/// compared.
 fn compare(fixture: &str) -> usize {
     let columns: HashMap<&str, Vec<f64>> =
         lines(SCIPY).filter(|(what, _)| what.len() == 1).map(|(what, fields)| (what, numbers(&fields))).collect();
@@ -65,7 +66,7 @@ fn scores_and_correlations_are_rs() {
     assert_eq!(compare(STATSMODELS_AND_R), 9 + 80);
 }
 
-/// A symmetric matrix with ones on the diagonal, from what is below it.
+/// Returns a symmetric matrix with ones on the diagonal from the values below the diagonal.
 fn symmetric(below: &[f64]) -> DMatrix<f64> {
     let size = (1..).find(|size| size * (size - 1) / 2 == below.len()).expect("a triangle");
     let mut matrix = DMatrix::identity(size, size);

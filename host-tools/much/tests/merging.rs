@@ -1,4 +1,4 @@
-//! Merges of runs made from a seed, whose correlations are known.
+//! Merges runs generated from a seed, with known correlations.
 
 use cloison_much::data::{Builder, DataError, Measurements, Warning};
 use cloison_much::draw::stream;
@@ -10,8 +10,8 @@ use cloison_much::scores::{self, normal_quantile};
 use proptest::prelude::*;
 use rand::RngExt;
 
-/// Counts of `events` events in the sub-experiments of a plan. They follow from two hidden causes; some are skewed, some
-/// have ties, none is normal.
+/// Returns counts of `events` events in the sub-experiments of a plan. They depend on two hidden causes; some are
+/// skewed, some have ties, none is normally distributed.
 fn measured(events: usize, counters: usize, runs: usize, seed: u64) -> Measurements {
     let plan = plan(&mut Catalogue::default(), events, counters).unwrap();
     let mut builder = Builder::default();
@@ -177,8 +177,8 @@ fn constants_ties_and_few_unequal_runs_are_merged_and_said() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Where every event has as many counts as there are vectors, a column is its event's counts in another order;
-    /// otherwise each count is there as often as any other, give or take one.
+    /// If every event has as many counts as there are vectors, a column is a permutation of its event's counts;
+    /// otherwise each count occurs equally often, give or take one.
     #[test]
     fn every_value_is_an_observed_one(events in 4..9_usize, runs in 5..40_usize, seed in 0..1000_u64, extra in 0..50_usize) {
         let data = measured(events, 3, runs, seed);

@@ -1,4 +1,4 @@
-//! The planner's sizes, and every plan checked on its own.
+//! Checks the sizes of the planner's plans, and verifies every plan independently.
 
 use cloison_much::plan::{Catalogue, lower_bound, plan, verify};
 

@@ -1,4 +1,4 @@
-//! Good and bad input: CSV, gzip, Parquet, and what is said about it.
+//! Reads valid and invalid input as CSV, gzip and Parquet, and checks the messages.
 
 use cloison_much::draw::stream;
 use cloison_much::read::{ReadError, Selection, read, read_csv};
@@ -30,7 +30,7 @@ fn bad_fields_are_named_with_line_and_column() {
     refused(&format!("{good}0,1,1,a,many\n"), "line 4, column `value`: \"many\" is not a count");
     refused(&format!("{good}x,1,1,a,1\n"), "line 4, column `sub_experiment`: \"x\" is not a whole number");
     refused(&format!("{good}0,1,1,a\n"), "line 4: has 4 fields, not 5");
-    refused(&format!("{good}0,0,1,a,5\n"), "line 4, column `run`: a has a count in sub-experiment 0, run 0 already");
+    refused(&format!("{good}0,0,1,a,5\n"), "line 4, column `run`: a already has a count in sub-experiment 0, run 0");
     refused(&format!("{good}0,1,9,a,5\n"), "line 4, column `event_code`: event a has number 9 here and 1 before");
     refused(&format!("{good}0,1,1,,5\n"), "line 4, column `event`: is empty");
     refused("", "there are no measurements");
@@ -59,7 +59,7 @@ fn of_several_programs_one_must_be_chosen() {
     assert!(matches!(select("other"), Err(ReadError::NoneChosen(_))));
 }
 
-/// Rows of four events in two sub-experiments, from a seed.
+/// Returns rows of four events in two sub-experiments, from a seed.
 fn rows() -> Vec<(i64, i64, String, i64)> {
     let mut rng = stream(4, 0);
     let mut rows = vec![];

@@ -17,7 +17,7 @@ fn counted(entry: &Entry) -> Events {
     entry.counted(pmu::count(entry.counter))
 }
 
-/// Starts counting from zero towards `budget`.
+/// Starts counting from zero toward `budget`.
 fn rearm(entry: &mut Entry, budget: Events) {
     let preset = entry.preset_for(budget);
     pmu::preset(entry.counter, preset);

@@ -1,4 +1,4 @@
-//! Instructions counted, and nothing else: no caches, no clock. For runs under `-icount`, whose clock is QEMU's own.
+//! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's own clock.
 
 use super::ffi::{self, Api, ByteArray, PluginId, RegisterDescriptor, UserData};
 use libc::{c_uint, c_void};
@@ -8,33 +8,34 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
 
-/// What callbacks need.
+/// State of the callbacks.
 struct Counter {
     api: Api,
     file: PathBuf,
 }
 
 static COUNTER: OnceLock<Counter> = OnceLock::new();
-/// By exception level. All vCPUs share one thread under `-icount`; elsewhere an increment may be lost, so they are atomic.
+/// Counts by exception level. Under `-icount` all vCPUs share one thread; elsewhere an increment may be lost, so they
+/// are atomic.
 static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 /// Handle of CPSR.
 static CPSR: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
-/// For its value.
+/// Buffer for the register's value.
 static BYTES: AtomicPtr<ByteArray> = AtomicPtr::new(std::ptr::null_mut());
 
-/// What is written at the end.
+/// The file written at the end.
 #[derive(Serialize)]
 struct Report {
-    /// Instructions executed at EL0 to EL3, on all cores together.
+    /// Instructions executed at EL0 to EL3, summed over all cores.
     instructions: [u64; 4],
 }
 
-/// Counts from now on; the counts go to `file` at the end.
+/// Starts counting; the counts are written to `file` at the end.
 pub fn install(id: PluginId, api: Api, file: PathBuf) -> Result<(), String> {
     if COUNTER.set(Counter { api, file }).is_err() {
         return Err("loaded twice".into());
     }
-    // SAFETY: the id is ours and the callbacks have the API's signatures.
+    // SAFETY: the ID is ours, and the callbacks have the API's signatures.
     unsafe {
         (api.on_vcpu)(id, on_vcpu);
         (api.on_translate)(id, on_translate);
@@ -65,7 +66,7 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     }
 }
 
-/// The exception level of the vCPU that runs: CPSR.M\[3:2\].
+/// Returns the exception level of the running vCPU: CPSR.M\[3:2\].
 fn level() -> usize {
     let (api, handle, bytes) = (api(), CPSR.load(Relaxed), BYTES.load(Relaxed));
     if handle.is_null() {
@@ -81,8 +82,8 @@ fn level() -> usize {
 
 extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
     let api = api();
-    // SAFETY: the block is QEMU's, and valid during this callback. What the callback gets is a number, not a pointer;
-    // QEMU has other translations for each level.
+    // SAFETY: the block is QEMU's and valid during this callback. The callback's data is a number, not a pointer; QEMU
+    // has separate translations for each level.
     unsafe {
         let count = (api.instructions)(block);
         let data = std::ptr::without_provenance_mut(count << 2 | level());

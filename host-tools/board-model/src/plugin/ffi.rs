@@ -1,25 +1,25 @@
-//! QEMU's plugin API, version 4, as far as it is used; every function is looked up by name.
+//! The part of QEMU's plugin API (version 4) that is used; every function is looked up by name.
 //!
-//! No package ships the API's header, and linking would make the tests of the safe modules need a QEMU.
+//! No package ships the API's header, and linking would make the tests of the safe modules depend on QEMU.
 
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::CStr;
 
 /// Identifies the plugin to QEMU.
 pub type PluginId = u64;
-/// What QEMU hands back to a callback.
+/// Data that QEMU passes back to a callback.
 pub type UserData = *mut c_void;
-/// At each vCPU's start.
+/// Called when a vCPU starts.
 pub type VcpuCallback = extern "C" fn(PluginId, c_uint);
-/// When a block is translated.
+/// Called when a block is translated.
 pub type TranslateCallback = extern "C" fn(PluginId, *mut c_void);
-/// When a block or an instruction is executed.
+/// Called when a block or an instruction is executed.
 pub type ExecuteCallback = extern "C" fn(c_uint, UserData);
-/// At a load or store: vCPU, what kind, virtual address.
+/// Called at a load or store, with vCPU, kind and virtual address.
 pub type MemoryCallback = extern "C" fn(c_uint, u32, u64, UserData);
-/// When the plugin's callbacks are all gone.
+/// Called when all of the plugin's callbacks have been removed.
 pub type ResetCallback = extern "C" fn(PluginId);
-/// When QEMU ends.
+/// Called when QEMU ends.
 pub type ExitCallback = extern "C" fn(PluginId, UserData);
 
 /// The callback reads no registers.
@@ -36,40 +36,40 @@ pub const STORES: c_int = 2;
 /// `GByteArray` of GLib.
 #[repr(C)]
 pub struct ByteArray {
-    /// Bytes.
+    /// The bytes.
     pub data: *mut u8,
-    /// How many.
+    /// Number of bytes.
     pub len: c_uint,
 }
 
 /// `GArray` of GLib.
 #[repr(C)]
 pub struct Array {
-    /// Elements.
+    /// The elements.
     pub data: *mut c_char,
-    /// How many.
+    /// Number of elements.
     pub len: c_uint,
 }
 
 /// `qemu_plugin_reg_descriptor`.
 #[repr(C)]
 pub struct RegisterDescriptor {
-    /// For `read_register`.
+    /// Handle for `read_register`.
     pub handle: *mut c_void,
-    /// Name.
+    /// Name of the register.
     pub name: *const c_char,
-    /// The GDB feature that it belongs to.
+    /// The GDB feature to which it belongs.
     pub feature: *const c_char,
 }
 
-/// A function or variable of QEMU, by name.
+/// Looks up a function or variable of QEMU by name.
 pub fn symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: dlsym only reads the name, which ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     (!found.is_null()).then_some(found)
 }
 
-/// Declares a table of functions that QEMU must have.
+/// Declares a table of functions that QEMU must export.
 macro_rules! functions {
     ($(#[$about:meta])* $table:ident { $($(#[$doc:meta])* $field:ident = $name:literal: fn($($argument:ty),*) $(-> $result:ty)?;)* }) => {
         $(#[$about])*
@@ -78,7 +78,7 @@ macro_rules! functions {
             $($(#[$doc])* pub $field: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
         }
         impl $table {
-            /// Finds all functions, or names the first one that is missing.
+            /// Finds all functions, or returns the name of the first one missing.
             pub fn find() -> Result<Self, &'static str> {
                 Ok(Self {
                     $($field: {
@@ -96,43 +96,43 @@ pub(super) use functions;
 functions! {
     /// The plugin API.
     Api {
-        /// A callback at each vCPU's start.
+        /// Registers a callback at each vCPU's start.
         on_vcpu = c"qemu_plugin_register_vcpu_init_cb": fn(PluginId, VcpuCallback);
-        /// A callback at each translation.
+        /// Registers a callback at each translation.
         on_translate = c"qemu_plugin_register_vcpu_tb_trans_cb": fn(PluginId, TranslateCallback);
-        /// A callback at the end.
+        /// Registers a callback at the end.
         on_exit = c"qemu_plugin_register_atexit_cb": fn(PluginId, ExitCallback, UserData);
-        /// A callback before a block.
+        /// Registers a callback before a block.
         on_block = c"qemu_plugin_register_vcpu_tb_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
-        /// A callback before an instruction.
+        /// Registers a callback before an instruction.
         on_instruction = c"qemu_plugin_register_vcpu_insn_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
-        /// A callback at an instruction's loads or stores.
+        /// Registers a callback at an instruction's loads or stores.
         on_memory = c"qemu_plugin_register_vcpu_mem_cb": fn(*mut c_void, MemoryCallback, c_int, c_int, UserData);
-        /// Instructions in a block.
+        /// Returns the number of instructions in a block.
         instructions = c"qemu_plugin_tb_n_insns": fn(*const c_void) -> size_t;
-        /// One of them.
+        /// Returns one instruction of a block.
         instruction = c"qemu_plugin_tb_get_insn": fn(*const c_void, size_t) -> *mut c_void;
-        /// Its address.
+        /// Returns an instruction's address.
         address = c"qemu_plugin_insn_vaddr": fn(*const c_void) -> u64;
-        /// Its bytes.
+        /// Copies an instruction's bytes.
         bytes = c"qemu_plugin_insn_data": fn(*const c_void, *mut c_void, size_t) -> size_t;
-        /// The physical side of an access.
+        /// Returns the physical side of an access.
         physical = c"qemu_plugin_get_hwaddr": fn(u32, u64) -> *mut c_void;
-        /// Its address.
+        /// Returns the physical address of an access.
         physical_address = c"qemu_plugin_hwaddr_phys_addr": fn(*const c_void) -> u64;
-        /// Whether it is a device.
+        /// Returns whether an access is to a device.
         is_device = c"qemu_plugin_hwaddr_is_io": fn(*const c_void) -> bool;
-        /// Log2 of an access's bytes.
+        /// Returns log2 of an access's bytes.
         size_shift = c"qemu_plugin_mem_size_shift": fn(u32) -> c_uint;
-        /// The registers of the vCPU that runs.
+        /// Returns the registers of the running vCPU.
         registers = c"qemu_plugin_get_registers": fn() -> *mut Array;
-        /// Reads one.
+        /// Reads a register.
         read_register = c"qemu_plugin_read_register": fn(*mut c_void, *mut ByteArray) -> c_int;
         /// Removes all callbacks and translations, then calls back.
         reset = c"qemu_plugin_reset": fn(PluginId, ResetCallback);
-        /// GLib: a new byte array.
+        /// GLib: creates a byte array.
         byte_array = c"g_byte_array_new": fn() -> *mut ByteArray;
-        /// GLib: its size.
+        /// GLib: sets the size of a byte array.
         set_size = c"g_byte_array_set_size": fn(*mut ByteArray, c_uint) -> *mut ByteArray;
     }
 }

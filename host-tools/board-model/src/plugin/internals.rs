@@ -1,24 +1,24 @@
-//! What the plugin API does not give: QEMU's own functions and its accelerator's table, by name.
+//! What the plugin API does not offer: QEMU's own functions and its accelerator's table, looked up by name.
 //!
-//! Debian builds QEMU with modules, so the program exports its symbols. Why each is needed:
-//! - `current_cpu`: with one thread for all vCPUs, the index that QEMU gives to callbacks is that of the first one.
-//! - `cpu_exit`: a core that is ahead gives way. To block it in a callback would stop all others too.
-//! - `cpu_get_phys_page_attrs_debug`: cache maintenance and DC ZVA make no memory callback, and a block's address is
+//! Debian builds QEMU with modules, so the program exports its symbols. Each is needed for a reason:
+//! - `current_cpu`: with one thread for all vCPUs, the index that QEMU passes to callbacks is that of the first one.
+//! - `cpu_exit`: makes a core that is ahead yield. Blocking it in a callback would stop all others too.
+//! - `cpu_get_phys_page_attrs_debug`: cache maintenance and DC ZVA cause no memory callback, and a block's address is
 //!   virtual.
-//! - the class `tcg-accel-ops`: guest time. The API's time control works without TCG only, so the two functions of
-//!   the class are replaced. They stand behind `handle_interrupt`, which is how they are found.
-//! - `qemu_clock_*`, `async_run_on_cpu`: guest time goes on from timer to timer, each run when its time has come, between
-//!   two blocks and with QEMU's lock held.
-//! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must let time go on.
-//! - `aarch64_cpu_gdb_write_register`: gives a guest modelled counts when it reads an event counter; the plugin API reads
-//!   registers only.
-//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the line on which a CPU's performance monitors interrupt.
-//! - `rr_kick_vcpu_thread`: tells whether there is one thread for all vCPUs.
+//! - the class `tcg-accel-ops`: guest time. The API's time control only works without TCG, so the two functions of the
+//!   class are replaced. They follow `handle_interrupt`, which is how they are found.
+//! - `qemu_clock_*`, `async_run_on_cpu`: guest time advances from timer to timer; each timer runs when its time has
+//!   come, between two blocks and with QEMU's lock held.
+//! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must advance time.
+//! - `aarch64_cpu_gdb_write_register`: returns modelled counts to a guest that reads an event counter; the plugin API
+//!   only reads registers.
+//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance monitors.
+//! - `rr_kick_vcpu_thread`: shows whether there is one thread for all vCPUs.
 
 use super::ffi::{functions, symbol};
 use libc::{c_char, c_int, c_void};
 
-/// Runs with QEMU's lock held, between two blocks.
+/// A function that runs with QEMU's lock held, between two blocks.
 pub type Work = extern "C" fn(*mut c_void, u64);
 /// `get_virtual_clock`.
 pub type GetClock = extern "C" fn() -> i64;
@@ -31,47 +31,47 @@ const VIRTUAL: c_int = 1;
 functions! {
     /// QEMU's own functions.
     Functions {
-        /// The CPU with this index.
+        /// Returns the CPU with this index.
         cpu = c"qemu_get_cpu": fn(c_int) -> *mut c_void;
         /// Ends the CPU's turn.
         exit = c"cpu_exit": fn(*mut c_void);
-        /// Address translation as the debugger does it.
+        /// Translates an address as the debugger does.
         page = c"cpu_get_phys_page_attrs_debug": fn(*mut c_void, u64, *mut u64) -> u64;
-        /// Work for a CPU's thread.
+        /// Queues work for a CPU's thread.
         work = c"async_run_on_cpu": fn(*mut c_void, Work, u64);
         /// Takes QEMU's lock.
         lock = c"bql_lock_impl": fn(*const c_char, c_int);
-        /// Releases it.
+        /// Releases QEMU's lock.
         unlock = c"bql_unlock": fn();
-        /// Sets guest time and runs timers on the way.
+        /// Sets guest time and runs the timers up to it.
         advance = c"qemu_clock_advance_virtual_time": fn(i64) -> i64;
-        /// Nanoseconds to the next timer, or -1.
+        /// Returns the nanoseconds to the next timer, or -1.
         deadline = c"qemu_clock_deadline_ns_all": fn(c_int, c_int) -> i64;
-        /// Guest time as QEMU would have it.
+        /// Returns guest time as QEMU would have it.
         own_clock = c"cpu_get_clock": fn() -> i64;
-        /// Whether all CPUs wait.
+        /// Returns whether all CPUs wait.
         idle = c"all_cpu_threads_idle": fn() -> bool;
-        /// What a device's output is wired to.
+        /// Returns what a device's output is wired to.
         wire = c"qdev_get_gpio_out_connector": fn(*mut c_void, *const c_char, c_int) -> *mut c_void;
         /// Sets an interrupt line.
         set_interrupt = c"qemu_set_irq": fn(*mut c_void, c_int);
-        /// Sets a register as the debugger does it.
+        /// Sets a register as the debugger does.
         set_register = c"aarch64_cpu_gdb_write_register": fn(*mut c_void, *mut u8, c_int) -> c_int;
-        /// A class by its name.
+        /// Returns a class by its name.
         class = c"object_class_by_name": fn(*const c_char) -> *mut *mut c_void;
     }
 }
 
-/// Entries of the accelerator's class that are looked at.
+/// Number of the class's entries that are searched.
 const CLASS_WORDS: usize = 64;
 
-/// QEMU's internals, found.
+/// QEMU's internals that were found.
 pub struct Internals {
     f: Functions,
 }
 
 impl Internals {
-    /// Finds them, or names what is missing.
+    /// Finds all internals, or returns the name of a missing one.
     pub fn find() -> Result<Self, &'static str> {
         for (name, text) in [
             (c"current_cpu", "current_cpu"),
@@ -83,39 +83,39 @@ impl Internals {
         Functions::find().map(|f| Self { f })
     }
 
-    /// Where this thread has `current_cpu`.
+    /// Returns the address of this thread's `current_cpu`.
     pub fn current_cpu_slot() -> *const *mut c_void {
         symbol(c"current_cpu").map_or(std::ptr::null(), |slot| slot.cast_const().cast())
     }
 
-    /// The CPU that this thread runs, or null.
+    /// Returns the CPU that this thread runs, or null.
     pub fn current_cpu() -> *mut c_void {
         thread_local! {
             static SLOT: *const *mut c_void = Internals::current_cpu_slot();
         }
-        // SAFETY: `find` has seen that there is such a variable; it is this thread's own.
+        // SAFETY: `find` checked that the variable exists; it is this thread's own.
         SLOT.with(|slot| unsafe { slot.read() })
     }
 
-    /// The CPU with this index.
+    /// Returns the CPU with this index.
     pub fn cpu(&self, index: u32) -> *mut c_void {
         // SAFETY: the function only looks the index up in a list; called while a vCPU starts.
         unsafe { (self.f.cpu)(index as c_int) }
     }
 
-    /// Ends a CPU's turn after its block.
+    /// Ends a CPU's turn after its current block.
     ///
     /// # Safety
-    /// `cpu` is a CPU of this QEMU.
+    /// `cpu` must be a CPU of this QEMU.
     pub unsafe fn exit(&self, cpu: *mut c_void) {
         // SAFETY: as the caller promises; the function only sets flags.
         unsafe { (self.f.exit)(cpu) }
     }
 
-    /// The physical address of a virtual one, by the CPU's tables of now.
+    /// Translates a virtual address by the CPU's current page tables.
     ///
     /// # Safety
-    /// `cpu` is the CPU that runs on this thread.
+    /// `cpu` must be the CPU that runs on this thread.
     pub unsafe fn translate(&self, cpu: *mut c_void, address: u64) -> Option<u64> {
         let mut attributes = 0u64;
         // SAFETY: as the caller promises; MemTxAttrs is 8 bytes in QEMU 10 and is only written.
@@ -126,23 +126,24 @@ impl Internals {
     /// Sets a general register.
     ///
     /// # Safety
-    /// `cpu` is the CPU that runs on this thread, in a callback that may write registers; `number` is below 31.
+    /// `cpu` must be the CPU that runs on this thread, in a callback that may write registers; `number` must be below
+    /// 31.
     pub unsafe fn set_register(&self, cpu: *mut c_void, number: u8, value: u64) {
         let mut bytes = value.to_le_bytes();
         // SAFETY: as the caller promises; 8 bytes are read.
         unsafe { (self.f.set_register)(cpu, bytes.as_mut_ptr(), c_int::from(number)) };
     }
 
-    /// Lets a CPU's thread do some work between two blocks.
+    /// Queues work for a CPU's thread, to be done between two blocks.
     ///
     /// # Safety
-    /// `cpu` is a CPU of this QEMU.
+    /// `cpu` must be a CPU of this QEMU.
     pub unsafe fn work(&self, cpu: *mut c_void, work: Work, data: u64) {
         // SAFETY: as the caller promises; run_on_cpu_data is a union of 8 bytes, passed as a word.
         unsafe { (self.f.work)(cpu, work, data) }
     }
 
-    /// Runs `what` with QEMU's lock.
+    /// Runs `what` with QEMU's lock held.
     pub fn locked<T>(&self, what: impl FnOnce() -> T) -> T {
         // SAFETY: called from a thread that does not have the lock; file and line are for its profiler.
         unsafe { (self.f.lock)(c"board-model".as_ptr(), 0) };
@@ -152,43 +153,43 @@ impl Internals {
         result
     }
 
-    /// Sets the interrupt line of a CPU's performance monitors. A board that does not wire it has none.
+    /// Sets the interrupt line of a CPU's performance monitors, if the board wires it.
     ///
     /// # Safety
-    /// `cpu` is a CPU of this QEMU; the thread does not have QEMU's lock.
+    /// `cpu` must be a CPU of this QEMU, and the thread must not hold QEMU's lock.
     pub unsafe fn set_pmu_interrupt(&self, cpu: *mut c_void, level: bool) {
         self.locked(|| {
-            // SAFETY: a CPU is a device, as the caller promises; a line that is not wired is null, which is ignored.
+            // SAFETY: a CPU is a device, as the caller promises; an unwired line is null, which QEMU ignores.
             unsafe { (self.f.set_interrupt)((self.f.wire)(cpu, c"pmu-interrupt".as_ptr(), 0), c_int::from(level)) };
         });
     }
 
-    /// Sets guest time and runs the timers on the way. With QEMU's lock.
+    /// Sets guest time and runs the timers up to it. QEMU's lock must be held.
     pub fn advance(&self, time: i64) {
         // SAFETY: called with the lock held.
         unsafe { (self.f.advance)(time) };
     }
 
-    /// Nanoseconds until the next timer of guest time.
+    /// Returns the nanoseconds until the next timer of guest time.
     pub fn next_timer(&self) -> Option<i64> {
         // SAFETY: reads lists under their own locks.
         let deadline = unsafe { (self.f.deadline)(VIRTUAL, !0) };
         (deadline >= 0).then_some(deadline)
     }
 
-    /// Guest time as QEMU would have it without the model.
+    /// Returns guest time as QEMU would have it without the model.
     pub fn own_clock(&self) -> i64 {
         // SAFETY: reads under a sequence lock.
         unsafe { (self.f.own_clock)() }
     }
 
-    /// Whether all CPUs wait. With QEMU's lock.
+    /// Returns whether all CPUs wait. QEMU's lock must be held.
     pub fn all_idle(&self) -> bool {
         // SAFETY: called with the lock held.
         unsafe { (self.f.idle)() }
     }
 
-    /// Puts guest time into our hands.
+    /// Replaces QEMU's clock functions.
     pub fn hook_clock(&self, get: GetClock, set: SetClock) -> Result<(), String> {
         let help = "the model knows QEMU 10.0's layout (Debian: qemu-system-arm 1:10.0)";
         // SAFETY: looks a name up in a table.
@@ -198,8 +199,8 @@ impl Internals {
         }
         let has = |name| symbol(name).unwrap_or_default();
         let (handle, round_robin) = (has(c"tcg_handle_interrupt"), has(c"rr_kick_vcpu_thread"));
-        // SAFETY: the class is larger than what is read of it: QEMU 10.0's AccelOpsClass has 12 words of ObjectClass and
-        // some 20 functions. Reading stops at `handle_interrupt`.
+        // SAFETY: the class is larger than what is read of it: QEMU 10.0's AccelOpsClass has 12 words of ObjectClass
+        // and about 20 functions. Reading stops at `handle_interrupt`.
         let word = |at: usize| unsafe { class.add(at).read() };
         let at = (0..CLASS_WORDS).take_while(|&at| at < 32).find(|&at| word(at) == handle);
         let at = at.ok_or_else(|| {
@@ -211,8 +212,8 @@ impl Internals {
         if !word(at + 1).is_null() || !word(at + 2).is_null() {
             return Err(format!("QEMU's clock has another owner: start it without -icount; {help}"));
         }
-        // SAFETY: the two words behind `handle_interrupt` are get_virtual_clock and set_virtual_clock, both null without
-        // -icount, as was just seen; QEMU reads them at each use. The first vCPU has not begun to run.
+        // SAFETY: the two words after `handle_interrupt` are get_virtual_clock and set_virtual_clock, both null without
+        // -icount, as checked above; QEMU reads them at each use. The first vCPU has not started to run.
         unsafe {
             class.add(at + 2).write(set as *mut c_void);
             class.add(at + 1).write(get as *mut c_void);

@@ -1,7 +1,7 @@
-//! The plugin: QEMU's callbacks, the model between them, guest time.
+//! The plugin: QEMU's callbacks, the model between them, and guest time.
 //!
-//! All vCPUs share one thread (`-accel tcg,thread=single`), and all callbacks come on it, so the model needs no lock.
-//! QEMU's main loop and a small thread of ours only read the clock, which is made of atomic words.
+//! All vCPUs share one thread (`-accel tcg,thread=single`), and all callbacks run on it, so the model needs no lock.
+//! QEMU's main loop and a small thread of the plugin only read the clock, which consists of atomic words.
 
 #![allow(unsafe_code)]
 
@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use time::{TIME, get_clock, is_vcpu_thread, set_clock, skip_idle_time};
 
-/// The plugin API that the bindings are written for; QEMU reads it.
+/// The plugin API version of the bindings, read by QEMU.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 4;
 
@@ -39,14 +39,14 @@ struct Qemu {
 static QEMU: OnceLock<Qemu> = OnceLock::new();
 static PLUGIN: AtomicPtr<Plugin> = AtomicPtr::new(std::ptr::null_mut());
 
-/// The plugin's state.
+/// Returns the plugin's state.
 ///
 /// # Safety
-/// On the vCPUs' thread, in a callback, and not while another borrow lives: no function that is called with the
-/// borrow alive calls back.
+/// To be called on the vCPUs' thread, in a callback, and not while another borrow is alive: no function that is called
+/// with the borrow alive calls back.
 #[inline]
 unsafe fn plugin() -> &'static mut Plugin {
-    // SAFETY: set at load, before the first callback, and never freed; exclusive as the caller promises.
+    // SAFETY: set at load, before the first callback, and never freed; exclusive, as the caller promises.
     unsafe { &mut *PLUGIN.load(Relaxed) }
 }
 
@@ -59,7 +59,7 @@ fn qemu() -> &'static Qemu {
 
 fn retranslate() {
     let qemu = qemu();
-    // SAFETY: QEMU does it when no vCPU executes, and then calls back.
+    // SAFETY: QEMU resets when no vCPU executes, and then calls back.
     unsafe { (qemu.api.reset)(qemu.id, on_reset) };
 }
 
@@ -67,7 +67,7 @@ extern "C" fn on_reset(_id: PluginId) {
     // SAFETY: no vCPU executes.
     let plugin = unsafe { plugin() };
     for block in plugin.blocks.drain(..) {
-        // SAFETY: made by Box::into_raw; the translations that named it are gone.
+        // SAFETY: made by Box::into_raw; the translations that referred to it are gone.
         drop(unsafe { Box::from_raw(block) });
     }
     register();
@@ -75,7 +75,7 @@ extern "C" fn on_reset(_id: PluginId) {
 
 fn register() {
     let qemu = qemu();
-    // SAFETY: the id is ours and the callbacks have the API's signatures.
+    // SAFETY: the ID is ours, and the callbacks have the API's signatures.
     unsafe {
         (qemu.api.on_translate)(qemu.id, on_translate);
         (qemu.api.on_exit)(qemu.id, on_exit, std::ptr::null_mut());
@@ -142,7 +142,7 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
     let api = &qemu().api;
     // SAFETY: on the vCPUs' thread; nothing below calls back.
     let plugin = unsafe { plugin() };
-    // SAFETY: the block is QEMU's, and valid during this callback; indices are below the number of instructions.
+    // SAFETY: the block is QEMU's and valid during this callback; indices are below the number of instructions.
     unsafe {
         let count = (api.instructions)(block);
         let address = |at| (api.address)((api.instruction)(block, at));
@@ -150,14 +150,14 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
             let first = plugin.physical(address(0)).unwrap_or(0);
             let last = plugin.physical(address(count - 1)).unwrap_or(first);
             let (first, last) = (plugin.caches.line(first), plugin.caches.line(last));
-            // Two pages that are not neighbors: the second one's part is left out.
+            // The block covers two pages that are not adjacent: the second one's part is left out.
             let last = if last < first || last.0 - first.0 > 64 { first } else { last };
             let known = Box::into_raw(Box::new(Block {
                 instructions: count as u64,
                 first,
                 last,
                 address: address(0),
-                // CPSR.M[3:2]; QEMU has other translations for each level.
+                // CPSR.M[3:2]; QEMU has separate translations for each level.
                 level: (plugin.read(plugin.cpsr) >> 2 & 3) as u8,
             }));
             plugin.blocks.push(known);
@@ -184,8 +184,8 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
                 plugin.after_read.insert(address(at) + 4);
             }
             if wanted.is_some() {
-                // The instruction's word above the place that it stands at: addresses have 48 bits, of which 32 tell an
-                // instruction from the next one.
+                // The instruction word, above the low 32 bits of its address: these distinguish an instruction from the
+                // next one.
                 let word = usize::try_from(u64::from(word) << 32 | address(at) & 0xffff_ffff).unwrap_or_default();
                 let word = std::ptr::without_provenance_mut(word);
                 (api.on_instruction)(instruction, on_special, ffi::READS_REGISTERS, word);
@@ -195,10 +195,10 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
 }
 
 extern "C" fn on_block(_vcpu: c_uint, block: UserData) {
-    // SAFETY: on the vCPUs' thread; nothing in it calls back but the clock, which reads atomic words alone.
+    // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads atomic words only.
     let plugin = unsafe { plugin() };
     if plugin.active {
-        // SAFETY: made when the block was translated, and freed after all translations are gone.
+        // SAFETY: made when the block was translated, and only freed when all translations are gone.
         plugin.block(unsafe { &*block.cast::<Block>() });
     }
 }
@@ -216,7 +216,7 @@ extern "C" fn on_store(_vcpu: c_uint, info: u32, address: u64, _data: UserData) 
 extern "C" fn on_special(_vcpu: c_uint, word: UserData) {
     let word = word.addr() as u64;
     if let Some(special) = decode((word >> 32) as u32) {
-        // SAFETY: on the vCPUs' thread; nothing in it calls back but the clock, which reads atomic words alone.
+        // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads atomic words only.
         unsafe { plugin() }.special(special, word & 0xffff_ffff);
     }
 }
@@ -231,7 +231,7 @@ fn fail(error: &str) -> ! {
     std::process::exit(1)
 }
 
-/// `qemu_info_t`, its first members.
+/// The first members of `qemu_info_t`.
 #[repr(C)]
 pub struct Info {
     target: *const c_char,
@@ -253,14 +253,14 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
         return count::install(id, api, PathBuf::from(file));
     }
     let internals = Internals::find().map_err(missing)?;
-    // SAFETY: QEMU names its target with a text that ends with a zero.
+    // SAFETY: QEMU passes its target as a zero-terminated string.
     let target = unsafe { CStr::from_ptr(info.target) };
     if target != c"aarch64" || !info.system {
         return Err("the model is for qemu-system-aarch64".into());
     }
     let cores = info.most_vcpus.max(info.vcpus);
     if !(1..=MAX_CORES as c_int).contains(&cores) {
-        return Err(format!("{cores} cores: 1 to {MAX_CORES} are modelled"));
+        return Err(format!("{cores} cores: 1 to {MAX_CORES} are supported"));
     }
     let mut board = None;
     let mut options = Options::default();
@@ -293,16 +293,16 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
         return Err("loaded twice".into());
     }
     PLUGIN.store(Box::into_raw(Box::new(plugin)), Relaxed);
-    // SAFETY: the id is ours and the callback has the API's signature.
+    // SAFETY: the ID is ours, and the callback has the API's signature.
     unsafe { (api.on_vcpu)(id, on_vcpu) };
     register();
     Ok(())
 }
 
-/// QEMU's way in.
+/// The plugin's entry point.
 ///
 /// # Safety
-/// QEMU calls it once, with its own description and as many texts as it says.
+/// QEMU calls it once, with its own description and `count` strings.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn qemu_plugin_install(
     id: PluginId,
@@ -311,7 +311,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     texts: *const *const c_char,
 ) -> c_int {
     let text = |at: usize| {
-        // SAFETY: as QEMU promises: `count` texts, each ending with a zero, that live as long as QEMU.
+        // SAFETY: as QEMU promises: `count` zero-terminated strings that live as long as QEMU.
         unsafe { CStr::from_ptr(*texts.add(at)) }.to_str()
     };
     let texts: Result<Vec<&str>, _> = (0..count as usize).map(text).collect();

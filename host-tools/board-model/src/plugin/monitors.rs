@@ -1,4 +1,4 @@
-//! The guest's performance monitors: its counters' reads and writes, overflow flags, and the interrupt.
+//! The guest's performance monitors: reads and writes of counters, overflow flags, and the interrupt.
 
 use super::qemu;
 use super::state::{Block, Plugin};
@@ -7,16 +7,16 @@ use crate::events::Counts;
 use crate::pmu::{COUNTERS, Pmu, Setup};
 use libc::c_void;
 
-/// No exception level: the next block looks after the counters.
+/// Not an exception level: makes the next block update the counters.
 const NO_LEVEL: u8 = u8::MAX;
 
-/// An access to the performance monitors that was begun, and may trap instead.
+/// An access to the performance monitors that has started and may still trap.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     what: Special,
-    /// What is written.
+    /// The value being written.
     value: u64,
-    /// Where the guest goes on if it does not trap.
+    /// Address at which the guest continues if the access does not trap.
     next: u64,
 }
 
@@ -24,27 +24,27 @@ struct Pending {
 #[derive(Clone, Debug)]
 pub struct Counters {
     pmu: Pmu,
-    /// The exception level of the blocks of late.
+    /// The exception level of the most recent blocks.
     level: u8,
     /// The same, or [`NO_LEVEL`].
     pub watched: u8,
     /// The registers must be read again.
     stale: bool,
     pending: Option<Pending>,
-    /// Some counter's overflow interrupts.
+    /// The overflow interrupt of some counter is enabled.
     pub armed: bool,
-    /// The interrupt is raised for the sake of an event counter.
+    /// An event counter currently raises the interrupt.
     raised: bool,
-    /// How often it was.
+    /// Number of interrupts raised.
     pub interrupts: u64,
-    /// What the core did at EL1 and EL0, where a guest's counters count.
+    /// Counts and cycles at EL1 and EL0, where a guest's counters count.
     pub guest: (Counts, u64),
-    /// Its counts and cycles when that was last brought up to date.
+    /// Counts and cycles of the core at the last update.
     seen: (Counts, u64),
 }
 
 impl Counters {
-    /// Of a core that nothing is known of.
+    /// Returns the state of a core about which nothing is known yet.
     pub fn new() -> Self {
         Self {
             pmu: Pmu::default(),
@@ -59,7 +59,7 @@ impl Counters {
             seen: (Counts::default(), 0),
         }
     }
-    /// The registers may have been written while the model was off.
+    /// Invalidates the registers, which may have been written while the model was off.
     pub fn forget(&mut self) {
         self.watched = NO_LEVEL;
         self.pending = None;
@@ -93,7 +93,7 @@ const NAMES: [&[u8]; 18] = [
 #[derive(Clone, Copy, Debug)]
 pub struct Monitors([*mut c_void; NAMES.len()]);
 
-/// Places in [`NAMES`].
+/// Indices into [`NAMES`].
 mod at {
     use super::COUNTERS;
     pub const TYPES: usize = 0;
@@ -107,17 +107,17 @@ mod at {
 }
 
 impl Monitors {
-    /// None known.
+    /// Returns a table without handles.
     pub const fn new() -> Self {
         Self([std::ptr::null_mut(); NAMES.len()])
     }
-    /// QEMU has a register of this name.
+    /// Records QEMU's handle of the register with this name.
     pub fn learn(&mut self, name: &[u8], handle: *mut c_void) {
         if let Some(place) = NAMES.iter().position(|known| *known == name) {
             self.0[place] = handle;
         }
     }
-    /// The first register that QEMU does not have.
+    /// Returns the first register that QEMU lacks.
     pub fn missing(&self) -> Option<&'static str> {
         let place = self.0.iter().position(|handle| handle.is_null())?;
         std::str::from_utf8(NAMES[place]).ok()
@@ -125,7 +125,7 @@ impl Monitors {
 }
 
 impl Plugin {
-    /// At the first block of another exception level, and behind an access to the performance monitors.
+    /// Runs at the first block of another exception level, and after an access to the performance monitors.
     #[cold]
     #[inline(never)]
     pub fn look_after_counters(&mut self, core: usize, block: &Block) {
@@ -143,7 +143,7 @@ impl Plugin {
             return;
         }
         match pending.what {
-            // Stays for the instruction that comes now.
+            // The access that starts now keeps it.
             Special::ReadCounter(..) | Special::ReadOverflows(_) => return,
             Special::WriteCounter(counter) => counters.pmu.written(counter as usize),
             Special::ClearOverflows(_) => counters.pmu.clear_overflows(pending.value),
@@ -152,12 +152,12 @@ impl Plugin {
         }
         counters.pending = None;
         self.set_up_counters(core);
-        // With the write QEMU has set the interrupt by its own flags.
+        // The write made QEMU set the interrupt by its own flags.
         self.counters[core].raised = false;
         self.set_interrupt(core);
     }
 
-    /// The core's counters up to now; whether its interrupt must be raised.
+    /// Updates the core's counters. Returns whether its interrupt must be raised.
     #[inline]
     pub fn advance_counters(&mut self, core: usize) {
         let counters = &mut self.counters[core];
@@ -170,7 +170,7 @@ impl Plugin {
         counters.seen = now;
     }
 
-    /// Counters that can interrupt are looked at in each turn.
+    /// Checks, in each turn, counters whose interrupt is enabled.
     pub fn check_overflow(&mut self, core: usize) {
         self.advance_counters(core);
         if self.counters[core].pmu.interrupts() != self.counters[core].raised {
@@ -185,10 +185,10 @@ impl Plugin {
         }
         self.counters[core].raised = wanted;
         self.counters[core].interrupts += u64::from(wanted);
-        // QEMU counts cycles, and has the cycle counter's flag: the line is both's.
+        // QEMU counts cycles and has the cycle counter's flag: both share the interrupt line.
         let own = self.monitor(at::OVERFLOWS) & self.monitor(at::INTERRUPTS) != 0;
         let level = wanted || own && self.monitor(at::CONTROL) & 1 != 0;
-        // SAFETY: QEMU named this CPU when it started it; no lock of QEMU's is held while guest code runs.
+        // SAFETY: QEMU passed this CPU when it started it; no lock of QEMU's is held while guest code runs.
         unsafe { qemu().internals.set_pmu_interrupt(self.cpus[core], level) };
     }
 
@@ -219,7 +219,7 @@ impl Plugin {
         counters.armed = counters.pmu.is_armed();
     }
 
-    /// Before an access to the performance monitors.
+    /// Runs before an access to the performance monitors.
     pub fn begin_monitor_access(&mut self, core: usize, what: Special, next: u64) {
         self.advance_counters(core);
         let value = match what {
@@ -241,7 +241,7 @@ impl Plugin {
         counters.watched = NO_LEVEL;
     }
 
-    /// Before the instruction behind one that reads a counter or the overflow flags.
+    /// Runs before the instruction after one that reads a counter or the overflow flags.
     pub fn finish_monitor_read(&mut self) {
         let core = self.core();
         let Some(Pending { what, .. }) = self.counters[core].pending.take() else { return };

@@ -1,4 +1,4 @@
-//! Regions of interest: when the model is on, and what it counted there.
+//! Regions of interest: when the model is on, and what it counts there.
 
 use super::state::{NOTHING, Plugin};
 use super::time::{EPOCH, TIME, get_clock};
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// In ns.
+/// A millisecond in ns.
 const MILLISECOND: i64 = 1_000_000;
 
-/// What one core had counted at some time.
+/// Counters of one core at some point in time.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stand {
     counts: Counts,
@@ -25,12 +25,12 @@ struct Stand {
 /// The regions of a run.
 #[derive(Debug, Default)]
 pub struct Regions {
-    /// Where the first region began, unless the model is always on.
+    /// State at the start of the first region, unless the model is always on.
     first: Option<Vec<Stand>>,
-    /// Where the region that is open began.
+    /// State at the start of the open region.
     open: Option<Vec<Stand>>,
     ended: Vec<Region>,
-    /// From the first begin to the last end. What cores do behind that, until QEMU ends, is the host's to say.
+    /// From the first start to the last end. What cores do after that, until QEMU ends, depends on the host.
     whole: Option<Region>,
 }
 
@@ -54,14 +54,14 @@ pub struct Region {
 /// One core in a region.
 #[derive(Clone, Debug, Serialize)]
 pub struct CoreReport {
-    /// Cycles between begin and end by the core's own clock.
+    /// Cycles between start and end by the core's own clock.
     pub cycles: u64,
     overflow_interrupts: u64,
-    /// Events of all exception levels.
+    /// Event counts at all exception levels.
     events: BTreeMap<&'static str, u64>,
-    /// Events at EL1 and EL0: what a guest's counter would count, of all events at once.
+    /// Event counts at EL1 and EL0: what a guest would count if it could count all events at once.
     guest_events: BTreeMap<&'static str, u64>,
-    /// Raw counts.
+    /// Raw counts at all exception levels.
     pub counts: Counts,
 }
 
@@ -100,7 +100,7 @@ impl Plugin {
         Region { cores: now.iter().zip(begun).map(core).collect() }
     }
 
-    /// A region begins, with empty caches or with those that are there.
+    /// Starts a region, with empty caches or with their current contents.
     pub fn begin(&mut self, cold: bool) {
         if self.options.cold.unwrap_or(cold) {
             self.caches.make_cold();
@@ -116,14 +116,14 @@ impl Plugin {
         self.regions.open = Some(stand);
     }
 
-    /// The model is on from here.
+    /// Turns the model on.
     pub fn switch_on(&mut self) {
-        // What was not seen may have changed anything.
+        // Anything may have changed unseen.
         self.latest = [NOTHING; MAX_CORES];
         for counters in &mut self.counters {
             counters.forget();
         }
-        // From a whole millisecond on: what the host took until here must not be seen in the timer's last digits.
+        // Start at a whole millisecond: the timer's last digits must not depend on how long the host took until here.
         let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
         self.clocks.set_all(self.cycles(now));
         self.caches.begin(self.cycles(now));
@@ -140,7 +140,7 @@ impl Plugin {
         }
     }
 
-    /// The region ends, and with it the model, unless that is always on.
+    /// Ends the region and turns the model off, unless it is always on.
     pub fn end(&mut self) {
         if !self.close() {
             return;
@@ -156,7 +156,7 @@ impl Plugin {
         retranslate();
     }
 
-    /// Ends the open region, if there is one.
+    /// Ends the open region. Returns whether there was one.
     fn close(&mut self) -> bool {
         let Some(begun) = self.regions.open.take() else { return false };
         let region = self.region_since(&begun);
@@ -171,7 +171,7 @@ impl Plugin {
         self.region_since(&first)
     }
 
-    /// The run is over: an open region ends here.
+    /// Ends an open region at the end of the run, and returns the report.
     pub fn report(&mut self) -> Report<'_> {
         self.close();
         let whole = self.regions.whole.clone().unwrap_or_else(|| self.so_far());
@@ -180,7 +180,7 @@ impl Plugin {
 }
 
 impl Report<'_> {
-    /// One line a core, for a human.
+    /// Prints one line per core for a human reader.
     pub fn print(&self) {
         for (index, core) in self.whole.cores.iter().enumerate() {
             let counts = &core.counts;

@@ -15,28 +15,28 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Timers that were set by other means than a write to a timer register are seen after this many ns.
+/// Timers set other than by a write to a timer register are noticed after this many ns.
 const TIMER_CHECK: i64 = 20_000;
 
-/// What is known of a block when it is translated.
+/// Properties of a block, known when it is translated.
 #[derive(Debug)]
 pub struct Block {
-    /// Instructions in it.
+    /// Number of instructions.
     pub instructions: u64,
-    /// The lines that it lies in.
+    /// First line of its code.
     pub first: Line,
-    /// The last of them.
+    /// Last line of its code.
     pub last: Line,
-    /// Where it stands.
+    /// Address of its first instruction.
     pub address: u64,
-    /// The exception level that it runs at.
+    /// Exception level at which it runs.
     pub level: u8,
 }
 
-/// A line that no access has.
+/// Matches no access.
 const NO_LINE: u64 = u64::MAX;
 
-/// What makes most accesses short: the line of the last one, by virtual address.
+/// The line of the last access, by virtual address: makes most accesses cheap.
 #[derive(Clone, Copy, Debug)]
 pub struct Latest {
     line: u64,
@@ -56,9 +56,9 @@ pub struct Plugin {
     pub monitors: Monitors,
     /// Handle of CPSR.
     pub cpsr: *mut c_void,
-    /// Where instructions stand that follow a read of a counter.
+    /// Addresses of the instructions that follow a read of a counter.
     pub after_read: HashSet<u64>,
-    /// What is modelled.
+    /// The modelled board.
     pub board: Board,
     /// Caches and memory.
     pub caches: Hierarchy,
@@ -68,46 +68,46 @@ pub struct Plugin {
     pub latest: [Latest; MAX_CORES],
     /// QEMU's CPUs.
     pub cpus: [*mut c_void; MAX_CORES],
-    /// Where QEMU has the CPU that runs.
+    /// Address of QEMU's variable for the running CPU.
     pub slot: *const *mut c_void,
     running: (*mut c_void, usize),
-    /// At which cycle of the running core there is something to do: its turn ends, or a counter is looked at.
+    /// Cycle of the running core at which something must be done: its turn ends, or a counter must be checked.
     pub limit: u64,
-    /// Up to which cycle the running core may go.
+    /// Cycle up to which the running core may run.
     turn_ends: u64,
     line_shift: u32,
     line_mask: u64,
     /// The model is on.
     pub active: bool,
-    /// What the user wants.
+    /// Options given by the user.
     pub options: Options,
     /// Regions of interest.
     pub regions: Regions,
-    /// When timers are looked at again, in ns.
+    /// When to check the timers again, in ns.
     pub next_timer: i64,
     /// Handles of the general registers.
     pub x: [*mut c_void; 31],
-    /// For values of registers.
+    /// Buffer for values of registers.
     pub bytes: *mut ByteArray,
-    /// Blocks that translations name.
+    /// Blocks referenced by translations.
     pub blocks: Vec<*mut Block>,
 }
 
-/// What the plugin's arguments say, besides the board.
+/// The plugin's arguments, except the board.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The model is on from the first instruction to the last.
     pub always: bool,
-    /// How regions begin, if that is not the guest's to say.
+    /// How regions start, unless the guest decides.
     pub cold: Option<bool>,
     /// Added to the seeds of the caches.
     pub seed: u64,
-    /// Where the statistics go.
+    /// Path for the statistics.
     pub statistics: Option<PathBuf>,
 }
 
 impl Plugin {
-    /// For a board with this many cores, off.
+    /// Creates the state for a board with this many cores, with the model off.
     pub fn new(board: Board, cores: usize, options: Options) -> Self {
         let caches = Hierarchy::new(&board, cores);
         let line_shift = caches.line_shift();
@@ -137,7 +137,7 @@ impl Plugin {
         }
     }
 
-    /// Number of the core that runs.
+    /// Returns the number of the running core.
     #[inline]
     pub fn core(&mut self) -> usize {
         // SAFETY: the slot is this thread's variable, which QEMU sets before it runs a vCPU.
@@ -149,7 +149,7 @@ impl Plugin {
         self.running.1
     }
 
-    /// The CPU that [`Plugin::core`] found last.
+    /// Returns the CPU that [`Plugin::core`] found last.
     pub const fn running(&self) -> *mut c_void {
         self.running.0
     }
@@ -162,7 +162,7 @@ impl Plugin {
         }
     }
 
-    /// Guest time in cycles.
+    /// Converts guest time to cycles.
     pub const fn cycles(&self, nanoseconds: i64) -> u64 {
         (nanoseconds as u128 * self.board.clock_mhz as u128 / 1000) as u64
     }
@@ -174,7 +174,7 @@ impl Plugin {
         TIME.set(core, time);
     }
 
-    /// A block begins.
+    /// Runs at the start of a block.
     #[inline]
     pub fn block(&mut self, block: &Block) {
         let core = self.core();
@@ -198,7 +198,7 @@ impl Plugin {
         }
     }
 
-    /// At the first block of a turn, and when the core has come to its limit.
+    /// Runs at the first block of a turn, and when the core has reached its limit.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, core: usize) {
@@ -214,7 +214,7 @@ impl Plugin {
             self.turn_ends = self.clocks.limit(core, self.cycles(self.next_timer));
             TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
         }
-        // A turn may be long, where another core is far ahead or none runs.
+        // A turn may be long if another core is far ahead or none runs.
         let now = self.clocks.cycles(core);
         let look = if self.counters[core].armed { now + self.board.quantum } else { u64::MAX };
         self.limit = self.turn_ends.min(look);
@@ -224,11 +224,11 @@ impl Plugin {
         let slowest = self.nanoseconds(self.clocks.slowest().unwrap_or(0));
         self.let_time_pass(core, slowest);
         self.clocks.gives_way();
-        // SAFETY: QEMU named this CPU when it started it.
+        // SAFETY: QEMU passed this CPU when it started it.
         unsafe { qemu().internals.exit(self.cpus[core]) };
     }
 
-    /// The slowest core has come to `time`: timers up to there are due.
+    /// Lets timers up to `time` fire, which the slowest core has reached.
     fn let_time_pass(&mut self, core: usize, time: i64) {
         let horizon = TIME.horizon.load(Relaxed);
         if time <= horizon {
@@ -241,7 +241,7 @@ impl Plugin {
         let next = at_horizon(|| qemu().internals.next_timer()).map(|wait| horizon + wait);
         if next.is_some_and(|next| next <= time) {
             self.next_timer = 0;
-            // SAFETY: QEMU named this CPU when it started it.
+            // SAFETY: QEMU passed this CPU when it started it.
             unsafe { qemu().internals.work(self.cpus[core], run_timers, time as u64) };
         } else {
             TIME.horizon.store(time, Relaxed);
@@ -249,7 +249,7 @@ impl Plugin {
         }
     }
 
-    /// A load or store by the core that runs.
+    /// Handles a load or store of the running core.
     #[inline]
     pub fn access(&mut self, info: u32, address: u64, write: bool) {
         let core = self.core();
@@ -268,7 +268,7 @@ impl Plugin {
         self.look_up(core, info, address, write);
     }
 
-    /// An access that is not to the line of the last one, or may go over its end.
+    /// Handles an access that is not to the line of the last one, or may cross its end.
     #[inline(never)]
     fn look_up(&mut self, core: usize, info: u32, address: u64, write: bool) {
         let line = address >> self.line_shift;
@@ -278,7 +278,7 @@ impl Plugin {
             latest.written = write;
             self.part(core, info, address, write);
         }
-        // SAFETY: a pure function of the word that QEMU gave.
+        // SAFETY: a pure function of the word that QEMU passed.
         let bytes = 1u64 << unsafe { (qemu().api.size_shift)(info) };
         if (address + bytes - 1) >> self.line_shift != line {
             self.caches.counts_mut(core).crossings += 1;
@@ -290,8 +290,8 @@ impl Plugin {
     #[inline]
     fn part(&mut self, core: usize, info: u32, address: u64, write: bool) {
         let api = &qemu().api;
-        // SAFETY: in a memory callback; the answer is read at once. The second part of an access over a page's end is
-        // looked up like the first: QEMU has just used both pages.
+        // SAFETY: in a memory callback; the answer is read at once. The second part of an access across the end of a
+        // page is looked up like the first: QEMU has just used both pages.
         let (device, physical) = unsafe {
             let found = (api.physical)(info, address);
             if found.is_null() {
@@ -315,12 +315,12 @@ impl Plugin {
         }
     }
 
-    /// A general register; 31 is zero.
+    /// Returns the value of a general register; register 31 is zero.
     pub fn register(&self, number: u8) -> u64 {
         self.x.get(number as usize).map_or(0, |handle| self.read(*handle))
     }
 
-    /// A register by its handle, of 4 or 8 bytes; zero if QEMU has none.
+    /// Returns the value of a register of 4 or 8 bytes by its handle; zero if QEMU lacks it.
     pub fn read(&self, handle: *mut c_void) -> u64 {
         if handle.is_null() {
             return 0;
@@ -339,14 +339,14 @@ impl Plugin {
         }
     }
 
-    /// The physical address of a virtual one, for the core that runs.
+    /// Translates a virtual address of the running core to a physical one.
     pub fn physical(&mut self, address: u64) -> Option<u64> {
         self.core();
         // SAFETY: the CPU that runs on this thread.
         unsafe { qemu().internals.translate(self.running.0, address) }
     }
 
-    /// An instruction that is more than its loads and stores. `address` is where it stands.
+    /// Handles an instruction at `address` that does more than its loads and stores.
     pub fn special(&mut self, special: Special, address: u64) {
         let core = self.core();
         match special {
@@ -355,7 +355,7 @@ impl Plugin {
             Special::Magic(Magic::End) => self.end(),
             Special::Magic(Magic::Cacheability) => {
                 let (physical, bytes, off) = (self.register(0), self.register(1), self.register(2));
-                // A guest may say anything: no more pages than the board could have.
+                // The guest may pass any value: limit it to the pages that the board could have.
                 self.caches.set_cacheable(physical, bytes.min(1 << 34), off == 0);
                 self.latest = [NOTHING; MAX_CORES];
             }

@@ -1,4 +1,4 @@
-//! Guest time: what QEMU's clock hooks read, and the thread that lets it go on when all cores wait.
+//! Guest time: what QEMU's clock hooks read, and the thread that advances it when all cores wait.
 
 use super::internals::Internals;
 use super::{QEMU, qemu};
@@ -8,30 +8,30 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Guest time where the region of interest first begins, or the model, in ns.
+/// Guest time at which the first region of interest starts, or the model if it is always on, in ns.
 pub const EPOCH: i64 = 1_000_000_000;
-/// How often the host looks whether all cores wait.
+/// How often the host checks whether all cores wait.
 const IDLE_CHECK: Duration = Duration::from_micros(200);
 
-/// Time goes on by this at most at once, in ns: a timer that will never fire is set to the end of time, and QEMU would run
-/// every other one up to there with its lock held.
+/// Maximum step of guest time, in ns: a timer that will never fire is set to the end of time, and QEMU would run every
+/// other timer up to there with its lock held.
 const STRIDE: i64 = 1_000_000_000;
 
-/// What clock hooks read, from any thread.
+/// The state that clock hooks read, from any thread.
 pub struct SharedClock {
-    /// Whether the model makes time.
+    /// Whether the model defines guest time.
     pub modelled: AtomicBool,
     /// Time up to which timers have run, in ns.
     pub horizon: AtomicI64,
-    /// QEMU's CPUs, and their times in ns.
+    /// QEMU's CPUs and their times in ns.
     cores: [(AtomicPtr<c_void>, AtomicI64); MAX_CORES],
-    /// Without the model: guest time and QEMU's own, when the model ended.
+    /// Without the model: guest time at the moment when the model was turned off, in ns.
     pub base: AtomicI64,
-    /// QEMU's own time then.
+    /// QEMU's own time at that moment, in ns.
     pub base_own: AtomicI64,
-    /// Grows with each turn; when it stands still, all cores may wait.
+    /// Incremented in each turn; if it does not change, all cores may be waiting.
     pub turns: AtomicU64,
-    /// All cores waited, and time went on.
+    /// All cores waited, and time was advanced.
     pub waited: AtomicBool,
 }
 
@@ -47,28 +47,28 @@ pub static TIME: SharedClock = SharedClock {
 };
 
 thread_local! {
-    /// Set on the vCPUs' thread, but not while timers run there.
+    /// True on the vCPUs' thread, except while timers run there.
     static READS_CORE: Cell<bool> = const { Cell::new(false) };
 }
 
 impl SharedClock {
-    /// QEMU has this CPU.
+    /// Registers a CPU of QEMU.
     pub fn learn(&self, core: usize, cpu: *mut c_void) {
         self.cores[core].0.store(cpu, Relaxed);
     }
-    /// A core has come to this time.
+    /// Records that a core has reached this time.
     #[inline]
     pub fn set(&self, core: usize, time: i64) {
         self.cores[core].1.store(time, Relaxed);
     }
-    /// The time of a CPU. One that waited and has not yet gone on has an old one.
+    /// Returns the time of a CPU. For one that waited and has not continued yet, it is out of date.
     fn of(&self, cpu: *mut c_void) -> i64 {
         let core = self.cores.iter().find(|(known, _)| known.load(Relaxed) == cpu);
         core.map_or(0, |(_, time)| time.load(Relaxed))
     }
 }
 
-/// This is the vCPUs' thread: it reads the time of the core that runs.
+/// Declares this thread the vCPUs' thread, which reads the time of the running core.
 pub fn is_vcpu_thread() {
     READS_CORE.set(true);
 }
@@ -96,14 +96,14 @@ pub fn at_horizon<T>(what: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Work for a CPU's thread: the timers up to `time`.
+/// Runs the timers up to `time`, on a CPU's thread.
 pub extern "C" fn run_timers(_cpu: *mut c_void, time: u64) {
     if let Some(qemu) = QEMU.get() {
         at_horizon(|| qemu.internals.advance(time as i64));
     }
 }
 
-/// When all cores wait, guest time jumps to the next timer. Never ends.
+/// Advances guest time to the next timer whenever all cores wait. Never returns.
 pub fn skip_idle_time() {
     let internals = &qemu().internals;
     let mut turns = 0;

@@ -1,4 +1,5 @@
-//! What the tests and the benchmark share: the plugin, a guest without a system, and a board that starts it.
+//! Code shared by the tests and the benchmark: the plugin, a guest without an operating system, and a board that boots
+//! it.
 
 use cloison_engine::installation;
 use cloison_engine::qemu::{Board, Machine, Outcome};
@@ -10,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// The plugin, built as a user would build it, once.
+/// Returns the plugin, built once, as a user would build it.
 pub fn plugin() -> &'static Path {
     static PLUGIN: OnceLock<PathBuf> = OnceLock::new();
     PLUGIN.get_or_init(|| cloison_engine::parts::model_plugin().expect("the plugin builds"))
@@ -43,7 +44,7 @@ fn build_guest(directory: &Path) -> PathBuf {
     path
 }
 
-/// The shipped board, with this replacement in all its caches.
+/// Writes the shipped board file with this replacement policy in all its caches. Returns its path.
 pub fn board(directory: &Path, replacement: &str) -> PathBuf {
     let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("board file");
     let path = directory.join("board.toml");
@@ -54,24 +55,24 @@ pub fn board(directory: &Path, replacement: &str) -> PathBuf {
     path
 }
 
-/// What the guest `stream` is told.
+/// Parameters of the guest `stream`.
 #[derive(Clone, Copy, Debug)]
 pub struct Guest {
-    /// Accesses of core 0 in a pass.
+    /// Accesses of core 0 per pass.
     pub accesses: u64,
-    /// Passes.
+    /// Number of passes.
     pub passes: u64,
-    /// Cores: all but core 0 are rivals.
+    /// Number of cores; all except core 0 are rivals.
     pub cores: u64,
-    /// Bytes from one access to the next.
+    /// Bytes between two accesses.
     pub stride: u64,
-    /// Refills after which an overflow interrupt is wanted; 0: none.
+    /// Refills after which an overflow interrupt is expected; 0 for none.
     pub overflow: u64,
-    /// Without a region of interest.
+    /// Run without a region of interest.
     pub outside: bool,
 }
 
-/// The guest on a board with these arguments of the plugin, or on one without the plugin.
+/// Boots the guest on a board with these plugin arguments, or without the plugin.
 pub fn boot(directory: &Path, plugin_arguments: Option<&str>, what: Guest) -> Outcome {
     let memory = directory.join("ram");
     let mut machine = Machine::new(Board::Virt, guest()).limit(Duration::from_secs(60));

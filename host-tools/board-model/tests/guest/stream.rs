@@ -1,10 +1,11 @@
-//! A guest without a system: streams over a buffer on one core, while rivals store on the others.
+//! A guest without an operating system: streams over a buffer on one core, while rivals store on the others.
 //!
-//! At 0x4300_0000, 64 bits each: accesses of a pass, passes, cores, bytes from one access to the next, a number of refills
-//! after which the overflow interrupt is wanted (0: none), and whether it is to be no region of interest. Back at 0x4300_0100: ticks of CNTVCT_EL0; event counter
-//! 0, which counts L1D_CACHE_REFILL from 1000; and with the interrupt: counter 1, which overflows after that many refills,
-//! when it was pending; PMOVSCLR_EL0 then; PMOVSCLR_EL0 and ISR_EL1 after the flag was cleared.
-//! Rivals go over 420 KiB. At EL2 with the MMU off, where every address is its own physical one.
+//! Parameters are at 0x4300_0000, 64 bits each: accesses per pass, passes, cores, bytes between two accesses, number of
+//! refills after which the overflow interrupt is expected (0 for none), and whether to run without a region of
+//! interest. Results are at 0x4300_0100: ticks of CNTVCT_EL0; event counter 0, which counts L1D_CACHE_REFILL from 1000;
+//! and with the interrupt: counter 1, which overflows after that many refills, when the interrupt was pending;
+//! PMOVSCLR_EL0 at that time; PMOVSCLR_EL0 and ISR_EL1 after the flag was cleared.
+//! Rivals stream over 420 KiB. Everything runs at EL2 with the MMU off, where every address is its own physical one.
 #![no_std]
 #![no_main]
 
@@ -80,7 +81,7 @@ off:
 6:  wfi
     b       6b
 interrupt:
-    // Interrupts are masked: the pending one is only looked at, in ISR_EL1.
+    // Interrupts are masked: the pending one is only observed, in ISR_EL1.
     movz    x4, #0x0800, lsl #16
     mov     w5, #1
     str     w5, [x4]

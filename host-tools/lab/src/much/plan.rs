@@ -64,7 +64,7 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
     let error = |error: plan::PlanError| {
         let text = match error {
             plan::PlanError::NeverTogether(a, b) => format!(
-                "{} and {} can never be counted together: the counters they are bound to do not suffice",
+                "{} and {} can never be counted together: they are bound to too few counters",
                 events[a].name, events[b].name
             ),
             plan::PlanError::Nowhere(event) => {

@@ -1,4 +1,4 @@
-//! Plans where some events can be counted by certain counters only.
+//! Plans in which some events can only be counted by certain counters.
 
 use super::catalogue::{Catalogue, fill};
 use super::geometry::Blocks;
@@ -7,10 +7,10 @@ use super::{Plan, PlanError, check, lower_bound, plan};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The counters that may count an event: bit n for counter n.
+/// The counters that can count an event: bit n for counter n.
 pub type Binding = u32;
 
-/// Which counters may count which event.
+/// Which counters can count which event.
 #[derive(Clone, Debug)]
 struct Bindings<'a> {
     of: &'a [Binding],
@@ -18,8 +18,8 @@ struct Bindings<'a> {
 }
 
 impl Bindings<'_> {
-    /// A counter for every event of the block, or `None` if there are not enough. (A maximum matching by augmenting
-    /// paths; a block has a few events only.)
+    /// Assigns a counter to every event of a block, or returns `None` if there are not enough. (A maximum matching by
+    /// augmenting paths; a block has only a few events.)
     fn assign(&self, block: &[usize]) -> Option<Vec<usize>> {
         let mut holder = [usize::MAX; 32];
         for at in 0..block.len() {
@@ -56,8 +56,7 @@ impl Admits for Bindings<'_> {
     }
 }
 
-/// A plan for events that are bound to counters, and which counter counts which event: a list as long as the
-/// sub-experiment for each.
+/// Returns a plan for events that are bound to counters, and for each sub-experiment the counters of its events.
 pub fn plan_bound(
     catalogue: &mut Catalogue,
     bindings: &[Binding],
@@ -102,7 +101,7 @@ pub fn plan_bound(
     Ok((plan, assigned))
 }
 
-/// Sorts the blocks, and fills those with a free counter as far as the bindings admit.
+/// Sorts the blocks, and fills those with free counters as far as the bindings allow.
 fn filled(points: usize, size: usize, mut blocks: Blocks, rule: &Bindings<'_>) -> Blocks {
     let mut coverage = Coverage::new(points);
     for block in &blocks {

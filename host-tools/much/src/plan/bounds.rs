@@ -1,7 +1,7 @@
-//! Lower bounds: how many sub-experiments every plan needs. Each comes with its proof, for a plan is called optimal by
-//! them.
+//! Lower bounds on the number of sub-experiments. Each comes with its proof, because they decide whether a plan is
+//! called optimal.
 
-/// Schönheim's bound for covers of pairs: ⌈v/k ⌈(v−1)/(k−1)⌉⌉. A point is in r = ⌈(v−1)/(k−1)⌉ blocks at least.
+/// Schönheim's bound for covers of pairs: ⌈v/k ⌈(v−1)/(k−1)⌉⌉. Every point is in at least r = ⌈(v−1)/(k−1)⌉ blocks.
 pub fn schoenheim(points: usize, size: usize) -> usize {
     if points <= size {
         return 1;
@@ -9,7 +9,8 @@ pub fn schoenheim(points: usize, size: usize) -> usize {
     (points * (points - 1).div_ceil(size - 1)).div_ceil(size)
 }
 
-/// The best lower bound known here: the largest of Schönheim's, Hanani's, Horsley's, that of sunflowers, and that of few
+/// Returns the best lower bound known here: the maximum of Schönheim's, Hanani's, Horsley's, the one by sunflowers, and
+/// the one for few blocks.
 /// blocks.
 pub fn lower_bound(points: usize, size: usize) -> usize {
     let schoenheim = schoenheim(points, size);
@@ -22,32 +23,36 @@ pub fn lower_bound(points: usize, size: usize) -> usize {
         .max(sunflowers(points, size))
 }
 
-/// Hanani: where Schönheim's number of blocks would have room for exactly one point too many, one block more is needed.
+/// Hanani's bound: if Schönheim's number of blocks would have room for exactly one point too many, one more block is
+/// needed.
 ///
-/// Here (v−1) = r (k−1), so a point in r blocks meets every other exactly once. All points but one would be such; the one
-/// would be in r + 1 blocks and meet others k−1 times more than needed, but those others meet each point only once.
+/// Here (v−1) = r (k−1), so a point in r blocks meets every other exactly once. All points except one would be of this
+/// kind. That one would be in r + 1 blocks and meet other points k−1 times more than needed, but those meet each point
+/// only once.
 fn hanani(points: usize, size: usize) -> usize {
     let incidences = points * (points - 1) / (size - 1);
     if (points - 1).is_multiple_of(size - 1) && incidences % size == size - 1 { incidences / size + 2 } else { 0 }
 }
 
-/// ⌈v (r+1) / (k+1)⌉ where d = r (k−1) − (v−1) is less than r − 1: D. Horsley, "Generalising Fisher's inequality to coverings
-/// and packings", Combinatorica 37 (2017), arXiv:1409.0485.
+/// Horsley's bound: ⌈v (r+1) / (k+1)⌉ if d = r (k−1) − (v−1) is less than r − 1. D. Horsley, "Generalising Fisher's
+/// inequality to coverings and packings", Combinatorica 37 (2017), arXiv:1409.0485.
 ///
-/// Of n blocks, at least m = v (r+1) − n k points are in exactly r. Take their rows of the incidence matrix; the rows'
-/// products are r on the diagonal and at least 1 off it, in each row d too many in sum at most: J + (r−1) I + A, where A's
-/// eigenvalues are at least −d. That is positive definite, so the m rows are independent, and m ≤ n.
+/// Of n blocks, at least m = v (r+1) − n k points are in exactly r. Take their rows of the incidence matrix. The
+/// products of these rows are r on the diagonal and at least 1 elsewhere, with an excess of at most d per row: J +
+/// (r−1) I + A, where A's eigenvalues are at least −d. That matrix is positive definite, so the m rows are independent,
+/// and m ≤ n.
 fn horsley(points: usize, size: usize) -> usize {
     let least = (points - 1).div_ceil(size - 1);
     let spare = least * (size - 1) - (points - 1);
     if spare + 1 < least { (points * (least + 1)).div_ceil(size + 1) } else { 0 }
 }
 
-/// Where (v−1) = r (k−1), the m points that are in exactly r blocks meet each other once: as sets of blocks, any two have one
-/// block in common. If m > r² − r + 1, then all share one block (M. Deza 1974), which has room for k only:
+/// The bound by sunflowers: if (v−1) = r (k−1), the m points that are in exactly r blocks meet each other once: as sets
+/// of blocks, any two have one block in common. If m > r² − r + 1, then all share one block (M. Deza 1974), which has
+/// room for only k:
 ///
-/// each other set meets a given one in one of its r blocks, so one block B of these is in r + 1 sets or more. Apart from B
-/// no two of these have anything in common, so a set without B would need a block from each, more than r.
+/// every other set meets a given one in one of its r blocks, so one block B of these is in at least r + 1 sets. Apart
+/// from B, no two of these have anything in common, so a set without B would need a block from each: more than r.
 fn sunflowers(points: usize, size: usize) -> usize {
     if !(points - 1).is_multiple_of(size - 1) {
         return 0;
@@ -60,12 +65,12 @@ fn sunflowers(points: usize, size: usize) -> usize {
 
 /// The largest quotients v/k, as numerator and denominator, of covers with 3, 4 and 5 blocks.
 ///
-/// Any two points have a block in common: as sets of blocks they meet. Whatever sets meet pairwise, the blocks can be given
-/// weights with this sum in all so that every set weighs 1 at least. Then v ≤ Σ over points of their sets' weight ≤ k times
-/// the sum. The test below goes through all families of sets that meet pairwise.
+/// Any two points have a block in common: as sets of blocks, they meet. For any family of sets that meet pairwise, the
+/// blocks can be given weights with this sum so that every set weighs at least 1. Then v ≤ the sum over points of their
+/// sets' weight ≤ k times the sum of weights. The test below enumerates all families of sets that meet pairwise.
 const FEW: [(usize, usize); 3] = [(3, 2), (5, 3), (9, 5)];
 
-/// The bound of few blocks: up to 6.
+/// Returns the bound for covers with few blocks; at most 6.
 fn few_blocks(points: usize, size: usize) -> usize {
     FEW.iter().position(|&(top, bottom)| points * bottom <= top * size).unwrap_or(FEW.len()) + 3
 }
@@ -85,8 +90,8 @@ mod tests {
         assert_eq!((of(6, 6), of(5, 2), of(7, 3)), (1, 10, 7));
     }
 
-    /// All maximal families of subsets of `blocks` blocks that meet pairwise; of a set and its complement, such a family
-    /// has exactly one.
+    /// Returns all maximal families of subsets of `blocks` blocks that meet pairwise. Such a family contains exactly
+    /// one of each set and its complement.
     fn families(blocks: u32) -> Vec<Vec<u32>> {
         let all = (1_u32 << blocks) - 1;
         let mut found = vec![vec![]];
@@ -103,7 +108,8 @@ mod tests {
         found
     }
 
-    /// Whether weights in parts of 1/`parts` with the sum `sum`/`parts` give every set of the family 1 at least.
+    /// Returns whether weights in multiples of 1/`parts` with the sum `sum`/`parts` give every set of the family at
+    /// least 1.
     fn weighted(family: &[u32], blocks: usize, parts: usize, sum: usize, given: &mut Vec<usize>) -> bool {
         if given.len() == blocks {
             let weight = |set: u32| (0..blocks).filter(|&at| set >> at & 1 == 1).map(|at| given[at]).sum::<usize>();
@@ -128,7 +134,7 @@ mod tests {
                     .any(|parts| weighted(family, blocks as usize, parts, parts * top / bottom, &mut Vec::new()));
                 assert!(covered, "{blocks} blocks: {family:?}");
             }
-            // The quotient is the least: one family needs it.
+            // The quotient is the smallest possible: one family needs it.
             let less = |family: &Vec<u32>| {
                 (1..=6)
                     .any(|parts| weighted(family, blocks as usize, parts, (parts * top - 1) / bottom, &mut Vec::new()))

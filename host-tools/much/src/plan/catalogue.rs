@@ -1,4 +1,4 @@
-//! The best cover that can be made from what is known: constructions, smaller covers put together, search.
+//! Finds the best cover from what is known: constructions, combinations of smaller covers, and search.
 
 use super::cyclic::{self, Shape};
 use super::field::{Field, prime_power};
@@ -12,15 +12,15 @@ use std::collections::HashMap;
 /// A cover, and how it was made.
 #[derive(Clone, Debug)]
 pub struct Cover {
-    /// The blocks: sets of at most as many points as there are counters.
+    /// Blocks: sets of at most as many points as there are counters.
     pub blocks: Blocks,
-    /// How it was made, for people.
+    /// Description of how it was made.
     pub origin: String,
-    /// Whether a search found it, now or before; constructions make the others at once.
+    /// Whether a search found it, now or earlier; constructions are immediate.
     pub searched: bool,
 }
 
-/// Covers by number of points and block size, made when they are asked for.
+/// Covers by number of points and block size, made on demand.
 #[derive(Debug, Default)]
 pub struct Catalogue {
     known: HashMap<(usize, usize), Cover>,
@@ -30,17 +30,17 @@ pub struct Catalogue {
 
 /// Steps of a search over single blocks.
 const STEPS: u64 = 400_000;
-/// Blocks up to which such a search is worth its time: above, a construction is better.
+/// Largest number of blocks for which such a search is worthwhile: above, constructions are better.
 const SEARCHED: usize = 72;
 /// Steps of a search over base blocks of a symmetric cover.
 const CYCLIC_STEPS: u64 = 40_000;
 
 impl Catalogue {
-    /// A catalogue that searches even where the searches' results are shipped, `effort` times as long as is usual.
+    /// Creates a catalog that searches even if search results are shipped, `effort` times as long as usual.
     pub fn searching(effort: u64) -> Self {
         Self { effort, ..Self::default() }
     }
-    /// The smallest cover found of `points` points by blocks of `size`.
+    /// Returns the smallest known cover of `points` points by blocks of `size`.
     pub fn best(&mut self, points: usize, size: usize) -> Cover {
         if let Some(cover) = self.known.get(&(points, size)) {
             return cover.clone();
@@ -84,7 +84,7 @@ impl Catalogue {
 
     fn search(&self, points: usize, size: usize, bound: usize, best: &mut Cover, rng: &mut ChaCha8Rng) {
         let effort = self.effort.max(1);
-        // A search finds small covers at once, and is hopeless where the constructions are far away.
+        // A search finds small covers at once, and is hopeless where the constructions are far from the bound.
         if bound <= SEARCHED {
             for _ in 0..effort {
                 let start = search::greedy(points, size, rng, &Any);
@@ -102,7 +102,7 @@ impl Catalogue {
         }
     }
 
-    /// A cover of one point less, and blocks that bring the new point to all others.
+    /// Tries a cover of one point fewer, plus blocks that join the new point with all others.
     fn one_more(&mut self, points: usize, size: usize, best: &mut Cover) {
         let mut blocks = self.best(points - 1, size).blocks;
         let new = points - 1;
@@ -114,7 +114,7 @@ impl Catalogue {
         offer(best, points, size, blocks, || format!("{} events and one more", points - 1));
     }
 
-    /// Every point of a smaller cover becomes several points.
+    /// Tries a smaller cover in which every point becomes several points.
     fn blown_up(&mut self, points: usize, size: usize, best: &mut Cover) {
         for copies in 2..=size / 2 {
             let (few, small) = (points.div_ceil(copies), size / copies);
@@ -128,7 +128,7 @@ impl Catalogue {
         }
     }
 
-    /// Steiner triple systems.
+    /// Tries Steiner triple systems.
     fn triples(&mut self, points: usize, size: usize, best: &mut Cover) {
         if size != 3 {
             return;
@@ -145,7 +145,7 @@ impl Catalogue {
         }
     }
 
-    /// Lines of affine and projective planes; what is longer than a block is covered on its own.
+    /// Tries the lines of affine and projective planes; lines longer than a block are covered separately.
     fn planes(&mut self, points: usize, size: usize, best: &mut Cover) {
         for order in (2..16).filter(|&q| prime_power(q).is_some()) {
             let count = order * order + order + 1;
@@ -176,7 +176,8 @@ impl Catalogue {
         }
     }
 
-    /// A transversal design across groups, and a cover of each group with some more points that all groups share.
+    /// Tries a transversal design across groups, plus a cover of each group together with additional points that all
+    /// groups share.
     fn transversal(&mut self, points: usize, size: usize, best: &mut Cover) {
         for order in (size - 1..=points.div_ceil(2)).filter(|&q| prime_power(q).is_some()) {
             for shared in 0..size.min(points) {
@@ -188,7 +189,7 @@ impl Catalogue {
                 let crossing = geometry::transversal_design(&field, size);
                 let even = grouped.div_ceil(size);
                 for group in if even == order { vec![order] } else { vec![order, even] } {
-                    // Point `group * order + at` of the design is left out where the group has fewer points.
+                    // Point `group * order + at` of the design is left out if the group has fewer points.
                     let mut number = vec![None; size * order];
                     let mut groups = vec![vec![]; size];
                     let mut next = 0;
@@ -222,7 +223,7 @@ impl Catalogue {
         }
     }
 
-    /// Two halves of block size, taken two by two: every pair of parts of `size / 2` points in one block.
+    /// Tries parts of `size / 2` points, combined two by two: every pair of parts is in one block.
     fn halves(&mut self, points: usize, size: usize, best: &mut Cover) {
         let part = size / 2;
         let parts = points.div_ceil(part);
@@ -246,7 +247,7 @@ impl Catalogue {
     }
 }
 
-/// Covers with a cyclic symmetry on as many points or a few more.
+/// Tries covers with a cyclic symmetry on this many points or a few more.
 fn symmetric(points: usize, size: usize, best: &mut Cover, steps: u64, rng: &mut ChaCha8Rng) {
     for more in 0..4 {
         for orbits in 1..=4 {
@@ -271,13 +272,13 @@ fn pairs(points: usize) -> Blocks {
     (0..points).flat_map(|a| (0..a).map(move |b| vec![b, a])).collect()
 }
 
-/// Blocks without the points from `points` on.
+/// Removes the points from `points` on from all blocks.
 fn truncated(blocks: &Blocks, points: usize) -> Blocks {
     let cut = |block: &Vec<usize>| block.iter().copied().filter(|&point| point < points).collect();
     blocks.iter().map(cut).collect()
 }
 
-/// Takes `blocks` if they are fewer than the best, after putting small blocks together.
+/// Takes `blocks` if they are fewer than the best ones, after joining small blocks.
 fn offer(best: &mut Cover, points: usize, size: usize, mut blocks: Blocks, origin: impl FnOnce() -> String) {
     tidy(points, size, &mut blocks);
     if blocks.len() < best.blocks.len() {
@@ -285,10 +286,10 @@ fn offer(best: &mut Cover, points: usize, size: usize, mut blocks: Blocks, origi
     }
 }
 
-/// Drops what is covered elsewhere and joins blocks that fit into one.
+/// Drops blocks that are covered elsewhere, and joins blocks that fit into one.
 fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
     blocks.retain(|block| block.len() > 1);
-    // Small blocks first: they are the likeliest to be contained elsewhere.
+    // Small blocks first: they are the most likely to be contained elsewhere.
     blocks.sort_by_key(Vec::len);
     let mut coverage = search::Coverage::new(points);
     for block in blocks.iter() {
@@ -306,7 +307,7 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         }
         !spare
     });
-    // As sets of bits: there are many pairs of blocks to look at.
+    // As bit sets, because there are many pairs of blocks to examine.
     let bits = |block: &Vec<usize>| block.iter().fold(0_u128, |bits, &point| bits | 1 << point);
     let mut sets: Vec<u128> = blocks.iter().map(bits).collect();
     let mut at = 0;
@@ -314,7 +315,8 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
         let fits = |other: &usize| (sets[at] | sets[*other]).count_ones() as usize <= size;
         match (at + 1..sets.len()).find(fits) {
             Some(other) => {
-                // What did not fit into any before does not fit into the larger set either, so the search goes on here.
+                // A block that fitted into none before does not fit into a larger set either, so the search continues
+                // here.
                 let joined = sets.remove(other) | sets.remove(at);
                 let place = sets.partition_point(|set| set.count_ones() < joined.count_ones());
                 sets.insert(place, joined);
@@ -325,8 +327,8 @@ fn tidy(points: usize, size: usize, blocks: &mut Blocks) {
     *blocks = sets.iter().map(|set| (0..points).filter(|point| set >> point & 1 == 1).collect()).collect();
 }
 
-/// Fills every block up to `size` points, those first that are in the fewest blocks: what can be counted in the same run
-/// at no cost makes the estimates better.
+/// Fills every block up to `size` points, starting with the points that are in the fewest blocks: counting more in the
+/// same run costs nothing and improves the estimates.
 pub fn fill(points: usize, size: usize, blocks: &mut Blocks) {
     let mut uses = vec![0_usize; points];
     for &point in blocks.iter().flatten() {

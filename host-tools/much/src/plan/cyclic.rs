@@ -1,25 +1,25 @@
-//! Search for covers with a cyclic symmetry: a few base blocks, moved round, are all blocks.
+//! Searches for covers with a cyclic symmetry: all blocks are rotations of a few base blocks.
 //!
-//! The symmetry leaves so few choices that covers far too large for a search over single blocks are found.
+//! The symmetry leaves so few choices that it finds covers far too large for a search over single blocks.
 
 use super::geometry::Blocks;
 use super::schoenheim;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// The points: `orbits` cycles of `length` each, then `fixed` points that the symmetry leaves alone.
+/// The points: `orbits` cycles of `length` each, then `fixed` points that the symmetry does not move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Points in a cycle.
+    /// Points per cycle.
     pub length: usize,
-    /// Cycles.
+    /// Number of cycles.
     pub orbits: usize,
-    /// Fixed points.
+    /// Number of fixed points.
     pub fixed: usize,
 }
 
 impl Shape {
-    /// All points.
+    /// Returns the total number of points.
     pub const fn points(self) -> usize {
         self.length * self.orbits + self.fixed
     }
@@ -29,7 +29,7 @@ impl Shape {
         }
         point / self.length * self.length + (point % self.length + by) % self.length
     }
-    /// The number of each pair's class under the symmetry, and how many classes there are.
+    /// Returns the class of each pair under the symmetry, and the number of classes.
     fn classes(self) -> (Vec<u16>, usize) {
         let points = self.points();
         let mut class = vec![u16::MAX; points * points];
@@ -49,7 +49,7 @@ impl Shape {
         }
         (class, usize::from(next))
     }
-    /// Base blocks that return to themselves early: for each cycle the points at equal distances, alone or with the first
+    /// Returns base blocks that repeat early: for each cycle the points at equal distances, alone or with the first
     /// fixed point.
     fn short_blocks(self, size: usize) -> Vec<Blocks> {
         let mut choices = vec![vec![]];
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn classes_are_orbits_of_pairs() {
         let (class, classes) = Shape { length: 5, orbits: 2, fixed: 1 }.classes();
-        // Two differences in each cycle, five across, one for the fixed point and each cycle.
+        // Two differences within each cycle, five across, one for the fixed point and each cycle.
         assert_eq!(classes, 2 + 2 + 5 + 2);
         assert_eq!(class[1], class[3 * 11 + 4]);
     }

@@ -1,6 +1,6 @@
-//! Finite fields of up to 64 elements as tables: what the geometries are built from.
+//! Finite fields of up to 64 elements as tables, from which the geometries are built.
 
-/// The field GF(q); elements are 0..q, 0 and 1 are the neutral ones.
+/// The field GF(q). Elements are 0..q; 0 and 1 are the neutral elements.
 #[derive(Clone, Debug)]
 pub struct Field {
     order: usize,
@@ -8,7 +8,7 @@ pub struct Field {
     product: Vec<u8>,
 }
 
-/// The prime and exponent of a prime power.
+/// Returns the prime and the exponent of a prime power.
 pub fn prime_power(q: usize) -> Option<(usize, u32)> {
     if q < 2 {
         return None;
@@ -19,10 +19,10 @@ pub fn prime_power(q: usize) -> Option<(usize, u32)> {
 }
 
 impl Field {
-    /// GF(q), where `q` is a prime power of at most 64.
+    /// Creates GF(q), where `q` is a prime power of at most 64.
     pub fn new(q: usize) -> Option<Self> {
         let (p, degree) = prime_power(q).filter(|_| q <= 64)?;
-        // An element is a polynomial over GF(p); its number has the coefficients as digits in base p.
+        // An element is a polynomial over GF(p); the digits of its number in base p are the coefficients.
         let digits = |mut x: usize| -> Vec<usize> {
             let mut digits = vec![];
             for _ in 0..degree {
@@ -39,7 +39,7 @@ impl Field {
                 sum[a * q + b] = number(&added) as u8;
             }
         }
-        // x^degree is replaced by `low`; the choice is good when no product of two elements other than 0 is 0.
+        // x^degree is replaced by `low`; the choice is valid if no product of two nonzero elements is 0.
         (0..q).find_map(|low| {
             let low = digits(low);
             let times_x = |a: usize| {
@@ -66,15 +66,15 @@ impl Field {
             is_field.then(|| Self { order: q, sum: sum.clone(), product })
         })
     }
-    /// The number of elements.
+    /// Returns the number of elements.
     pub const fn order(&self) -> usize {
         self.order
     }
-    /// The sum of two elements.
+    /// Returns the sum of two elements.
     pub fn add(&self, a: usize, b: usize) -> usize {
         usize::from(self.sum[a * self.order + b])
     }
-    /// The product of two elements.
+    /// Returns the product of two elements.
     pub fn multiply(&self, a: usize, b: usize) -> usize {
         usize::from(self.product[a * self.order + b])
     }

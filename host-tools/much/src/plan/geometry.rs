@@ -7,16 +7,16 @@ use super::field::Field;
 /// A list of sets of points.
 pub type Blocks = Vec<Vec<usize>>;
 
-/// The affine plane of order q: q² points, q² + q lines of q points.
+/// Returns the affine plane of order q: q² points, q² + q lines of q points.
 pub fn affine_plane(field: &Field) -> Blocks {
     let q = field.order();
     let mut lines = transversal_design(field, q);
-    // The transversal design has the lines that cross all groups; the groups are the last parallel class.
+    // The transversal design provides the lines that cross all groups; the groups are the last parallel class.
     lines.extend((0..q).map(|group| (0..q).map(|b| group * q + b).collect()));
     lines
 }
 
-/// The projective plane of order q: q² + q + 1 points, as many lines of q + 1 points.
+/// Returns the projective plane of order q: q² + q + 1 points, as many lines of q + 1 points.
 pub fn projective_plane(field: &Field) -> Blocks {
     let q = field.order();
     let mut lines = transversal_design(field, q + 1);
@@ -25,8 +25,8 @@ pub fn projective_plane(field: &Field) -> Blocks {
     lines
 }
 
-/// The transversal design TD(groups, q), groups ≤ q + 1: point `group * q + b`; each of the q² blocks meets each group
-/// once, and two points of different groups meet in one block.
+/// Returns the transversal design TD(groups, q), groups ≤ q + 1, with points `group * q + b`. Each of the q² blocks
+/// meets each group once, and two points of different groups meet in one block.
 pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
     let q = field.order();
     assert!(groups <= q + 1, "there are at most q + 1 groups");
@@ -43,7 +43,7 @@ pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
     blocks
 }
 
-/// Bose's Steiner triple system on 6t + 3 points.
+/// Returns Bose's Steiner triple system on 6t + 3 points.
 pub fn bose_triples(t: usize) -> Blocks {
     let n = 2 * t + 1;
     let point = |x: usize, level: usize| level % 3 * n + x;
@@ -58,7 +58,7 @@ pub fn bose_triples(t: usize) -> Blocks {
     blocks
 }
 
-/// Skolem's Steiner triple system on 6t + 1 points.
+/// Returns Skolem's Steiner triple system on 6t + 1 points.
 pub fn skolem_triples(t: usize) -> Blocks {
     let n = 2 * t;
     let point = |x: usize, level: usize| level % 3 * n + x;

@@ -1,9 +1,9 @@
-//! Which events to count together: sub-experiments in which every pair of events meets (MUCH, section 4.2 and step 1 of
-//! section 4.4), and the plan with an anchor for HRM (section 4.1).
+//! Plans which events to count together: sub-experiments in which every pair of events is counted together (MUCH,
+//! section 4.2 and step 1 of section 4.4), and HRM's plan with an anchor (section 4.1).
 //!
-//! A plan in which every pair meets is a covering design C(v, k, 2). The fewest sub-experiments possible are known for
-//! few sizes only; the planner takes the best of known constructions and searches, and says that a plan is optimal only
-//! where a proven lower bound is met.
+//! A plan that covers every pair is a covering design C(v, k, 2). The minimum number of sub-experiments is known for
+//! few sizes only. The planner takes the best of known constructions and searches, and reports a plan as optimal only
+//! if it meets a proven lower bound.
 
 mod bound_events;
 mod bounds;
@@ -20,63 +20,63 @@ pub use catalogue::{Catalogue, Cover};
 pub use geometry::Blocks;
 pub use known::line as known_line;
 
-/// The most counters that a plan is made for.
+/// Maximum number of counters of a plan.
 pub const MOST_COUNTERS: usize = 31;
-/// The most events that a plan is made for.
+/// Maximum number of events of a plan.
 pub const MOST_EVENTS: usize = 128;
 
-/// Sub-experiments, each a list of events that are counted in the same run.
+/// A list of sub-experiments, each a list of events that are counted in the same run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// How many events there are.
+    /// Number of events.
     pub events: usize,
-    /// How many counters there are.
+    /// Number of counters.
     pub counters: usize,
     /// The sub-experiments, each with the numbers of its events, ascending.
     pub sub_experiments: Blocks,
     /// No plan has fewer sub-experiments than this.
     pub lower_bound: usize,
-    /// How it was made.
+    /// Description of how it was made.
     pub origin: String,
 }
 
 impl Plan {
-    /// Whether it is proven that no plan is shorter.
+    /// Returns whether no plan can have fewer sub-experiments.
     pub fn is_optimal(&self) -> bool {
         self.sub_experiments.len() == self.lower_bound
     }
 }
 
-/// Why there is no plan.
+/// Errors of the planner.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Fewer than two counters.
+    /// There are fewer than two counters.
     #[error("a plan needs at least 2 counters, not {0}: in a sub-experiment events are counted together")]
     TooFewCounters(usize),
-    /// More counters than any machine has.
+    /// There are more counters than any machine has.
     #[error("{0} counters: a plan is made for at most {MOST_COUNTERS}")]
     TooManyCounters(usize),
-    /// Too few or too many events.
+    /// There are too few or too many events.
     #[error("{0} events: a plan is made for 2 to {MOST_EVENTS}")]
     Events(usize),
     /// Two events are bound to the same single counter.
-    #[error("events {0} and {1} can never be counted together: the counters they are bound to do not suffice")]
+    #[error("events {0} and {1} can never be counted together: they are bound to too few counters")]
     NeverTogether(usize, usize),
-    /// An event has no counter at all.
+    /// An event is bound to no counter.
     #[error("event {0} is bound to no counter")]
     Nowhere(usize),
     /// HRM's anchor is not among the events.
     #[error("the anchor is event {anchor}, but there are only {events}")]
     NoAnchor {
-        /// Its number.
+        /// Number of the anchor.
         anchor: usize,
-        /// How many events there are.
+        /// Number of events.
         events: usize,
     },
 }
 
-/// Whether every pair of points is in a block, and no block is too large or names a point that does not exist. Does not
-/// use anything of the planner.
+/// Checks that every pair of points is in a block, and that no block is too large or contains a nonexistent point.
+/// Independent of the planner.
 pub fn verify(points: usize, size: usize, blocks: &Blocks) -> Result<(), String> {
     let mut met = std::collections::BTreeSet::new();
     for (number, block) in blocks.iter().enumerate() {
@@ -117,7 +117,7 @@ fn check(events: usize, counters: usize) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// A plan for events that any counter can count. The same every time.
+/// Returns a plan for events that any counter can count. The result is deterministic.
 pub fn plan(catalogue: &mut Catalogue, events: usize, counters: usize) -> Result<Plan, PlanError> {
     check(events, counters)?;
     let cover = catalogue.best(events, counters);
@@ -130,8 +130,8 @@ pub fn plan(catalogue: &mut Catalogue, events: usize, counters: usize) -> Result
     })
 }
 
-/// HRM's plan: the anchor in every sub-experiment, every other event in one (section 4.1). It has ⌈(nh−1)/(np−1)⌉
-/// sub-experiments, which is the fewest.
+/// Returns HRM's plan: the anchor in every sub-experiment, every other event in one (section 4.1). It has
+/// ⌈(nh−1)/(np−1)⌉ sub-experiments, which is the minimum.
 pub fn hrm_plan(events: usize, counters: usize, anchor: usize) -> Result<Plan, PlanError> {
     check(events, counters)?;
     if anchor >= events {

@@ -1,19 +1,19 @@
-//! Local search for a cover with a given number of blocks: simulated annealing over exchanges of one point.
+//! Searches for a cover with a given number of blocks: simulated annealing over exchanges of one point.
 //!
-//! A state is a list of blocks of full size; its cost is the number of pairs that meet in none. A step takes a pair that
-//! is not covered and brings one of its points into a block of the other, for a point that leaves.
+//! A state is a list of blocks of full size; its cost is the number of pairs that meet in no block. A step takes an
+//! uncovered pair and moves one of its points into a block that contains the other, in place of a third point.
 
 use super::geometry::Blocks;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-/// Which blocks may be used at all: where some events are bound to certain counters, not all sets can be counted.
+/// Which blocks may be used: if some events are bound to certain counters, not all sets can be counted.
 pub trait Admits: Sync {
-    /// Whether the events of a block can be counted together.
+    /// Returns whether the events of a block can be counted together.
     fn admits(&self, block: &[usize]) -> bool;
 }
 
-/// Every block may be used.
+/// Allows every block.
 #[derive(Clone, Copy, Debug)]
 pub struct Any;
 
@@ -23,18 +23,18 @@ impl Admits for Any {
     }
 }
 
-/// Pairs of points with how many blocks hold both, and a list of those that none does.
+/// For each pair of points the number of blocks that contain both, and a list of the pairs that are in none.
 #[derive(Clone, Debug)]
 pub struct Coverage {
     points: usize,
     count: Vec<u16>,
     open: Vec<(u16, u16)>,
-    /// Where a pair is in `open`.
+    /// Position of each pair in `open`.
     place: Vec<u32>,
 }
 
 impl Coverage {
-    /// No pair is covered.
+    /// Creates the state in which no pair is covered.
     pub fn new(points: usize) -> Self {
         let mut new = Self { points, count: vec![0; points * points], open: vec![], place: vec![0; points * points] };
         for a in 0..points {
@@ -52,15 +52,15 @@ impl Coverage {
         self.place[at] = self.open.len() as u32;
         self.open.push((a as u16, b as u16));
     }
-    /// How many blocks hold both points.
+    /// Returns the number of blocks that contain both points.
     pub fn count(&self, a: usize, b: usize) -> u16 {
         self.count[self.at(a, b)]
     }
-    /// How many pairs no block holds.
+    /// Returns the number of pairs that no block contains.
     pub fn open(&self) -> usize {
         self.open.len()
     }
-    /// A block more holds both points.
+    /// Records one more block that contains both points.
     pub fn add(&mut self, a: usize, b: usize) {
         let at = self.at(a, b);
         self.count[at] += 1;
@@ -73,7 +73,7 @@ impl Coverage {
             }
         }
     }
-    /// A block less holds both points.
+    /// Records one block fewer that contains both points.
     pub fn remove(&mut self, a: usize, b: usize) {
         let at = self.at(a, b);
         self.count[at] -= 1;
@@ -91,7 +91,7 @@ impl Coverage {
     }
 }
 
-/// Searches for a cover, starting from `blocks`, which all have as many points as there are counters. Gives up after
+/// Searches for a cover, starting from `blocks`, all of which have as many points as there are counters. Gives up after
 /// `steps`.
 pub fn anneal(
     points: usize,
@@ -107,7 +107,7 @@ pub fn anneal(
     if blocks.is_empty() {
         return (coverage.open() == 0).then_some(blocks);
     }
-    // Hot enough to lose a pair now and then at the start, cold enough not to at the end.
+    // Hot enough to lose a pair occasionally at the start, too cold for it at the end.
     let (hot, cold) = (0.7_f64, 0.18_f64);
     let mut chance = [0.0; 64];
     for step in 0..steps {
@@ -123,7 +123,7 @@ pub fn anneal(
         let (a, b) = coverage.open[rng.random_range(0..coverage.open.len())];
         let (stays, comes) = if rng.random() { (a, b) } else { (b, a) };
         let (stays, comes) = (usize::from(stays), usize::from(comes));
-        // A block that holds the one; none holds the other too, for the pair is not covered.
+        // A block that contains the one point; none contains the other too, because the pair is not covered.
         let mut tries = 0;
         let chosen = loop {
             let at = rng.random_range(0..blocks.len());
@@ -161,7 +161,7 @@ pub fn anneal(
     (coverage.open() == 0).then_some(blocks)
 }
 
-/// Takes out one block after the other and repairs what is left, until that fails or `floor` is reached.
+/// Removes one block after the other and repairs the rest, until that fails or `floor` is reached.
 pub fn shrink(
     points: usize,
     mut blocks: Blocks,
@@ -173,7 +173,7 @@ pub fn shrink(
     while blocks.len() > floor {
         let mut fewer = blocks.clone();
         let mut found = None;
-        // First from what is there, which is a good start where it is nearly good enough; then from anywhere.
+        // First from the current blocks, a good start if they are nearly sufficient; then from random ones.
         for attempt in 0..2 {
             if attempt == 0 {
                 fewer.swap_remove(rng.random_range(0..fewer.len()));
@@ -207,8 +207,8 @@ fn scatter(points: usize, blocks: &mut Blocks, rng: &mut ChaCha8Rng, rule: &impl
     }
 }
 
-/// A cover made greedily: block after block, each grown by the point that brings the most pairs not yet covered; ties
-/// are broken by chance.
+/// Makes a cover greedily: block after block, each extended by the point that covers the most new pairs; ties are
+/// broken at random.
 pub fn greedy(points: usize, size: usize, rng: &mut ChaCha8Rng, rule: &impl Admits) -> Blocks {
     let mut coverage = Coverage::new(points);
     let mut blocks = vec![];

@@ -1,129 +1,129 @@
-//! What both readers share: which columns there are, which rows are wanted, where something is wrong.
+//! Code shared by both readers: the columns, the selection of rows, and the position of errors.
 
 use crate::data::{Builder, DataError, Measurements, RowError, checked_count};
 use std::collections::BTreeSet;
 
-/// Which rows of a log with several programs are wanted; `None` takes what there is, which must then be one.
+/// Selects one program of a log with several. `None` accepts any value, but all rows must then have the same.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// The VM's name.
+    /// Name of the VM.
     pub vm: Option<String>,
-    /// The vCPU.
+    /// Number of the vCPU.
     pub vcpu: Option<u64>,
-    /// The workload's number.
+    /// Number of the workload.
     pub workload: Option<u64>,
 }
 
-/// Why a file cannot be read as measurements.
+/// Errors when reading a file as measurements.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file system says no.
+    /// The file cannot be read.
     #[error("cannot be read")]
     File(#[source] std::io::Error),
-    /// It begins well, and then cannot be read on, as gzip that was cut off.
+    /// The file starts correctly but cannot be read to its end, such as truncated gzip.
     #[error("ends early or is damaged")]
     Broken(#[source] std::io::Error),
-    /// No bytes.
+    /// The file has no bytes.
     #[error("is empty")]
     Empty,
-    /// Binary, but nothing known.
+    /// The file is binary and has no known format.
     #[error("is neither CSV nor gzip nor Parquet")]
     NotText,
-    /// A needed column is not there.
+    /// A required column is missing.
     #[error("has no column `{missing}`; its columns are {found}")]
     NoColumn {
-        /// The column.
+        /// Name of the column.
         missing: &'static str,
-        /// Those that are there.
+        /// The columns found.
         found: String,
     },
-    /// CSV that is none.
+    /// The file is not valid CSV.
     #[error("line {line}: {what}")]
     Csv {
-        /// From 1.
+        /// Line number, starting at 1.
         line: u64,
         /// What is wrong.
         what: String,
     },
-    /// A field that makes no sense.
+    /// A field is invalid.
     #[error("{place} {number}, column `{column}`: {what}")]
     Field {
         /// `line` or `row`.
         place: &'static str,
-        /// From 1.
+        /// Number of the line or row, starting at 1.
         number: u64,
-        /// The column.
+        /// Name of the column.
         column: &'static str,
         /// What is wrong.
         what: String,
     },
-    /// A row of merged vectors that makes no sense.
+    /// A row of merged vectors is invalid.
     #[error("row {number}: {what}")]
     Row {
-        /// From 1.
+        /// Row number, starting at 1.
         number: u64,
         /// What is wrong.
         what: String,
     },
-    /// Parquet that is none, or only half of it.
-    #[error("is no complete Parquet file")]
+    /// The Parquet file is invalid or incomplete.
+    #[error("is not a complete Parquet file")]
     Parquet(#[source] ::parquet::errors::ParquetError),
-    /// Several programs in one file.
+    /// The file has several programs.
     #[error("has measurements of several programs: {0}")]
     Several(String),
-    /// No row is wanted.
-    #[error("has no measurement of the chosen program; there are {0}")]
+    /// No row matches the selection.
+    #[error("has no measurement of the selected program; it has {0}")]
     NoneChosen(String),
-    /// The rows make no measurements.
+    /// The rows do not form valid measurements.
     #[error(transparent)]
     Data(#[from] DataError),
 }
 
-/// The columns, in the order in which fields are handed over.
+/// Names of the columns, in the order in which fields are passed on.
 pub const NAMES: [&str; 10] =
     ["sub_experiment", "run", "event", "value", "event_code", "overflowed", "cycles", "vm", "vcpu", "workload"];
-/// The first of [`NAMES`] must be there.
+/// Number of columns, from the start of [`NAMES`], that are required.
 pub const NEEDED: usize = 4;
 /// The event that a `cycles` column becomes.
 const CYCLES: &[u8] = b"cycles";
 
-/// One row, as both readers see it.
+/// One row, as seen by both readers.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// `line` or `row`.
     pub place: &'static str,
-    /// From 1.
+    /// Number of the line or row, starting at 1.
     pub number: u64,
-    /// Its sub-experiment.
+    /// Number of the sub-experiment.
     pub sub_experiment: u64,
-    /// Its run.
+    /// Number of the run.
     pub run: u64,
-    /// The event; empty for a run that counted nothing but cycles.
+    /// Name of the event; empty for a run that counted only cycles.
     pub event: &'a [u8],
     /// The count; `None` where it is missing.
     pub value: Option<f64>,
-    /// The event's number.
+    /// The event's number in the PMU.
     pub code: Option<u32>,
-    /// The run's cycles.
+    /// Cycles of the run.
     pub cycles: Option<f64>,
-    /// Which program it is of: VM, vCPU, workload.
+    /// The program that was measured: VM, vCPU, workload.
     pub program: (&'a str, Option<u64>, Option<u64>),
 }
 
-/// Takes rows and builds measurements.
+/// Collects rows and builds measurements.
 pub struct Taker<'a> {
     builder: Builder,
     selection: &'a Selection,
     programs: BTreeSet<(String, Option<u64>, Option<u64>)>,
     chosen: BTreeSet<(String, Option<u64>, Option<u64>)>,
     last: Option<(String, Option<u64>, Option<u64>)>,
-    /// The run whose cycles are in already.
+    /// The run whose cycles were added last.
     cycles_of: Option<(u64, u64)>,
     rows: u64,
 }
 
 impl<'a> Taker<'a> {
-    /// Nothing taken yet.
+    /// Creates a collector without rows.
     pub fn new(selection: &'a Selection) -> Self {
         Self {
             builder: Builder::default(),
@@ -156,7 +156,7 @@ impl<'a> Taker<'a> {
             }
             self.last = Some(program);
         }
-        // With a second program that is wanted, there is nothing to build; all are named at the end.
+        // If a second selected program appears, there is nothing to build; all are listed at the end.
         if !self.wanted(row.program) || self.chosen.len() > 1 {
             return Ok(());
         }
@@ -191,7 +191,7 @@ impl<'a> Taker<'a> {
         })
     }
 
-    /// The measurements of the one program that was chosen.
+    /// Returns the measurements of the selected program.
     pub fn finish(self) -> Result<Measurements, ReadError> {
         if self.rows == 0 {
             return Err(DataError::Empty.into());

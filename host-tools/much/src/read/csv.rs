@@ -1,4 +1,4 @@
-//! Measurements from long CSV, and merged vectors from wide CSV.
+//! Reads measurements from long CSV, and merged vectors from wide CSV.
 
 use super::columns::{NAMES, NEEDED, ReadError, Row, Selection, Taker};
 use crate::data::{Event, Measurements, checked_count};
@@ -20,7 +20,7 @@ fn fault(error: csv::Error) -> ReadError {
     }
 }
 
-/// Reads measurements.
+/// Reads measurements from long CSV.
 pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
     let mut reader = reader(input);
     let header = reader.byte_headers().map_err(fault)?.clone();
@@ -66,7 +66,7 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
                 place: "line",
                 number: line,
                 column: NAMES[4],
-                what: format!("{code} is no event's number"),
+                what: format!("{code} is not an event number"),
             })?),
             None => None,
         };
@@ -99,7 +99,7 @@ fn number(text: &[u8]) -> Option<f64> {
     }
 }
 
-/// Reads merged vectors.
+/// Reads merged vectors from wide CSV.
 pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
     let mut reader = reader(input);
     let header = reader.byte_headers().map_err(fault)?.clone();

@@ -1,8 +1,8 @@
 //! Readers of measurements: long CSV (plain or gzip) and Parquet.
 //!
-//! Columns are found by name. `sub_experiment`, `run`, `event` and `value` are needed; `event_code` gives the event's
-//! number; `overflowed` other than 0 makes the count missing; `cycles` is what every row of a run has beside its event,
-//! and becomes the event `cycles`; `vm`, `vcpu` and `workload` must be the same in all rows, or be chosen.
+//! Columns are identified by name. `sub_experiment`, `run`, `event` and `value` are required. `event_code` is the
+//! event's number. If `overflowed` is not 0, the count is missing. `cycles` is repeated in every row of a run and
+//! becomes the event `cycles`. `vm`, `vcpu` and `workload` must be the same in all rows, or be selected.
 
 mod columns;
 mod csv;
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::Path;
 
-/// What a file is, by its first bytes.
+/// Format of a file, determined from its first bytes.
 enum Kind {
     Empty,
     Parquet,
@@ -39,7 +39,7 @@ fn open(path: &Path) -> Result<(Kind, File), ReadError> {
     Ok((kind, file))
 }
 
-/// Reads measurements from a file; what it is follows from its first bytes.
+/// Reads measurements from a file; its first bytes determine the format.
 pub fn read(path: &Path, selection: &Selection) -> Result<Measurements, ReadError> {
     let (kind, file) = open(path)?;
     match kind {
@@ -51,12 +51,12 @@ pub fn read(path: &Path, selection: &Selection) -> Result<Measurements, ReadErro
     }
 }
 
-/// Reads measurements from long CSV, not compressed.
+/// Reads measurements from uncompressed long CSV.
 pub fn read_csv(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
     csv::read(input, selection)
 }
 
-/// Reads merged vectors, one column an event, from CSV (plain or gzip) or Parquet.
+/// Reads merged vectors, one column per event, from CSV (plain or gzip) or Parquet.
 pub fn read_vectors(path: &Path) -> Result<crate::table::Vectors, ReadError> {
     let (kind, file) = open(path)?;
     match kind {

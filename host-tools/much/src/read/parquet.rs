@@ -1,4 +1,4 @@
-//! Measurements from long Parquet, and merged vectors from wide Parquet.
+//! Reads measurements from long Parquet, and merged vectors from wide Parquet.
 
 use super::columns::{NAMES, NEEDED, ReadError, Row, Selection, Taker};
 use crate::data::{Event, Measurements, checked_count};
@@ -9,7 +9,7 @@ use parquet::schema::types::Type;
 use std::fs::File;
 use std::sync::Arc;
 
-/// Reads measurements.
+/// Reads measurements from long Parquet.
 pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError> {
     let reader = SerializedFileReader::new(file).map_err(ReadError::Parquet)?;
     let schema = reader.metadata().file_metadata().schema().clone();
@@ -50,7 +50,7 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
         };
         let overflowed = !matches!(field(5), Field::Null | Field::Bool(false)) && whole(field(5)) != Some(0);
         let code = match optional(4)? {
-            Some(code) => Some(u32::try_from(code).map_err(|_| fault(4, "is no event's number"))?),
+            Some(code) => Some(u32::try_from(code).map_err(|_| fault(4, "is not an event number"))?),
             None => None,
         };
         taker.take(&Row {
@@ -68,7 +68,7 @@ pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError
     taker.finish()
 }
 
-/// Reads merged vectors: one column an event.
+/// Reads merged vectors, one column per event.
 pub fn read_vectors(file: File) -> Result<Vectors, ReadError> {
     let reader = SerializedFileReader::new(file).map_err(ReadError::Parquet)?;
     let schema = reader.metadata().file_metadata().schema().clone();
