@@ -1,7 +1,7 @@
-//! What the system tests share: systems that are booted, and what they said.
+//! Code shared by the system tests: booting systems, and reading their output.
 //!
 //! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that they boot in
-//! `tests/configs`. Most runs are under `-icount`, where a run repeats exactly; no test asks how long anything took.
+//! `tests/configs`. Most runs use `-icount`, where a run repeats exactly; no test depends on how long anything takes.
 
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// When a board is taken to hang. Far beyond what any test takes.
+/// Time after which a board is considered hung. Far longer than any test takes.
 pub const LIMIT: Duration = Duration::from_secs(150);
 
-/// A configuration of the tests, by its name.
+/// Returns the path of a test configuration.
 pub fn config(name: &str) -> PathBuf {
     installation::root().join("tests/configs").join(name).with_extension("toml")
 }
 
-/// A shipped configuration, by its name.
+/// Returns the path of a shipped configuration.
 pub fn shipped(name: &str) -> PathBuf {
     installation::root().join("configs").join(name).with_extension("toml")
 }
 
-/// Every shipped configuration.
+/// Returns the paths of all shipped configurations.
 pub fn all_shipped() -> Vec<PathBuf> {
     let directory = installation::root().join("configs");
     let entries = std::fs::read_dir(&directory).expect("the checkout has configurations");
@@ -40,7 +40,7 @@ pub fn all_shipped() -> Vec<PathBuf> {
     found
 }
 
-/// Checks a configuration for a board.
+/// Loads and checks a configuration for a board.
 pub fn load(path: &Path, board: Board) -> Result<Checked> {
     let mut checked = configuration::load(path, Some(board.name()))?;
     let guests = GUESTS.as_ref().map_err(|error| miette!("{error}"))?;
@@ -52,14 +52,14 @@ pub fn load(path: &Path, board: Board) -> Result<Checked> {
     Ok(checked)
 }
 
-/// The hypervisor's ELF file, built once.
+/// Returns the path of the hypervisor's ELF file, built once.
 pub fn hypervisor_elf() -> Result<&'static Path> {
     static ELF: LazyLock<Result<PathBuf, String>> =
         LazyLock::new(|| parts::hypervisor(&[]).map_err(|error| format!("{error:?}")));
     ELF.as_deref().map_err(|error| miette!("{error}"))
 }
 
-/// The hypervisor as it lies in memory.
+/// Returns the hypervisor's memory image.
 pub fn hypervisor() -> Result<Flat> {
     image::flatten(hypervisor_elf()?)
 }
@@ -67,7 +67,7 @@ pub fn hypervisor() -> Result<Flat> {
 static GUESTS: LazyLock<Result<Vec<(String, PathBuf)>, String>> =
     LazyLock::new(|| parts::guests().map_err(|error| format!("{error:?}")));
 
-/// Makes the image of a configuration that [`load`] has read, and that the test may have changed since.
+/// Builds the image of a configuration that [`load`] has read, and that the test may have changed since.
 pub fn image(checked: &Checked) -> Result<Image> {
     image::assemble(checked, &hypervisor()?)
 }
@@ -75,13 +75,13 @@ pub fn image(checked: &Checked) -> Result<Image> {
 /// How time passes on a board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// One instruction takes a nanosecond and cores run in turn: every run is the same.
+    /// One instruction takes one nanosecond, and cores run in turn: all runs are identical.
     Counted,
-    /// Cores run at the same time, and no two runs are the same.
+    /// Cores run in parallel, and no two runs are identical.
     Real,
 }
 
-/// A board with this image, ready to start.
+/// Returns a board with this image, ready to start.
 pub fn machine(board: Board, file: &Path, clock: Clock) -> Result<Machine> {
     setup::qemu()?;
     let icount = match clock {
@@ -91,14 +91,14 @@ pub fn machine(board: Board, file: &Path, clock: Clock) -> Result<Machine> {
     Ok(Machine::new(board, file).icount(icount).limit(LIMIT))
 }
 
-/// Boots a configuration and listens until the board turns itself off.
+/// Boots a configuration and waits until the board turns itself off.
 pub fn run(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
     let image = image(checked)?;
     let outcome = boot(&image.bytes, board, clock)?;
     Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome })
 }
 
-/// Boots these bytes and listens until the board turns itself off.
+/// Boots an image and waits until the board turns itself off.
 pub fn boot(bytes: &[u8], board: Board, clock: Clock) -> Result<Outcome> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
@@ -106,19 +106,19 @@ pub fn boot(bytes: &[u8], board: Board, clock: Clock) -> Result<Outcome> {
     machine(board, &file, clock)?.run()
 }
 
-/// A system's run from power-on to its end.
+/// A system's run from power-on to power-off.
 #[derive(Debug)]
 pub struct Run {
-    /// What was booted.
+    /// The system that was booted.
     pub system: System,
-    /// What came of it.
+    /// Console output and exit status.
     pub outcome: Outcome,
-    /// What came out of the second UART.
+    /// The stream of the second UART.
     pub telemetry: Telemetry,
 }
 
 impl Run {
-    /// The run, if the board turned itself off, the stream is whole, and the hypervisor met nothing fatal.
+    /// Returns the run, if the board turned itself off, the stream is complete, and the hypervisor met nothing fatal.
     #[track_caller]
     pub fn whole(self) -> Self {
         assert!(self.outcome.exit.is_clean(), "{self}");
@@ -131,27 +131,27 @@ impl Run {
         self
     }
 
-    /// A VM's id.
+    /// Returns the id of a VM.
     #[track_caller]
     pub fn vm(&self, name: &str) -> u8 {
         let position = self.system.vms.iter().position(|vm| vm.name == name);
         position.unwrap_or_else(|| panic!("no VM is called {name}")) as u8
     }
 
-    /// How a VM ended.
+    /// Returns how a VM ended.
     #[track_caller]
     pub fn end_of(&self, name: &str) -> End {
         self.telemetry.end_of(self.vm(name))
     }
 
-    /// What a VM printed: the number of the console line, and the text.
+    /// Returns the output of a VM: the number of each console line, and its text.
     pub fn said(&self, vm: &str) -> impl Iterator<Item = (usize, &str)> {
         let prefix = format!("[{vm}] ");
         let lines = self.outcome.console.lines().enumerate();
         lines.filter_map(move |(number, line)| Some((number, line.strip_prefix(&prefix)?)))
     }
 
-    /// The one line of a VM that starts with `start`.
+    /// Returns the only line of a VM that starts with `start`.
     #[track_caller]
     pub fn line(&self, vm: &str, start: &str) -> &str {
         let found: Vec<&str> = self.said(vm).map(|(_, line)| line).filter(|line| line.starts_with(start)).collect();
@@ -161,7 +161,7 @@ impl Run {
         }
     }
 
-    /// The number of the one console line that contains `text`.
+    /// Returns the number of the only console line that contains `text`.
     #[track_caller]
     pub fn position(&self, text: &str) -> usize {
         let lines = self.outcome.console.lines().enumerate();
@@ -181,7 +181,7 @@ impl fmt::Display for Run {
     }
 }
 
-/// The value of `key=…` in a line of words.
+/// Returns the value of `key=…` in a line of words.
 #[track_caller]
 pub fn number(line: &str, key: &str) -> u64 {
     let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));

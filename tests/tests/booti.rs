@@ -1,4 +1,4 @@
-//! The SD card that `cargo xtask image` writes, started by U-Boot from power-on.
+//! Boots the SD card that `cargo xtask image` writes with U-Boot, from power-on.
 
 use cloison::image as boot_media;
 use cloison_engine::qemu::{Board, Machine};
@@ -6,7 +6,7 @@ use cloison_engine::{configuration, image, installation, setup};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// What a user would copy to a card, and a `virt` machine whose firmware is U-Boot with that card in it.
+/// Returns the files that a user would copy to a card, and a `virt` machine with U-Boot as its firmware and that card.
 fn card_and_machine() -> miette::Result<(TempDir, Machine)> {
     setup::qemu()?;
     let firmware = setup::u_boot()?;

@@ -1,4 +1,4 @@
-//! Experiments on the board model: what they promise holds, and they repeat to the last digit.
+//! Experiments on the board model: they keep what they promise, and repeat to the last digit.
 
 use cloison_engine::installation;
 use cloison_engine::model::Model;
@@ -11,7 +11,7 @@ use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// A quick run of a shipped experiment into an empty directory: its JSON document without the time of day.
+/// Runs a shipped experiment with `--quick` in an empty directory. Returns its JSON document without the time of day.
 fn quick(name: &str, directory: &Path) -> Result<Value> {
     let path = file_of(name);
     let experiment = spec::load(&path, true)?;
@@ -26,7 +26,7 @@ fn scratch() -> tempfile::TempDir {
     tempfile::tempdir().expect("a scratch directory")
 }
 
-/// A quick run's figures.
+/// Returns the figures of a quick run.
 fn figures(name: &str) -> Result<Map<String, Value>> {
     match quick(name, scratch().path())?["figures"].take() {
         Value::Object(figures) => Ok(figures),
@@ -49,7 +49,7 @@ fn private_pages_end_the_stall_and_two_runs_are_the_same() -> Result<()> {
     assert_eq!(of("best_cycles") / of("solo_cycles"), of("recovered_ratio"));
     let series = first["series"]["recovery"].as_array().expect("the series");
     assert_eq!(series.len(), 5);
-    // What was run is there, and a second look runs nothing.
+    // The results are kept, and a second run repeats nothing.
     let result = one.path().join("runs/migrated-pages=64/result.json");
     let written = std::fs::metadata(&result).expect("a result").modified().expect("a time");
     assert_eq!(first, quick("c2is", one.path())?);
@@ -67,7 +67,7 @@ fn a_victim_that_fits_its_colors_misses_as_if_it_were_alone() -> Result<()> {
     let figures = figures("strict-colors")?;
     assert!(figure(&figures, "colorings_that_fit") >= 2.0);
     assert_eq!(figure(&figures, "colorings_that_fit"), figure(&figures, "colorings_that_fit_with_equal_misses"));
-    // Without colors each line that Interf evicts costs the way to memory, and its queue.
+    // Without colors, each line that Interf evicts costs the latency of the memory and its queue.
     assert!(figure(&figures, "latency_medium_slowdown") > 5.0, "{figures:?}");
     let each = figure(&figures, "latency_medium_cycles_per_extra_refill");
     assert!((124.0..124.0 * 2.0).contains(&each), "{each}");
@@ -89,12 +89,12 @@ fn a_smaller_budget_never_slows_the_victim_more() -> Result<()> {
     let figures = figures("quota")?;
     assert_eq!(figure(&figures, "monotone"), 1.0);
     assert!(figure(&figures, "slowdown") > 2.0 && figure(&figures, "least_slowdown") < 1.15, "{figures:?}");
-    // A store buffer's worth of lines and what a quantum of 300 cycles refills.
+    // A store buffer's worth of lines, plus what a quantum of 300 cycles refills.
     assert!((1.0..50.0).contains(&figure(&figures, "overshoot_max")), "{figures:?}");
     Ok(())
 }
 
-/// Debian's kernel and cyclictest, both modelled from the first instruction on.
+/// Debian's kernel and cyclictest, both modelled from the first instruction.
 #[test]
 fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()> {
     let (one, other) = (scratch(), scratch());
@@ -107,7 +107,7 @@ fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()
     assert!(of("interf_p999_us") > 1.5 * of("alone_p999_us"), "{}", first["figures"]);
     assert!(of("quota_avg_us") < 1.5 * of("alone_avg_us") && of("quota_throttled_periods") > 1000.0);
     assert!(of("colors_avg_us") < 1.1 * of("alone_avg_us"), "{}", first["figures"]);
-    // From scratch, the run in which most happens at once: all of its latencies are the same.
+    // Run again from scratch, with the most concurrent variant: all of its latencies must be the same.
     let path = file_of("cyclictest");
     let mut experiment = spec::load(&path, true)?;
     experiment.points.retain(|point| point.variant == "interf");
@@ -161,7 +161,7 @@ fn the_demo_shows_interference_and_both_remedies_on_zcu102() -> Result<()> {
     the_demo(Board::Zcu102)
 }
 
-/// Two runs of each sub-experiment of two of the shipped campaign's workloads.
+/// Returns two runs of each sub-experiment for two workloads of the shipped campaign.
 fn small_campaign() -> Result<campaign::spec::Campaign> {
     let mut small = campaign::spec::load(&installation::root().join("configs/campaigns/kernels.toml"))?;
     (small.runs, small.warm_up) = (2, 1);
@@ -181,14 +181,14 @@ fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> 
         assert_eq!((workload.much.len(), workload.hrm.len()), (12, small.hrm_plan.len() * 4));
         let (mut met, mut before) = (std::collections::BTreeSet::new(), None);
         for (number, run) in workload.much.iter().enumerate() {
-            // The hypervisor goes through the plan in its order, each run after a restart of the VM.
-            // The first run of each is there to warm up.
+            // The hypervisor executes the plan in order, restarting the VM for each run.
+            // The first run of each is a warm-up run.
             assert_eq!((run.sub_experiment as usize, run.run as usize), (number / 2, 1 + number % 2));
             let events: Vec<usize> = run.counted.iter().map(|(event, _)| *event).collect();
             assert_eq!(events, small.plan[run.sub_experiment as usize]);
             met.extend(events.iter().flat_map(|one| events.iter().map(move |other| (*one, *other))));
             for (event, count) in &run.counted {
-                // Around the segment the guest executes the HINTs, its calls and their returns.
+                // Around the segment, the guest executes the HINTs, its calls and their returns.
                 let beside = run.truth[*event] - count;
                 let most = match small.events[*event].as_str() {
                     "CPU_CYCLES" => 3000,
@@ -202,7 +202,7 @@ fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> 
         }
         assert_eq!(met.len(), 12 * 12, "every pair meets");
     }
-    // What is there is not run again: not even a model is needed that fits.
+    // Existing results are not run again: not even a valid model is needed.
     let again = campaign::runs::run(&small, &model, directory.path())?;
     assert!(again.iter().zip(&counted).all(|(again, first)| again.much == first.much && again.hrm == first.hrm));
     Ok(())
@@ -239,7 +239,7 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
     }
     assert!(directory.path().join("report.html").is_file());
 
-    // The captured HEM log, warm-up runs and all, gives the same measurements, and each run's cycles beside them.
+    // The captured HEM log, including warm-up runs, gives the same measurements, plus the cycles of each run.
     let all = Chosen::default();
     let long = measurements(&directory.path().join("c2is/counts.csv"), &all)?;
     let log = directory.path().join("c2is/much/telemetry.bin");

@@ -1,4 +1,4 @@
-//! `cargo xtask inspect --live`: every page of every shipped system lies where its configuration says.
+//! `cargo xtask inspect --live`: every page of every shipped system is where its configuration says.
 
 use cloison::inspect::{InspectArgs, inspect};
 use cloison::live;
@@ -10,10 +10,10 @@ use miette::Result;
 use serde_json::Value;
 use std::path::Path;
 
-/// Pages of the virtual CPU interface, which every VM has besides its regions.
+/// Pages of the virtual CPU interface, which every VM has in addition to its regions.
 const GICV_PAGES: u64 = 2;
 
-/// What `inspect --live` says, and the figures that it writes.
+/// Runs `inspect --live`. Returns its verdict and the figures that it writes.
 fn inspected(config: &Path, board: Board, fault_injection: bool) -> (Result<()>, Value) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let json = directory.path().join("figures.json");
@@ -65,7 +65,7 @@ fn an_allocator_that_errs(board: Board) {
     let outside = figures["pages_outside"].as_u64().expect("a figure");
     assert!(outside > 0, "{figures}");
     assert!(message.contains(&format!("{outside} outside their pool")), "{message}");
-    // Offenders are named: VM, page, frame, what is wrong with it.
+    // Offenders are listed: VM, page, frame, and what is wrong.
     let named = |line: &&str| line.contains(" -> 0x") && line.contains("is not one of pool `");
     let offender = message.lines().find(named).unwrap_or_else(|| panic!("no offender is named:\n{message}"));
     assert!(["latency ", "interf-"].iter().any(|vm| offender.starts_with(vm)), "{offender}");

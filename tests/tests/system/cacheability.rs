@@ -1,4 +1,4 @@
-//! Pages that go in and out of the caches while their VM writes and checks them.
+//! Pages that become cacheable and non-cacheable while their VM writes and checks them.
 
 use cloison_config::Checked;
 use cloison_engine::installation;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// What becomes of the pages at the end, one after the other.
+/// The states of the pages in the final measurement, in order.
 const STATES: [&str; 5] = ["cached", "uncached", "away", "back", "again"];
 
 fn checked(board: Board) -> Result<Checked> {
@@ -21,7 +21,7 @@ fn in_and_out(board: Board, clock: Clock) -> Result<()> {
     let run = run(&checked(board)?, board, clock)?.whole();
     let line = run.line("check", "cacheability-check: rounds=");
     assert_eq!((number(line, "rounds"), number(line, "errors")), (100, 0), "{run}");
-    // Each round's call on one vCPU, and three at the end; the other vCPU's come on top, and some meet another one.
+    // One call per round on one vCPU, and three at the end. The other vCPU's calls are added, and some collide.
     assert!(number(line, "changes") + number(line, "busy") > 103, "{line}");
     assert!(number(line, "moved") >= 128, "{line}");
     for what in STATES {
@@ -55,7 +55,7 @@ fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_zcu102() -> R
     in_and_out(Board::Zcu102, Clock::Real)
 }
 
-/// The board model as a user would build it, in a directory of its own: cargo's lock is held while tests run.
+/// Builds the board model as a user would, in its own directory, because cargo's lock is held while tests run.
 fn board_model() -> PathBuf {
     let target = installation::target_dir().join("board-model");
     let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
@@ -96,7 +96,7 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
         let is_cached = matches!(*state, "cached" | "again");
         let past_the_caches = if is_cached { 0 } else { lines };
         assert_eq!([0, 1].map(|pass| count(pass, "noncacheable")), [past_the_caches; 2], "{state}");
-        // 256 KiB are more than the first level holds and stay in the second.
+        // 256 KiB exceed the L1 and fit in the L2.
         let refills = if is_cached { lines * 9 / 10..lines * 11 / 10 } else { 0..lines / 10 };
         assert!(refills.contains(&count(1, "l1d_refills")), "{state}: {} L1 refills", count(1, "l1d_refills"));
         assert!(count(1, "l2_refills") < lines / 10, "{state}: {} L2 refills", count(1, "l2_refills"));

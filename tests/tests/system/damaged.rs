@@ -1,4 +1,4 @@
-//! Images that are damaged, cut off or made for another machine: one clear line, and the machine is off.
+//! Images that are damaged, truncated or made for another machine: one clear line, and the machine turns off.
 
 use cloison_engine::image::Image;
 use cloison_engine::qemu::Board;
@@ -7,10 +7,10 @@ use cloison_formats::image::{self, END_MARKER, HEADER_LEN, Header, System};
 use cloison_tests::{Clock, boot, config, image, load};
 use miette::Result;
 
-/// Where the arm64 Image header says how long the image is.
+/// Position of the image's length in the arm64 Image header.
 const IMAGE_SIZE: std::ops::Range<usize> = 16..24;
 
-/// A good image, to be spoiled.
+/// A valid image for a test to damage.
 struct Good {
     board: Board,
     image: Image,
@@ -24,7 +24,7 @@ impl Good {
         Ok(Self { board, image, header })
     }
 
-    /// The system image's offset `at`, from the file's start.
+    /// Returns the offset from the start of the file for an offset in the system image.
     fn at(&self, at: usize) -> usize {
         self.image.hypervisor_len + at
     }
@@ -37,24 +37,24 @@ impl Good {
         start..start + self.header.config_len as usize
     }
 
-    /// The image with some bytes changed.
+    /// Returns the image with some bytes changed.
     fn with(&self, change: impl FnOnce(&mut [u8])) -> Vec<u8> {
         let mut bytes = self.image.bytes.clone();
         change(&mut bytes);
         bytes
     }
-    /// The image with another header, properly sealed.
+    /// Returns the image with a changed header and a valid CRC.
     fn with_header(&self, change: impl FnOnce(&mut Header)) -> Vec<u8> {
         let mut header = self.header;
         change(&mut header);
         let at = self.at(0);
         self.with(|bytes| bytes[at..at + HEADER_LEN].copy_from_slice(&header.to_bytes(crc32fast::hash)))
     }
-    /// The image cut off after `len` bytes.
+    /// Returns the image truncated to `len` bytes.
     fn cut(&self, len: usize) -> Vec<u8> {
         self.image.bytes[..len].to_vec()
     }
-    /// The image with another system in it, properly sealed: what no host tool would write.
+    /// Returns the image with a changed system and a valid CRC: an image that no host tool would write.
     fn with_system(&self, change: impl FnOnce(&mut System)) -> Vec<u8> {
         let mut system = self.image.system.clone();
         change(&mut system);
@@ -70,8 +70,8 @@ impl Good {
         bytes
     }
 
-    /// Boots what must be refused. Returns the console, after checking that the machine is off, nothing ran, and the
-    /// hypervisor's last word is the one line `cloison: <expected>`.
+    /// Boots an image that must be rejected. Returns the console after checking that the machine is off, no guest ran,
+    /// and the hypervisor's last line is `cloison: <expected>`.
     #[track_caller]
     fn refused(&self, bytes: &[u8], expected: &str) -> String {
         let outcome = boot(bytes, self.board, Clock::Counted).expect("QEMU starts");
@@ -85,7 +85,7 @@ impl Good {
         console
     }
 
-    /// As [`Good::refused`], where nothing can be known of the system: there is no other line.
+    /// Like [`Good::refused`], for an image from which the system cannot be known: there is no other line.
     #[track_caller]
     fn unreadable(&self, bytes: &[u8], expected: &str) {
         let console = self.refused(bytes, expected);
@@ -93,7 +93,7 @@ impl Good {
     }
 }
 
-/// One test on each board.
+/// Runs a test on each board.
 fn on_both(test: impl Fn(&Good)) -> Result<()> {
     for board in Board::ALL {
         test(&Good::new(board)?);
@@ -145,7 +145,7 @@ fn a_damaged_header_is_noticed_by_its_crc() -> Result<()> {
 #[test]
 fn a_header_that_is_cut_off_is_damaged() -> Result<()> {
     on_both(|good| {
-        // What QEMU does not load is zero.
+        // QEMU fills what it does not load with zeros.
         let bytes = good.cut(good.at(HEADER_LEN - 4));
         let found = crc32fast::hash(&bytes[good.at(0)..]);
         good.unreadable(&bytes, &format!("system image header is damaged: CRC {found:#010x}, expected 0x00000000"));
@@ -185,11 +185,11 @@ fn an_image_that_claims_more_than_was_loaded_is_truncated() -> Result<()> {
     on_both(|good| {
         let message = |total: u64| format!("system image is truncated: {total} bytes expected, end marker missing");
         let total = good.header.total_len();
-        // By the boot header, which is what a boot loader goes by.
+        // By the boot header, which boot loaders use.
         let loaded = good.at(PAGE_SIZE as usize) as u64;
         let bytes = good.with(|bytes| bytes[IMAGE_SIZE].copy_from_slice(&loaded.to_le_bytes()));
         good.unreadable(&bytes, &message(total));
-        // By the system image's own header: gigabytes beyond what there is.
+        // By the system image's own header: gigabytes more than there are.
         let longer = good.with_header(|header| header.payload_len = u32::MAX - 0xfff);
         good.unreadable(&longer, &message(total - good.payload().len() as u64 + u64::from(u32::MAX - 0xfff)));
     })
@@ -274,7 +274,7 @@ fn a_load_outside_the_boards_memory_is_refused_with_its_address() -> Result<()> 
         let ram = good.image.system.board.ram[0];
         let upper = PhysRange { start: PhysAddr(ram.start.0 + ram.len / 2), len: ram.len / 2 };
         let bytes = good.with_system(|system| system.board.ram = vec![upper]);
-        // QEMU loads an Image 2 MiB into memory.
+        // QEMU loads an Image at 2 MiB into memory.
         let loaded = ram.start.0 + (2 << 20);
         good.refused(&bytes, &format!("loaded at {loaded:#x}, which is not in the RAM of board {}", good.board));
     })

@@ -1,4 +1,4 @@
-//! `cargo xtask demo`: the main job succeeds, and its figures are those of the run.
+//! `cargo xtask demo`: the main task succeeds, and its figures are those of the run.
 
 use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::Telemetry;
@@ -8,7 +8,7 @@ use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
 
-/// Runs the demo into `directory`, and returns its figures.
+/// Runs the demo in `directory`. Returns its figures.
 fn shown(board: Board, directory: &Path) -> Result<Map<String, Value>> {
     let json = directory.join("demo.json");
     let out = Some(directory.to_path_buf());

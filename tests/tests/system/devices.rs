@@ -1,4 +1,4 @@
-//! Devices that are passed through: their registers and interrupts reach their VM and nobody else.
+//! Devices that are passed through: their registers and interrupts reach their VM and no other.
 
 use cloison::live;
 use cloison_config::Checked;
@@ -11,19 +11,19 @@ use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{Clock, Run, config, image, load, machine, number, run};
 use miette::{Result, miette};
 
-/// Pages of the virtual CPU interface, which every VM has besides its regions.
+/// Pages of the virtual CPU interface, which every VM has in addition to its regions.
 const GICV_PAGES: u64 = 2;
-/// CPU_CYCLES.
+/// Number of the event CPU_CYCLES.
 const CYCLES: EventId = EventId(0x11);
-/// What the devices call themselves: QEMU's PL031, and a triple timer counter's control register after reset.
+/// Identification of the devices: QEMU's PL031, and the control register of a triple timer counter after reset.
 const IDS: [(Board, &str); 2] = [(Board::Virt, "id=0x00141031"), (Board::Zcu102, "id=0x00000021")];
 
-/// The system with this board's device.
+/// Loads the system with this board's device.
 fn passthrough(board: Board) -> Result<Checked> {
     load(&config(&format!("passthrough/{board}")), board)
 }
 
-/// Boots with the boards' clocks in guest time, so that a second of the PL031 is a second for its VM.
+/// Boots with the board's clock in guest time, so that a second of the PL031 is a second for its VM.
 fn boot(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
     let image = image(checked)?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
@@ -33,7 +33,7 @@ fn boot(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
     Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome })
 }
 
-/// Every interrupt that the device was armed for came, once, and only while it was due.
+/// Checks that every interrupt for which the device was armed arrived once, and only while it was due.
 #[track_caller]
 fn none_was_lost(run: &Run, board: Board) {
     let line = run.line("rtc", "rtc: interrupts=");
@@ -47,12 +47,12 @@ fn none_was_lost(run: &Run, board: Board) {
     assert_eq!(run.end_of("rtc"), End::Off, "{run}");
 }
 
-/// The VM that tried for the device got nothing, and tried all along.
+/// Checks that the VM that tried to reach the device failed, and tried throughout the run.
 #[track_caller]
 fn nobody_else_reached_it(run: &Run) {
     let line = run.line("intruder", "rtc: intruder ");
     let rounds = run.system.vms[usize::from(run.vm("intruder"))].args[1];
-    // Four places by six kinds of access, and two interrupts by nine registers.
+    // Four addresses by six kinds of access, and two interrupts by nine registers.
     assert_eq!(number(line, "attempts"), rounds * (4 * 6 + 2 * 9), "{line}");
     assert_eq!(number(line, "refused"), number(line, "attempts"), "{line}");
     assert_eq!((number(line, "leaked"), number(line, "foreign")), (0, 0), "{line}");
@@ -111,7 +111,7 @@ fn a_vm_without_the_interrupt_waits_for_it_in_vain() -> Result<()> {
         let run = boot(&checked, board, Clock::Counted)?.whole();
         run.line("rtc", "rtc: interrupt 1 did not come");
         assert_eq!(number(run.line("rtc", "rtc: interrupts="), "interrupts"), 0, "{run}");
-        // What nobody owns goes to nobody.
+        // An interrupt that nobody owns reaches nobody.
         for vm in ["rtc", "intruder"] {
             let line = run.said(vm).map(|(_, text)| text).filter(|text| text.contains(" foreign=")).last();
             assert_eq!(number(line.expect("a last line"), "foreign"), 0, "{run}");
@@ -127,7 +127,7 @@ fn the_intruder_would_notice_what_it_gets() -> Result<()> {
         let [owner, _, intruder] = &mut checked.system.vms[..] else { panic!("three VMs") };
         intruder.regions.push(owner.regions.remove(1));
         intruder.irqs = std::mem::take(&mut owner.irqs);
-        // Its stores may well make the device interrupt without end.
+        // Its stores may make the device interrupt endlessly.
         (intruder.args[1], intruder.args[2]) = (1, 1000);
         checked.system.vms.swap_remove(0);
         checked.images.swap_remove(0);
@@ -137,10 +137,10 @@ fn the_intruder_would_notice_what_it_gets() -> Result<()> {
     Ok(())
 }
 
-/// A VM whose core is held for most of its time: cycles go by while it sleeps, too.
+/// A VM whose core is held most of the time; cycles also pass while it sleeps.
 fn a_budget_of_cycles(board: Board, interrupts: u64, slack: u64) -> Result<()> {
     let mut checked = passthrough(board)?;
-    // Alone, since QEMU counts the time of all cores that run.
+    // Alone on the machine, because QEMU counts the time of all running cores.
     checked.system.vms.truncate(1);
     checked.images.truncate(1);
     let vm = &mut checked.system.vms[0];
@@ -169,11 +169,11 @@ fn a_core_held_for_its_cycles_loses_no_interrupt_of_its_device_on_virt() -> Resu
 
 #[test]
 fn a_core_held_for_its_cycles_loses_no_interrupt_of_its_device_on_zcu102() -> Result<()> {
-    // A poll interval of 20 us at 1 GHz, and the way into the hypervisor.
+    // A poll interval of 20 us at 1 GHz, plus the entry into the hypervisor.
     a_budget_of_cycles(Board::Zcu102, 50, 20_000 + 200)
 }
 
-/// The frames behind a region, as the hypervisor read them back.
+/// Returns the frames that back a region, as the hypervisor read them back.
 fn frames(system: &System, telemetry: &Telemetry, vm: &str, region: &str) -> Vec<PhysAddr> {
     let id = system.vms.iter().position(|other| other.name == vm).expect("a VM of the configuration");
     let found = system.vms[id].regions.iter().find(|other| other.name == region).expect("a region of the VM");
@@ -187,7 +187,7 @@ fn frames(system: &System, telemetry: &Telemetry, vm: &str, region: &str) -> Vec
     pages.into_iter().map(|(_, frame)| frame).collect()
 }
 
-/// One piece of RAM.
+/// Checks that frames are one contiguous piece of RAM.
 #[track_caller]
 fn is_one_piece_of_ram(system: &System, frames: &[PhysAddr]) {
     assert!(frames.windows(2).all(|pair| pair[1].0 == pair[0].0 + PAGE_SIZE), "{frames:?}");
@@ -210,7 +210,7 @@ fn every_page_of_a_device_and_of_contiguous_memory(board: Board) -> Result<()> {
     assert_eq!(audit.checked, configured + GICV_PAGES * system.vms.len() as u64);
     assert_eq!((audit.outside, audit.missing, audit.unexpected, audit.shared), (0, 0, 0, 0));
 
-    // The same once more, with nothing of the judge's.
+    // The same again, without using any of the checker's code.
     let device = &system.vms[0].regions[1];
     let Backing::Device(registers) = device.backing else { panic!("{device:?}") };
     assert_eq!(frames(system, telemetry, "rtc", "device"), [registers]);
@@ -220,7 +220,7 @@ fn every_page_of_a_device_and_of_contiguous_memory(board: Board) -> Result<()> {
     is_one_piece_of_ram(system, &short);
     assert!(short.iter().all(|frame| !long.contains(frame)), "{short:?} lies in {:?}", long[0]);
 
-    // The judge would have seen a device elsewhere, and memory in pieces.
+    // The checker would have reported a device at a wrong address, and memory in pieces.
     let mut other = system.clone();
     other.vms[0].regions[1].backing = Backing::Device(registers.page(1));
     assert_eq!(live::judge(&other, telemetry).outside, 1);

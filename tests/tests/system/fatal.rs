@@ -1,7 +1,7 @@
-//! What is seen of a hypervisor that faults: its registers, its core, where it was; and the machine is off.
+//! The output of a hypervisor that faults: its registers, core and position; then the machine turns off.
 //!
-//! No guest can bring that about, so the tests do: they put a few wrong instructions at the start of a function into
-//! the image. What these do, and what the hypervisor makes of it, is all real.
+//! No guest can cause such a fault, so the tests do: they patch a few wrong instructions into the image at the start of
+//! a function. What these do, and how the hypervisor reacts, is real.
 
 use cloison_engine::qemu::Board;
 use cloison_tests::{Clock, boot, config, hypervisor, hypervisor_elf, image, load};
@@ -17,7 +17,7 @@ const DATA_ABORT: u64 = 0x25;
 const NOT_MAPPED: u64 = 0x07;
 const NOT_PERMITTED: u64 = 0x0f;
 
-/// Instructions.
+/// Encodings of instructions.
 const UDF: u32 = 0x0000_0000;
 const PUSH_FRAME: u32 = 0xa9bf_7bfd; // stp x29, x30, [sp, #-16]!
 const SET_FRAME: u32 = 0x9100_03fd; // mov x29, sp
@@ -27,13 +27,13 @@ const STORE: u32 = 0xf900_0000; // str x0, [x0]
 const ON_STACK: u32 = 0xd101_03e0; // sub x0, sp, #64
 const JUMP: u32 = 0xd61f_0000; // br x0
 
-/// The dump, taken apart.
+/// A parsed dump.
 struct Dump {
     console: String,
     core: u64,
     values: HashMap<String, u64>,
     backtrace: Vec<u64>,
-    /// Where the broken function is.
+    /// Address of the broken function.
     function: u64,
 }
 
@@ -58,7 +58,7 @@ fn hex(text: &str) -> Option<u64> {
 fn dump(board: Board, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
     let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
     let file = object::File::parse(&*elf).expect("an ELF file");
-    // The compiler's name for it has the length before the name, and more around both.
+    // The compiler's mangled name has the length before the name, and more around both.
     let mangled = format!("{}{function}", function.len());
     let named = |name: &str| name == function || name.split("17h").next().is_some_and(|path| path.ends_with(&mangled));
     let mut symbols = file.symbols().filter(|symbol| symbol.size() > 0 && symbol.name().is_ok_and(named));
@@ -118,7 +118,7 @@ fn the_backtrace_names_the_caller() -> Result<()> {
     assert_eq!((dump.core, dump.class()), (3, UNDEFINED), "{}", dump.console);
     assert_eq!(dump.value("ELR"), dump.function + 8);
     let [caller] = dump.backtrace[..] else { panic!("{:#x?}\n{}", dump.backtrace, dump.console) };
-    // What stands before the return address is the call.
+    // The instruction before the return address is the call.
     let flat = hypervisor()?;
     let at = (caller - 4 - flat.base) as usize;
     let call = u32::from_le_bytes(flat.bytes[at..at + 4].try_into().expect("four bytes"));
@@ -133,7 +133,7 @@ fn a_stack_that_overflows_meets_its_guard_page() -> Result<()> {
     for board in Board::ALL {
         let dump = dump(board, "parked", &[PUSH_FRAME, BACK_BY_ONE], 0)?;
         assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_MAPPED), "{}", dump.console);
-        // The first push beyond the stack, and the dump did not need that stack.
+        // The first push beyond the stack faulted, and the dump did not need that stack.
         assert_eq!(dump.value("FAR"), dump.value("SP") - 16);
         assert_eq!(dump.value("SP") & 0xfff, 0);
     }

@@ -8,16 +8,16 @@ use cloison_formats::telemetry::VmState;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 
-/// What the hostile guest tries, in this order.
+/// The phases of the hostile guest, in order.
 const PHASES: [&str; 12] =
     ["hypercall", "smc", "psci", "wait", "pmu", "sysreg", "page", "loads", "gicd", "gicc", "memory", "unmapped"];
 const HEARTS: [&str; 3] = ["heart-1", "heart-2", "heart-3"];
-/// Beats that each neighbor must have left when the hostile guest has done its worst.
+/// Minimum number of beats of each neighbor after the hostile guest's end.
 const AFTER: u64 = 50;
-/// Events beyond a budget that an overflow interrupt may cost where no other core runs.
+/// Maximum number of events beyond a budget with an overflow interrupt, if no other core runs.
 const INTERRUPT_SLACK: u64 = 8;
 
-/// Console line and number of each of a heart's beats, all of them healthy and none missing.
+/// Returns console line and number of each beat of a neighbor, after checking that all are correct and none is missing.
 #[track_caller]
 fn beats(run: &Run, heart: &str) -> Vec<(usize, u64)> {
     let mut found = vec![];
@@ -34,10 +34,10 @@ fn beats(run: &Run, heart: &str) -> Vec<(usize, u64)> {
     found
 }
 
-/// The neighbors' memory is whole, they beat all the time and in time, and went on for a while.
+/// Checks that the neighbors' memory is intact, that they beat on time throughout, and that they continued for a while.
 #[track_caller]
 fn hearts_are_unharmed(run: &Run) {
-    // The console says it when it is over; a VM that runs for ever ends with the system.
+    // The console reports a VM's end; a VM that runs endlessly ends with the system.
     let over = ["VM hostile is", "hostile: last act: stores", "hostile: last act: garbage"];
     let lines = || run.outcome.console.lines().enumerate();
     let worst = lines().filter(|(_, line)| over.iter().any(|text| line.contains(text))).map(|(number, _)| number).min();
@@ -54,7 +54,7 @@ fn hearts_are_unharmed(run: &Run) {
     }
 }
 
-/// Nothing leaked, in any phase; each phase did something and had the neighbors beating.
+/// Checks that nothing leaked in any phase, and that each phase did something while the neighbors were beating.
 #[track_caller]
 fn nothing_leaked(run: &Run) {
     let leaks: Vec<&str> = run.said("hostile").map(|(_, text)| text).filter(|text| text.contains(" leak ")).collect();
@@ -76,7 +76,7 @@ fn nothing_leaked(run: &Run) {
     assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
 }
 
-/// Only these VMs were killed.
+/// Checks that exactly these VMs were killed.
 #[track_caller]
 fn killed_are(run: &Run, expected: &[&str]) {
     let killed = run.telemetry.vm_states().filter(|&(.., state)| state == VmState::Killed);
@@ -84,7 +84,7 @@ fn killed_are(run: &Run, expected: &[&str]) {
     assert_eq!(killed, expected, "{run}");
 }
 
-/// The budget was in force from the guest's first period to its last, and was spent again and again.
+/// Checks that the budget was enforced from the guest's first period to its last, and was spent repeatedly.
 #[track_caller]
 fn quota_stayed_in_force(run: &Run) {
     let vm = run.vm("hostile");
@@ -97,12 +97,12 @@ fn quota_stayed_in_force(run: &Run) {
     }
     let Quota { budget, poll, .. } = run.system.vms[usize::from(vm)].quotas[0];
     for period in &periods {
-        // The guest may lower its budget, and get back what it was given, but no more.
+        // The guest may lower its budget and restore it, but not raise it further.
         assert!(period.budget <= budget, "{period:?}");
         let spent = period.events >= period.budget;
         let held = period.throttled_at.0 != 0 && period.throttled.0 > 0;
-        // A counter that is polled may have reached the budget between a period's last poll and its end: at one
-        // instruction a nanosecond, by less than a poll's time.
+        // A polled counter may reach the budget between a period's last poll and its end: at one instruction per
+        // nanosecond, by less than a poll interval.
         let unseen = !total.by_interrupt && spent && period.events.0 - period.budget.0 < poll.0;
         assert!(held == spent || !held && unseen, "{period:?}");
     }
@@ -111,7 +111,7 @@ fn quota_stayed_in_force(run: &Run) {
     assert!(total.throttled.0 > 0 && total.throttled_periods as usize >= throttled, "{total:?}");
 }
 
-/// `hostile.toml` with another last act.
+/// Loads `hostile.toml` with another last act.
 fn hostile(board: Board, last_act: u64) -> Result<Checked> {
     let mut checked = load(&config("hostile"), board)?;
     checked.system.vms[0].args = [0, 10_000, last_act, 0];
@@ -150,7 +150,7 @@ fn another_seed_gets_nothing_either() -> Result<()> {
 
 #[test]
 fn a_hostile_guest_gets_nothing_while_all_cores_really_run() -> Result<()> {
-    // Here the neighbors may be done before it is.
+    // Here the neighbors may finish before the hostile guest.
     let mut checked = hostile(Board::Virt, 0)?;
     checked.system.ends_with = None;
     let run = run(&checked, Board::Virt, Clock::Real)?.whole();
@@ -210,7 +210,7 @@ fn a_forbidden_access_kills_a_guest_that_is_to_be_killed_for_it_and_no_other() -
         let run = run(&checked, board, Clock::Counted)?.whole();
         killed_are(&run, &["hostile"]);
         assert_eq!(run.end_of("hostile"), End::Killed);
-        // Why, and where its program was.
+        // The reason, and the program's position.
         run.position("VM hostile killed at 0x4000");
         hearts_are_unharmed(&run);
     }
@@ -219,7 +219,7 @@ fn a_forbidden_access_kills_a_guest_that_is_to_be_killed_for_it_and_no_other() -
 
 #[test]
 fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
-    // Alone on the machine, since QEMU counts the instructions of all cores that run.
+    // Alone on the machine, because QEMU counts the instructions of all running cores.
     let mut checked = hostile(Board::Virt, 0)?;
     checked.system.vms.truncate(1);
     checked.images.truncate(1);

@@ -1,4 +1,4 @@
-//! Benchmarks compute in a guest what they compute on the host.
+//! Benchmarks compute the same results in a guest and on the host.
 
 use cloison_benchmarks::{Disparity, Kernel, Matmul, Segmentation, Size};
 use cloison_engine::qemu::Board;
@@ -6,7 +6,7 @@ use cloison_engine::telemetry::End;
 use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 
-/// What the host computes.
+/// Returns the checksum computed on the host.
 fn checksum<K: Kernel>(size: Size, seed: u64) -> u64 {
     let kernel = K::new(size);
     let mut memory = vec![0; kernel.words()];
@@ -15,7 +15,7 @@ fn checksum<K: Kernel>(size: Size, seed: u64) -> u64 {
     kernel.checksum(&memory)
 }
 
-/// Each run of the VM that is named after its kernel came to what the host does, and was logged as a segment.
+/// Checks that each run of the VM named after its benchmark had the host's result and was logged as a segment.
 #[track_caller]
 fn agrees<K: Kernel>(run: &Run, workload: u32, runs: u64) {
     let vm = run.vm(K::NAME);

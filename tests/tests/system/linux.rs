@@ -1,4 +1,4 @@
-//! Debian's kernels, unmodified: they boot, live side by side, panic alone, and do not notice that their pages move.
+//! Debian's kernels, unmodified: they boot, run side by side, panic alone, and do not notice that their pages move.
 
 use crate::running::{PATIENCE, Running};
 use cloison::run::{self, RunArgs};
@@ -20,7 +20,7 @@ use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
-/// Timer interrupts of all vCPUs, and the counts of each.
+/// Returns the timer interrupts of each vCPU, and their sum.
 fn timer_interrupts(table: &str) -> Vec<u64> {
     let line = table.lines().find(|line| line.contains("arch_timer")).unwrap_or_else(|| panic!("no timer:\n{table}"));
     line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect()
@@ -32,7 +32,7 @@ fn boots_to_a_shell(config: &str, kernel: &str, board: Board, clock: Clock) -> R
     let name = linux.output("linux", "uname -a");
     assert!(name.contains(kernel) && name.contains(" linux ") && name.contains("aarch64"), "{name}");
     assert_eq!(linux.number("linux", "nproc"), 2);
-    // Every vCPU's timer interrupts, again and again.
+    // Timer interrupts arrive on every vCPU, repeatedly.
     let first = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     for vcpu in 0..2 {
         linux.output("linux", &format!("taskset {} sh -c 'sleep 0.2; sleep 0.2'", 1 << vcpu));
@@ -40,13 +40,13 @@ fn boots_to_a_shell(config: &str, kernel: &str, board: Board, clock: Clock) -> R
     let second = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     assert_eq!((first.len(), second.len()), (2, 2));
     assert!(first.iter().zip(&second).all(|(first, second)| second > first), "{first:?}, then {second:?}");
-    // Both regions are its memory.
+    // The kernel uses both regions as memory.
     let total = linux.number("linux", "sed -n 's/MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo") << 10;
     let configured: u64 = linux.checked.system.vms[0].regions.iter().map(|region| u64::from(region.pages)).sum();
     assert!((configured * PAGE_SIZE * 3 / 4..configured * PAGE_SIZE).contains(&total), "{total} bytes");
     let ram = linux.output("linux", "grep 'System RAM' /proc/iomem");
     assert_eq!(ram, "40000000-47ffffff : System RAM\n60000000-63ffffff : System RAM\n");
-    // A command's status comes through, and so does what it cannot do.
+    // A command's status is passed on, and so is a failure to run it.
     assert_eq!(linux.ask("linux", "echo \"it's\"; (exit 7)")?, Done { output: "it's\n".into(), status: 7 });
     linux.type_in("linux", "poweroff -f\n")?;
     let run = linux.finish()?.whole();
@@ -80,7 +80,7 @@ fn kernels_boot_while_all_cores_really_run() -> Result<()> {
     boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", Board::Zcu102, Clock::Real)
 }
 
-/// Seconds since a VM's kernel started.
+/// Returns the seconds since a VM's kernel started.
 #[track_caller]
 fn uptime(linux: &mut Running, vm: &str) -> f64 {
     let output = linux.output(vm, "cut -d ' ' -f 1 /proc/uptime");
@@ -95,7 +95,7 @@ fn live_and_die_alone(board: Board) -> Result<()> {
     assert!(linux.output("rt", "uname -v").contains("PREEMPT_RT"));
     assert_eq!((linux.number("rt", "nproc"), linux.number("cloud", "nproc")), (1, 2));
 
-    // One restarts: it boots anew, and the other goes on.
+    // One guest restarts; the other continues.
     let (rt, cloud) = (uptime(&mut linux, "rt"), uptime(&mut linux, "cloud"));
     linux.output("cloud", "sleep 5");
     linux.type_in("rt", "reboot -f\n")?;
@@ -103,7 +103,7 @@ fn live_and_die_alone(board: Board) -> Result<()> {
     let (rt_anew, cloud_later) = (uptime(&mut linux, "rt"), uptime(&mut linux, "cloud"));
     assert!(rt_anew < rt + 5.0 && cloud_later > cloud + 5.0, "{rt} {rt_anew}, {cloud} {cloud_later}");
 
-    // One panics: the other and the bare-metal VM go on.
+    // One guest panics; the other and the bare-metal VM continue.
     linux.type_in("cloud", "echo c > /proc/sysrq-trigger\n")?;
     linux.expect("cloud", "Kernel panic - not syncing: sysrq triggered crash")?;
     let before = uptime(&mut linux, "rt");
@@ -133,10 +133,11 @@ fn two_kernels_and_a_bare_metal_vm_live_and_die_alone_on_zcu102() -> Result<()> 
     live_and_die_alone(Board::Zcu102)
 }
 
-/// How many pages move under a Linux that works.
+/// Number of pages that move while a Linux guest works.
 const PAGES: u32 = 2000;
 
-/// Moves random pages of all of a Linux's memory, kernel and programs alike, while it packs, unpacks and sums up files.
+/// Moves random pages of all of a Linux guest's memory, kernel and programs alike, while it compresses, decompresses
+/// and checksums files.
 fn pages_move_unnoticed(board: Board, clock: Clock) -> Result<()> {
     let mut checked = load(&shipped("linux-cloud"), board)?;
     let system = &mut checked.system;
@@ -144,7 +145,7 @@ fn pages_move_unnoticed(board: Board, clock: Clock) -> Result<()> {
     let colors = ColorSet::first(15).without(ColorSet::first(12));
     system.pools.push(Pool { name: "pvt".into(), kind: PoolKind::Pvt, colors, limit: Some(PAGES) });
     let mut random = Random::new(0x006c_696e_7578);
-    // The kernel itself lies in the first 27 MiB; half of the pages are there.
+    // The kernel is in the first 27 MiB; half of the pages are there.
     let kernel = (27 << 20) / PAGE_SIZE;
     let mut chosen = BTreeSet::new();
     while chosen.len() < PAGES as usize {
@@ -156,11 +157,11 @@ fn pages_move_unnoticed(board: Board, clock: Clock) -> Result<()> {
         chosen.insert((region as u8, (random.bits() % within) as u32));
     }
     let pages = chosen.iter().map(|&(region, page)| ProfiledPage { region, page, importance: random.bits() }).collect();
-    // Well within the time that the load below takes.
+    // Well within the time of the load below.
     system.vms[0].profile = Some(Profile { pool: 1, pages, top: PAGES, after: Some(Nanos(6_000_000_000)) });
     let mut linux = Running::start(&checked, board, clock)?;
     linux.open("linux")?;
-    // Programs, their data, the page cache and the kernel's own structures: all of it is read, written and compared.
+    // Programs, their data, the page cache and the kernel's own structures: all are read, written and compared.
     let load = "dd if=/dev/urandom of=/tmp/a bs=64k count=256 2>/dev/null; want=$(sha256sum < /tmp/a); n=0
         while [ $(cut -d . -f 1 /proc/uptime) -lt 12 ] || [ $n -lt 3 ]; do
             for vcpu in 1 2; do
@@ -172,7 +173,7 @@ fn pages_move_unnoticed(board: Board, clock: Clock) -> Result<()> {
     let output = linux.output("linux", load);
     assert!(!output.contains("CORRUPT"), "{output}");
     assert!(cloison_tests::number(output.lines().last().expect("a last line"), "rounds") >= 3, "{output}");
-    // The kernel has nothing to complain about.
+    // The kernel reports no problem.
     let complaints =
         linux.ask("linux", "dmesg | grep -iE 'oops|bug|corrupt|bad page|unable to handle|rcu.*stall|hung'")?;
     assert_eq!(complaints, Done { output: String::new(), status: 1 });
@@ -210,7 +211,7 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
         ];
         for (shown, expected) in cases {
             let mut checked = load(&shipped("linux-pvt-sh"), board)?;
-            // The neighbors have their own tests; here they would only take time.
+            // The neighbors have their own tests; here they would only cost time.
             checked.system.vms.truncate(1);
             checked.images.truncate(1);
             let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
@@ -220,7 +221,7 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
             let known = linux.output("linux", "grep -E '^8' /proc/iomem || true");
             assert_eq!(known, expected);
             if shown != Shown::Memory {
-                // It is there for who knows of it, and keeps what is written.
+                // A program that knows of the region can use it, and it keeps what is written.
                 for (address, value) in [("0x80000000", "0xC0105011"), ("0x8001FFFC", "0x12345678")] {
                     linux.output("linux", &format!("devmem {address} 32 {value}"));
                     assert_eq!(linux.output("linux", &format!("devmem {address} 32")).trim(), value);
@@ -258,7 +259,7 @@ fn a_boot_takes_at_most_a_tenth_more_instructions_than_without_the_hypervisor() 
     let plugin = parts::model_plugin()?;
     for name in boot_cost::CONFIGS {
         let boots = boot_cost::measure(name, &plugin)?;
-        // A guest has EL0 and EL1; what the hypervisor costs is at EL2.
+        // A guest runs at EL0 and EL1; the hypervisor's overhead is at EL2.
         let ([_, _, none, monitor], [user, kernel, own, _]) = (boots.bare.instructions, boots.under.instructions);
         assert_eq!((none, monitor), (0, 0));
         assert!(user > 500_000 && kernel > 100_000_000 && own > 1_000_000, "{boots:?}");
@@ -301,23 +302,23 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
     let log = |name: &str| std::fs::read_to_string(directory.path().join("logs").join(name)).expect("a log");
     assert!(log("linux.log").contains("\none\ntwo\n"), "{}", log("linux.log"));
     assert!(log("hypervisor.log").contains("Cloison") && !log("hypervisor.log").contains("one\n"));
-    // What cannot be asked, and what does not end.
+    // Invalid requests, and a command that does not end.
     let error = run::run(&args(Some("linus"), "true", 100)).expect_err("no VM is called so");
     assert!(error.to_string().contains("no Linux VM is called `linus`"), "{error}");
     let error = run::run(&args(None, "read never < /dev/console", 20)).expect_err("it never ends");
-    // On a busy machine it may not have come as far as the command.
+    // On a busy machine the boot may not have reached the command.
     assert!(error.to_string().starts_with("VM `linux` did not ") && error.to_string().contains(" within "), "{error}");
     Ok(())
 }
 
-/// Without `pmu` the kernel finds none; with it, what the quotas leave.
+/// Without `pmu` the kernel finds no PMU; with it, the counters that quotas do not use.
 #[test]
 fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
     let board = Board::Virt;
-    // QEMU's clock shows the host's time, and its alarm comes by it: guest time must not run ahead.
+    // QEMU's clock shows the host's time, and its alarm follows that: guest time must not run ahead.
     let mut linux = Running::start(&load(&cloison_tests::config("passthrough/linux"), board)?, board, Clock::Real)?;
     linux.open("linux")?;
-    // Later than this was written.
+    // Later than the time at which this was written.
     assert!(linux.number("linux", "cat /sys/class/rtc/rtc0/since_epoch") > 1_700_000_000);
     let interrupts = "grep rtc-pl031 /proc/interrupts | { read irq count rest; echo $count; }";
     assert_eq!(linux.number("linux", interrupts), 0);
@@ -337,7 +338,7 @@ fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
             linux.open("linux")?;
             let found = linux.ask("linux", "dmesg | grep 'hw perfevents: enabled'")?;
             assert_eq!(found.status == 0, granted, "{}", found.output);
-            // The kernel counts the cycle counter too.
+            // The kernel's number includes the cycle counter.
             let counters = checked.board.counters + 1;
             let expected = format!("enabled with armv8_cortex_a53 PMU driver, {counters} counters available");
             assert!(!granted || found.output.contains(&expected), "{}", found.output);

@@ -1,4 +1,4 @@
-//! System tests: what a booted system must show, one module per promise.
+//! System tests: the promises of a booted system, one module per promise.
 
 mod audit;
 mod cacheability;

@@ -11,16 +11,16 @@ use cloison_tests::{Clock, Run, config, load, number, run};
 use miette::Result;
 use std::collections::HashMap;
 
-/// What `migrate.toml` moves, and how often.
+/// Number of pages in `migrate.toml`, and how often they move.
 const PAGES: u64 = 64;
 const ROUNDS: u64 = 100;
 
-/// How many records say this.
+/// Returns the number of records with this outcome.
 fn count(run: &Run, outcome: MigrationOutcome) -> u64 {
     run.telemetry.migrations().filter(|(_, record)| record.outcome == outcome).count() as u64
 }
 
-/// The colors of a page's home, and of the pool that it goes to.
+/// Checks the color of a frame: the home pool's, or the destination pool's.
 #[track_caller]
 fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
     let system = &run.system;
@@ -30,7 +30,7 @@ fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
     assert_eq!(held, away, "frame {frame} has color {:?}", color_of(frame, colors));
 }
 
-/// Every move starts where the page was, and ends in the right pool; nobody gets a frame that is in use.
+/// Checks that every move starts where the page was and ends in the right pool, and that nobody gets a frame in use.
 #[track_caller]
 fn moves_follow_each_other(run: &Run) {
     let mut homes: HashMap<Ipa, PhysAddr> = HashMap::new();
@@ -54,7 +54,8 @@ fn moves_follow_each_other(run: &Run) {
     assert!(away.is_empty(), "still away: {away:?}");
 }
 
-/// What the guest found: no wrong byte, and each interrupt exactly once. Its line with the numbers.
+/// Checks that the guest found no wrong byte and received each interrupt exactly once. Returns its line with the
+/// numbers.
 #[track_caller]
 fn the_guest_noticed_nothing(run: &Run) -> &str {
     let line = run.line("migrate", "migrate-check: rounds=");
@@ -126,7 +127,7 @@ fn a_pool_that_runs_full(board: Board) -> Result<()> {
     assert_eq!((number(line, "rounds"), number(line, "moved")), (0, 0));
     let full = run.line("migrate", "migrate-check: pool full after 0 rounds");
     assert!(full.ends_with("intact=yes left=0"), "{full}");
-    // Forty pages went, all forty came back, and one record says why.
+    // Forty pages moved, all forty were rolled back, and one record gives the reason.
     assert_eq!(run.telemetry.dropped(), 0);
     assert_eq!(count(&run, MigrationOutcome::Moved), u64::from(pool));
     assert_eq!(count(&run, MigrationOutcome::RolledBack), u64::from(pool));
@@ -150,7 +151,8 @@ fn a_full_pool_leaves_everything_as_it_was_on_zcu102() -> Result<()> {
     a_pool_that_runs_full(Board::Zcu102)
 }
 
-/// The hypervisor moves the first pages of `interf`'s profile on its own; all of them matter alike, so in their order.
+/// The hypervisor moves the first pages of `interf`'s profile by itself; all are equally important, so it takes them in
+/// order.
 fn a_vm_that_does_not_ask(board: Board, clock: Clock, top: u64, after: Nanos) -> Result<()> {
     let mut checked = load(&config("migrate-alone"), board)?;
     assert_eq!(checked.system.vms[0].services, 0);
@@ -169,7 +171,7 @@ fn a_vm_that_does_not_ask(board: Board, clock: Clock, top: u64, after: Nanos) ->
             record.ipa
         })
         .collect();
-    // `interf` says where its buffer is, and stores to it from its first page on.
+    // `interf` prints the address of its buffer, and stores to it from its first page on.
     assert!(run.line("interf", "interf: buffer=").contains(" at=0x40100000 "), "{run}");
     let expected: Vec<Ipa> = (0..top).map(|page| Ipa(0x4010_0000).page(page)).collect();
     assert_eq!((moved, run.telemetry.dropped()), (expected, 0), "top {top}, after {after:?}");
@@ -184,7 +186,7 @@ fn as_many_pages_move_as_are_asked_for() -> Result<()> {
     for top in [0, 1, 2, 53, 104, 105] {
         a_vm_that_does_not_ask(Board::Virt, Clock::Counted, top, Nanos(100_000))?;
     }
-    // Not in this life: nothing may come at once instead.
+    // The deadline is beyond this life of the VM; the move must not happen at once instead.
     let mut checked = load(&config("migrate-alone"), Board::Virt)?;
     checked.system.vms[0].profile.as_mut().expect("the VM has a profile").after = Some(Nanos(u64::MAX));
     assert_eq!(run(&checked, Board::Virt, Clock::Counted)?.whole().telemetry.migrations().count(), 0);

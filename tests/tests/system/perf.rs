@@ -1,5 +1,5 @@
-//! Debian's perf in a guest: its counts are the hypervisor's, a quota does not change them, and programs read counters by
-//! themselves where Linux lets them.
+//! Debian's perf in a guest: its counts match the hypervisor's, a quota does not change them, and programs read
+//! counters themselves if Linux allows it.
 
 use crate::running::Running;
 use cloison_config::ImageSource;
@@ -11,10 +11,10 @@ use cloison_formats::units::{Events, Nanos};
 use cloison_tests::{Clock, load, machine, shipped};
 use miette::{Result, miette};
 
-/// What is counted: some hundred million instructions that hardly enter the kernel.
+/// The measured command: several hundred million instructions that rarely enter the kernel.
 const WORK: &str = "gzip -c /bin/busybox >/dev/null";
 
-/// perf's counts of a command, in the order of the events; `-x` prints one event a line, the count first.
+/// Returns perf's counts of a command, in the order of the events; `-x` prints one event per line, the count first.
 #[track_caller]
 fn stat<const N: usize>(linux: &mut Running, options: &str, events: [&str; N], command: &str) -> [u64; N] {
     let output = linux.output(
@@ -29,18 +29,18 @@ fn stat<const N: usize>(linux: &mut Running, options: &str, events: [&str; N], c
     events.map(count)
 }
 
-/// How far two counts lie apart, against the second.
+/// Returns the relative difference of two counts, based on the second.
 fn apart(a: u64, b: u64) -> f64 {
     (a as f64 - b as f64).abs() / b as f64
 }
 
-/// The instructions from the start of one long idle stretch to the end of the next, the busy stretch between them being
-/// the longest, by the hypervisor's log of every period.
+/// Returns the instructions from the start of one long idle stretch to the end of the next, around the longest busy
+/// stretch, according to the hypervisor's log of every period.
 #[track_caller]
 fn busiest(periods: &[QuotaPeriod]) -> u64 {
-    /// A period with fewer instructions is idle: the kernel's own ticks are below, work is a hundred times above.
+    /// A period with fewer instructions is idle: the kernel's own ticks need fewer, work needs a hundred times more.
     const IDLE: u64 = 100_000;
-    /// Idle periods in a row: 0.2 s of the quarter of a second that the guest sleeps at a time.
+    /// Consecutive idle periods: 0.2 s of the quarter of a second that the guest sleeps at a time.
     const LONG: usize = 20;
     let mut stretches: Vec<(usize, usize)> = vec![];
     let mut start = None;
@@ -64,8 +64,8 @@ fn busiest(periods: &[QuotaPeriod]) -> u64 {
 fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
     let mut linux = Running::start(&load(&shipped("linux-perf"), board)?, board, Clock::Counted)?;
     linux.open("linux")?;
-    // All that the core does from the middle of one sleep, where perf wakes up and begins, to the middle of another. The
-    // hypervisor's log has periods of 10 ms, and both awakenings are seen there.
+    // Everything that the core does from the middle of one sleep, when perf wakes up and starts, to the middle of
+    // another. The hypervisor's log has periods of 10 ms, and both wake-ups are visible in it.
     let window = "-a -D 250 --timeout 1500";
     let [instructions] = stat(&mut linux, window, ["instructions"], &format!("sleep 0.5; {WORK}; sleep 5"));
     linux.type_in("linux", "poweroff -f\n")?;
@@ -74,7 +74,7 @@ fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
     let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
     let hypervisor = busiest(&periods);
     println!("{board}: perf {instructions}, hypervisor {hypervisor}, {:.6} apart", apart(instructions, hypervisor));
-    // What is left is what perf does in the periods in which it begins and ends: some 400,000 instructions.
+    // The rest is what perf does in the periods in which it starts and ends: about 400,000 instructions.
     assert!(hypervisor > 100_000_000 && apart(instructions, hypervisor) < 0.002, "{instructions}, {hypervisor}");
     Ok(())
 }
@@ -89,11 +89,11 @@ fn perf_counts_what_the_hypervisor_counts_on_zcu102() -> Result<()> {
     perf_counts_what_the_hypervisor_counts(Board::Zcu102)
 }
 
-/// The same command with and without a budget of a fifth of the time: the guest counts itself alone, and the
-/// hypervisor's counter holds the budget while perf writes to the others.
+/// Runs the same command with and without a budget of a fifth of the time: the guest's counts include only itself, and
+/// the hypervisor's counter enforces the budget while perf writes to the other counters.
 #[test]
 fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
-    /// Instructions in a period of 10 ms, under -icount 10 million of time.
+    /// Instructions per period of 10 ms; under -icount, 10 million are the whole period.
     const BUDGET: u64 = 2_000_000;
     let mut counts = vec![];
     for budget in [None, Some(Events(BUDGET))] {
@@ -115,12 +115,12 @@ fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
         counts.push((instructions, cycles, duration, most, held));
     }
     let [free, held] = [counts[0], counts[1]];
-    // The command takes five times as long and does the same; more ticks of the timer fall into it.
+    // The command takes five times as long and does the same work; more timer ticks occur meanwhile.
     assert!(held.2 >= 4 * free.2, "{counts:?}");
     assert!(apart(held.0, free.0) < 0.01, "{counts:?}");
-    // Cycles at EL2 are not the guest's: with them there would be five times as many.
+    // Cycles at EL2 are not the guest's: otherwise there would be five times as many.
     assert!(apart(held.1, free.1) < 0.01, "{counts:?}");
-    // The budget holds in every period, whatever perf does to its own counters.
+    // The budget is enforced in every period, whatever perf does with its own counters.
     assert!(free.4 == 0 && held.4 > 0 && held.3 >= BUDGET && held.3 < BUDGET + BUDGET / 20, "{counts:?}");
     Ok(())
 }
@@ -138,7 +138,7 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
             assert_eq!(by_cycles.status, 0, "{}", by_cycles.output);
             "cycles"
         } else {
-            // QEMU's ZCU102 wires no interrupt of the PMU: the kernel says so, and samples by its timer.
+            // QEMU's ZCU102 wires no PMU interrupt: the kernel reports that, and samples by its timer.
             assert_ne!(by_cycles.status, 0);
             assert!(by_cycles.output.contains("doesn't support sampling/overflow-interrupts"), "{}", by_cycles.output);
             assert_eq!(interrupts, "");
@@ -163,7 +163,7 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
     Ok(())
 }
 
-/// On the board model the event counters count what caches do, by number, and interrupt: perf samples L2 refills.
+/// On the board model the event counters count cache events and raise interrupts: perf samples L2 refills by number.
 #[test]
 fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
     let board = Board::Virt;
@@ -183,7 +183,7 @@ fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
     let count = report.lines().find(|line| line.contains("# Event count")).unwrap_or_default();
     println!("{count}");
     let total: u64 = count.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    // Another run of the command on other frames: near, and not the same.
+    // Another run of the command on other frames: similar, but not equal.
     assert!(report.contains("of event 'r17'") && apart(total, l2) < 0.25, "{report}");
     linux.type_in("linux", "poweroff -f\n")?;
     linux.finish()?.whole();
@@ -199,7 +199,7 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
         source.programs.push(cargo::linux_tool("count-self")?);
         let mut linux = Running::start(&checked, board, Clock::Counted)?;
         linux.open("linux")?;
-        // Not unless the administrator says so: not by perf's rules, and not by force.
+        // Not unless the administrator allows it: neither by perf's rules nor by force.
         let refused = linux.ask("linux", "count-self")?;
         assert!(refused.status == 1 && refused.output.contains("instructions: not for programs"), "{refused:?}");
         let killed = linux.ask("linux", "count-self now; echo status=$?")?;
@@ -210,7 +210,7 @@ fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
         for event in ["instructions", "cycles"] {
             let line = output.lines().find(|line| line.contains(event)).expect("a line of each event");
             let [expected, own, kernel] = ["expected", "mrs", "kernel"].map(|key| cloison_tests::number(line, key));
-            // Two reads are counted too, and for the kernel's count its own way to them.
+            // The count includes the two reads, and the kernel's count includes the system calls around them.
             assert!((expected..expected + 100).contains(&own), "{line}");
             assert!((own..own + 10_000).contains(&kernel), "{line}");
         }

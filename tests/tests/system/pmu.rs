@@ -1,4 +1,4 @@
-//! A VM's own PMU: it counts, it interrupts, and it reaches no counter of a quota's.
+//! A VM's own PMU: it counts, it interrupts, and it cannot reach a quota's counter.
 
 use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::End;
@@ -16,7 +16,7 @@ fn a_guest_counts_for_itself(board: Board) -> Result<()> {
     let line = run.line("pmu", "pmu-check: counters=");
     assert_eq!(number(line, "counters"), u64::from(checked.board.counters) - quota_takes, "{line}");
     let (once, twice) = (number(line, "once"), number(line, "twice"));
-    // Under -icount every instruction of the loop is one event; a turn has a few.
+    // Under -icount, every instruction of the loop is one event; an iteration has a few.
     let per_turn = (twice - once) / turns;
     assert!((2..12).contains(&per_turn), "{line}");
     assert!(twice.abs_diff(2 * once) < 4000, "{line}");
@@ -29,7 +29,7 @@ fn a_guest_counts_for_itself(board: Board) -> Result<()> {
     }
     assert_eq!(number(run.line("pmu", "pmu-check: leaked="), "leaked"), 0, "{run}");
     assert_eq!(run.end_of("pmu"), End::Off);
-    // The quota counted all the time, and was in force.
+    // The quota counted throughout, and was enforced.
     let (_, total) = run.telemetry.quota_totals().next().expect("a total");
     assert!(total.throttled_periods > 0 && total.throttled.0 > 0, "{total:?}");
     Ok(())

@@ -1,4 +1,4 @@
-//! Budgets of events: kept in every period, and no interrupt of a held core is lost.
+//! Budgets of events: enforced in every period, and no interrupt of a held core is lost.
 
 use cloison::top::View;
 use cloison_config::Checked;
@@ -11,28 +11,28 @@ use cloison_tests::{Clock, Run, config, image, load, machine, number, run, shipp
 use miette::{Result, miette};
 use std::time::Duration;
 
-/// Periods that the guest lives through at least.
+/// Minimum number of periods in the guest's life.
 const PERIODS: usize = 1000;
-/// Events beyond the budget that an overflow interrupt may cost.
+/// Maximum number of events beyond the budget with an overflow interrupt.
 const INTERRUPT_SLACK: u64 = 8;
-/// Events that a core may count between the moment of a poll and the look at the counter: the way into the hypervisor,
-/// besides the interval itself.
+/// Events that a core may count between a poll and the read of the counter: the entry into the hypervisor, in addition
+/// to the interval itself.
 const POLL_SLACK: u64 = 200;
 
-/// The traced periods of the one quota, its total, and that they agree with each other.
+/// Returns the traced periods of the only quota and its total, after checking that they agree.
 #[track_caller]
 pub fn periods(run: &Run) -> (Vec<QuotaPeriod>, QuotaTotal) {
     assert_eq!(run.telemetry.dropped(), 0, "{run}");
     let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
     let totals: Vec<QuotaTotal> = run.telemetry.quota_totals().map(|(_, total)| *total).collect();
     let [total] = totals[..] else { panic!("one total was expected, not {totals:?}") };
-    // Each period once, one after the other.
+    // Each period once, in order.
     let length = run.system.vms[0].quotas[0].period.0;
     for (number, pair) in periods.windows(2).enumerate() {
         assert_eq!(pair[1].index, pair[0].index + 1, "after period {number}");
         assert_eq!((pair[1].due.0 - pair[0].due.0) % length, 0, "{pair:?}");
     }
-    // The total is what the periods add up to; the last one was cut short and has no record.
+    // The total is the sum of the periods; the last one was cut short and has no record.
     assert_eq!(total.periods as usize, periods.len());
     let throttled: Vec<&QuotaPeriod> = periods.iter().filter(|period| period.throttled_at.0 != 0).collect();
     assert!(total.throttled_periods as usize >= throttled.len(), "{total:?}");
@@ -44,14 +44,15 @@ pub fn periods(run: &Run) -> (Vec<QuotaPeriod>, QuotaTotal) {
     (periods, total)
 }
 
-/// Every interrupt that the guest's timer was armed for came once, and not before its time.
+/// Checks that every interrupt for which the guest's timer was armed arrived once, and not too early.
 #[track_caller]
 fn no_interrupt_was_lost(run: &Run) {
     let line = run.line("quota", "quota-check: armed=");
     assert!(number(line, "armed") as usize >= PERIODS, "{line}");
     assert_eq!(number(line, "armed"), number(line, "handled"), "{line}");
     assert_eq!(number(line, "spurious"), 0, "{line}");
-    // The core was held while the timer expired, and the interrupt came when the period was over, not a period later.
+    // The core was held when the timer expired, and the interrupt arrived when the period was over, not one period
+    // later.
     let hz = run.telemetry.boot.as_ref().expect("a boot frame").timer_hz;
     let period = run.system.vms[0].quotas[0].period.0 * hz / 1_000_000_000;
     let latest = number(line, "latest");
@@ -65,7 +66,7 @@ fn a_busy_guest(board: Board, change: impl Fn(&mut Checked)) -> Result<(Run, Vec
     let run = run(&checked, board, Clock::Counted)?.whole();
     let (periods, total) = periods(&run);
     assert!(periods.len() >= PERIODS, "{} periods", periods.len());
-    // The guest never rests, so every period is spent.
+    // The guest never sleeps, so every period is spent.
     assert!(periods.iter().all(|period| period.throttled_at.0 != 0 && period.throttled.0 > 0));
     Ok((run, periods, total))
 }
@@ -76,7 +77,7 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
     assert!(total.by_interrupt);
     for period in &periods {
         assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
-        // Spent, not cut short.
+        // The period was spent, not cut short.
         assert!(period.events >= period.budget, "{period:?}");
     }
     assert!(total.max_overshoot.0 <= INTERRUPT_SLACK, "{total:?}");
@@ -99,7 +100,7 @@ fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
 fn a_polled_budget_is_overrun_by_less_than_a_poll_interval() -> Result<()> {
     let (run, periods, total) = a_busy_guest(Board::Zcu102, |_| {})?;
     assert!(!total.by_interrupt);
-    // An instruction takes a nanosecond, so the rate is at most one event per nanosecond.
+    // An instruction takes one nanosecond, so the rate is at most one event per nanosecond.
     let bound = run.system.vms[0].quotas[0].poll.0 + POLL_SLACK;
     for period in &periods {
         assert!(period.events.0 <= period.budget.0 + bound, "{period:?}, at most {bound} beyond were expected");
@@ -117,7 +118,7 @@ fn polling_twice_as_often_halves_the_bound() -> Result<()> {
     Ok(())
 }
 
-/// What `cargo xtask top` shows of the demo, whose quotas do not log their periods by themselves.
+/// The output of `cargo xtask top` for the demo, whose quotas are not configured to log their periods.
 #[test]
 fn budgets_are_shown_while_the_system_runs() -> Result<()> {
     let board = Board::Virt;
@@ -148,7 +149,8 @@ fn budgets_are_shown_while_the_system_runs() -> Result<()> {
     assert_eq!(held[..4], ["1", "interf-1 (stopped with the system)", "INST_RETIRED", "20 000 / 1 ms"]);
     assert!(number(&held[9]) > 20 && number(&held[8]) >= number(&held[7]), "{last}");
     assert!(pages.len() >= 2 && row(last, "victim").contains(&"no quota".to_owned()), "{last}");
-    // The one that wants more than its budget gets it, and is held for the rest; the last one has more than it can use.
+    // The neighbor that wants more than its budget gets all of it and is held for the rest; the last one cannot use up
+    // its budget.
     let busy = pages.iter().map(|page| row(page, "interf-1")).find(|row| row[4] != "-").expect("a look with periods");
     let percent = |cell: &str| cell.trim_end_matches(" %").parse::<f64>().unwrap_or_else(|_| panic!("{cell:?}"));
     assert!(percent(&busy[4]) >= 100.0 && percent(&busy[6]) > 0.0 && busy[5] == "#".repeat(20), "{busy:?}");

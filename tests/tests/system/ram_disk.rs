@@ -1,4 +1,4 @@
-//! The RAM disk of a Linux VM: a configuration's command in place of the shell, and what does not fit.
+//! The RAM disk of a Linux guest: a configured command instead of the shell, and a RAM disk that does not fit.
 
 use cloison_config::ImageSource;
 use cloison_engine::qemu::Board;
@@ -7,7 +7,7 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_tests::{Clock, Run, load, run, shipped};
 use miette::Result;
 
-/// Boots `linux-perf` with a command, in this many MiB.
+/// Boots `linux-perf` with a command and this many MiB of memory.
 fn unattended(command: &str, mib: u64) -> Result<Run> {
     let mut checked = load(&shipped("linux-perf"), Board::Virt)?;
     checked.system.vms[0].regions[0].pages = (mib << 20).div_ceil(PAGE_SIZE) as u32;

@@ -1,4 +1,4 @@
-//! A system with Linux VMs that runs, and their shells.
+//! A running system with Linux guests, and their shells.
 
 use cloison_config::Checked;
 use cloison_engine::linux::shell::{Done, Shells};
@@ -10,10 +10,10 @@ use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// How long anything may take before the system is taken to hang. Nothing else is concluded from it.
+/// Time after which the system is considered hung. Nothing else depends on it.
 pub const PATIENCE: Duration = Duration::from_secs(100);
 
-/// A system with Linux VMs that runs.
+/// A running system with Linux guests.
 pub struct Running {
     pub session: Session,
     pub shells: Shells,
@@ -26,7 +26,7 @@ impl Running {
         Self::start_on(checked, |file| machine(board, file, clock))
     }
 
-    /// On a machine of the caller's.
+    /// Starts the system on a machine provided by the caller.
     pub fn start_on(checked: &Checked, machine: impl FnOnce(&Path) -> Result<Machine>) -> Result<Self> {
         let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
         let file = scratch.path().join("Image");
@@ -53,7 +53,7 @@ impl Running {
         self.shells.run(&mut self.session, vm, command, PATIENCE)
     }
 
-    /// What a command prints that must succeed.
+    /// Returns the output of a command that must succeed.
     #[track_caller]
     pub fn output(&mut self, vm: &str, command: &str) -> String {
         let done = self.ask(vm, command).unwrap_or_else(|error| panic!("{vm}: {command}: {error:?}"));
@@ -61,20 +61,20 @@ impl Running {
         done.output
     }
 
-    /// The number that a command prints.
+    /// Returns the number that a command prints.
     #[track_caller]
     pub fn number(&mut self, vm: &str, command: &str) -> u64 {
         let output = self.output(vm, command);
         output.trim().parse().unwrap_or_else(|_| panic!("{vm}: {command} printed {output:?}"))
     }
 
-    /// Waits until a VM has said something more.
+    /// Waits until a VM prints `text`.
     pub fn expect(&mut self, vm: &str, text: &str) -> Result<String> {
         let vm = self.vm(vm);
         self.shells.expect(&mut self.session, vm, &format!("say {text:?}"), text, PATIENCE)
     }
 
-    /// Waits until the bare-metal VM has said that its next beats are right.
+    /// Waits until the bare-metal VM has printed that its next beats are correct.
     pub fn hear_the_heart(&mut self) -> Result<()> {
         let vm = self.vm("heart");
         self.shells.pass_over(&self.session, vm);
@@ -86,14 +86,14 @@ impl Running {
         self.shells.send(&mut self.session, vm, line)
     }
 
-    /// Listens until the board turns itself off.
+    /// Waits until the board turns itself off.
     pub fn finish(self) -> Result<Run> {
         let outcome = self.session.finish()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);
         Ok(Run { system: self.checked.system, telemetry, outcome })
     }
 
-    /// Stops the board, which would go on.
+    /// Stops the board, which would run on otherwise.
     pub fn stop(self) -> Result<Run> {
         let outcome = self.session.stop()?;
         let telemetry = Telemetry::parse(&outcome.telemetry);

@@ -1,4 +1,4 @@
-//! The services page: a root process of a Linux guest asks the hypervisor, and gets what its VM is granted.
+//! The services page: a root process of a Linux guest asks the hypervisor and gets what its VM is granted.
 
 use crate::running::Running;
 use cloison_engine::qemu::Board;
@@ -7,14 +7,14 @@ use cloison_formats::telemetry::MigrationOutcome;
 use cloison_tests::{Clock, config, load, number, shipped};
 use miette::Result;
 
-/// The last word of the line that starts with `name`.
+/// Returns the last word of the line that starts with `name`.
 #[track_caller]
 fn value(output: &str, name: &str) -> u64 {
     let line = output.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in\n{output}"));
     line.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
 }
 
-/// Colors of eight pages from an address on, and where they are.
+/// Returns the colors of eight pages starting at an address, and where they are.
 fn pages(linux: &mut Running, from: &str) -> Vec<(u8, String)> {
     let output = linux.output("granted", &format!("cloisonctl colors --from {from} --pages 8"));
     let page = |line: &str| {
@@ -25,7 +25,7 @@ fn pages(linux: &mut Running, from: &str) -> Vec<(u8, String)> {
     output.lines().skip(1).map(page).collect()
 }
 
-/// Everything that the command can ask for, in a VM that is granted everything.
+/// Makes every request of the command, in a VM that is granted everything.
 fn asks_for_everything(board: Board) -> Result<()> {
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Counted)?;
     linux.open("granted")?;
@@ -39,7 +39,7 @@ fn asks_for_everything(board: Board) -> Result<()> {
     assert!(colors.contains("0x000060000000         16  0-11"), "{colors}");
     assert!(colors.contains("private pool           64  12-14, 0 in use"), "{colors}");
 
-    // The profile's four most important pages are the last four of eight; what is in them stays.
+    // The profile's four most important pages are the last four of eight; their contents stay.
     for page in 0..8 {
         linux.output("granted", &format!("devmem 0x6000{page}ff8 64 0xc0105011{page}"));
     }
@@ -60,7 +60,7 @@ fn asks_for_everything(board: Board) -> Result<()> {
     assert!(linux.output("granted", "cloisonctl migrate restore").starts_with("6 pages moved back"));
     assert!(pages(&mut linux, "0x60000000").iter().all(|(_, place)| place == "its region"));
 
-    // The quota is vCPU 1's, and can be lowered, not raised.
+    // The quota belongs to vCPU 1; it can be lowered, but not raised.
     let quotas = linux.output("granted", "cloisonctl quota");
     let rows: Vec<Vec<&str>> = quotas.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     assert!(matches!(rows.as_slice(), [row] if row[..2] == ["1", "0"]), "{quotas}");
@@ -70,14 +70,14 @@ fn asks_for_everything(board: Board) -> Result<()> {
     assert!(raised.output.contains("a budget can be lowered, not raised"), "{}", raised.output);
     assert!(raised.output.contains("this vCPU's core has no such quota"), "{}", raised.output);
 
-    // What the command prints is what the log says.
+    // The command prints what the log records.
     let hem =
         linux.output("granted", "cloisonctl hem --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'");
     let (counted, cycles) = (value(&hem, "event 0x0008"), value(&hem, "cycles"));
     assert_eq!(linux.ask("granted", "cloisonctl hem -- sh -c 'exit 9'")?.status, 9);
     assert_ne!(linux.ask("granted", "cloisonctl hem -- /no/such/thing 2>&1")?.status, 0);
 
-    // One that was granted nothing, and does what everybody may.
+    // A VM without grants can still make the requests that are always allowed.
     assert!(linux.output("plain", "cloisonctl info").contains("services     none"));
     for (command, service) in [
         ("migrate top 1", "migrate"),
@@ -97,7 +97,7 @@ fn asks_for_everything(board: Board) -> Result<()> {
         let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
         assert!(done.status != 0 && done.output.contains(message), "{command}: {}", done.output);
     }
-    // Registers that are not there, and accesses that are too narrow, read zero.
+    // Nonexistent registers and accesses that are too narrow read as zero.
     for access in ["0x09001ff8 64", "0x09001000 32", "0x09001004 8"] {
         let zero = linux.output("plain", &format!("devmem {access}"));
         assert_eq!(zero.trim().trim_start_matches("0x").trim_matches('0'), "", "{access}");
@@ -132,7 +132,7 @@ fn a_linux_asks_for_what_it_is_granted_on_zcu102() -> Result<()> {
     asks_for_everything(Board::Zcu102)
 }
 
-/// Programs on both vCPUs use the one page at a time, and each gets its own answers.
+/// Programs on both vCPUs take turns using the page, and each gets its own answers.
 #[test]
 fn programs_take_turns_at_the_page() -> Result<()> {
     let board = Board::Virt;
@@ -154,7 +154,7 @@ fn a_vm_without_the_page_is_told_so() -> Result<()> {
     let done = linux.ask("linux", "cloisonctl info 2>&1; echo status=$?")?;
     assert!(done.output.contains("this machine has no Cloison services page"), "{}", done.output);
     assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
-    // Where the page would be is nothing: a bus error for the program, and no harm to the VM.
+    // Without a services page its address is unmapped: a bus error for the program, and no harm to the VM.
     assert_ne!(linux.ask("linux", "devmem 0x09001000 64")?.status, 0);
     assert_eq!(linux.output("linux", "echo alive"), "alive\n");
     linux.stop().map(drop)

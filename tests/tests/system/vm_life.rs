@@ -1,4 +1,4 @@
-//! The life of VMs: they start, restart alone, use all their cores, talk on one console, and end.
+//! The life of VMs: they start, restart alone, use all their cores, share one console, and end.
 
 use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::{End, Telemetry};
@@ -8,11 +8,11 @@ use cloison_tests::{Clock, LIMIT, Run, config, image, load, machine, number, run
 use miette::Result;
 use std::time::Duration;
 
-/// How long a line of an idle system may take. Nothing is concluded from it but that the system hangs.
+/// Maximum time for a line of an idle system. It only detects a hang.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What `restart.toml` wants.
+/// Number of resets in `restart.toml`.
 const RESETS: u64 = 100;
-/// INST_RETIRED.
+/// Number of the event INST_RETIRED.
 const INSTRUCTIONS: EventId = EventId(0x08);
 
 fn a_vm_restarts_alone(board: Board) -> Result<()> {
@@ -21,14 +21,14 @@ fn a_vm_restarts_alone(board: Board) -> Result<()> {
     let said: Vec<u64> =
         run.said("restart").filter_map(|(_, text)| text.strip_prefix("restart ")?.parse().ok()).collect();
     assert_eq!(said, (1..=RESETS).collect::<Vec<_>>());
-    // Each life begins with the first instruction of a fresh image, and is told.
+    // Each life starts with the first instruction of a fresh image, and is logged.
     let states = |name: &str, wanted: VmState| {
         let vm = run.vm(name);
         run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
     };
     assert_eq!((states("restart", VmState::Started), states("restart", VmState::Restarted)), (RESETS + 1, RESETS));
     assert_eq!((states("heart", VmState::Started), states("heart", VmState::Restarted)), (1, 0));
-    // The neighbor beats meanwhile and afterwards, and is never late.
+    // The neighbor beats during the restarts and afterwards, and is never late.
     let done = run.line("heart", "heartbeat: done");
     assert_eq!((number(done, "beats"), number(done, "corrupt"), number(done, "late")), (400, 0, 0), "{done}");
     let first = run.said("restart").find(|(_, text)| *text == "restart 1").map(|(line, _)| line).expect("seen above");
@@ -91,7 +91,7 @@ fn input_goes_where_it_is_sent(board: Board) -> Result<()> {
     ask(&[SWITCH, b"1"].concat(), "[console] input goes to alpha")?;
     ask(b"four\r", "[alpha] echo: four")?;
     ask(&[SWITCH, b"n"].concat(), "[console] input goes to beta")?;
-    // A Ctrl-T of its own for the guest, which has it in its line.
+    // Ctrl-T twice sends one to the guest, which has it in its line.
     ask(&[SWITCH, SWITCH, b"five\r"].concat(), "[beta] echo: \\x14five")?;
     session.send(b"quit\r")?;
     session.expect("[beta] echo: done lost=0", PATIENCE)?;
@@ -115,7 +115,7 @@ fn input_goes_to_the_vm_that_was_chosen_on_zcu102() -> Result<()> {
     input_goes_where_it_is_sent(Board::Zcu102)
 }
 
-/// The HEM records of a VM: one for each of its runs, with the events of the configuration.
+/// Returns the HEM records of a VM: one for each of its runs, with the configured events.
 #[track_caller]
 fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
     let vm = run.vm(name);
@@ -159,7 +159,7 @@ fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
         checked.system.vms[0].args = [integers, u64::from(runs), 0, 0];
         let run = run(&checked, board, Clock::Counted)?.whole();
         records_are_there(&run, "matrix-copy", 4, runs);
-        // docs/workloads.md: 21 a turn and 11 around the loop, besides the few between the two calls.
+        // docs/workloads.md: 21 per iteration and 11 around the loop, plus the few between the two calls.
         let known = 21 * integers + 11;
         for record in run.telemetry.hem_runs() {
             let (_, count, _) = record.counts().find(|&(event, ..)| event == INSTRUCTIONS).expect("configured");
@@ -192,7 +192,7 @@ fn a_running_vms_important_pages_go_to_its_private_pool() -> Result<()> {
         let moved: Vec<_> = run.telemetry.migrations().collect();
         assert_eq!(moved.len(), 64);
         assert!(moved.iter().all(|(_, record)| record.outcome == MigrationOutcome::Moved));
-        // The sum that the guest makes of its pages is the same in every run, before and after.
+        // The guest's sum over its pages is the same in every run, before and after.
         let sums: Vec<&str> =
             run.said("staircase").filter_map(|(_, text)| text.split_once("sum=").map(|(_, sum)| sum)).collect();
         assert!(sums.len() == 4 && sums.iter().all(|sum| sum == &sums[0]), "{sums:?}");
@@ -200,7 +200,7 @@ fn a_running_vms_important_pages_go_to_its_private_pool() -> Result<()> {
     Ok(())
 }
 
-/// Whatever hangs is stopped long before anybody's patience ends.
+/// A system that hangs is stopped long before anybody loses patience.
 #[test]
 fn a_system_that_does_not_end_is_stopped_by_its_listener() -> Result<()> {
     let mut checked = load(&shipped("strict"), Board::Virt)?;
@@ -211,7 +211,7 @@ fn a_system_that_does_not_end_is_stopped_by_its_listener() -> Result<()> {
     assert!(LIMIT > PATIENCE);
     let mut session = machine(Board::Virt, &file, Clock::Real)?.limit(PATIENCE).start()?;
     session.expect("VM latency is off", PATIENCE)?;
-    // The other three store for ever: the machine is still on.
+    // The other three store endlessly: the machine is still on.
     let outcome = session.stop()?;
     assert!(!outcome.console.contains("turning the machine off"), "{}", outcome.console);
     Ok(())
