@@ -4,9 +4,10 @@ use crate::guest_linux::KernelSource;
 use crate::problem::count;
 use crate::quantity::show_size;
 use crate::sources::ImageSource;
-use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
+use cloison_formats::addr::{PAGE_SIZE, PhysRange};
 use cloison_formats::color::ColorSet;
 use cloison_formats::image::{Backing, Board, System};
+use cloison_logic::placement::set_aside;
 use cloison_logic::pool::FrameAllocator;
 use std::path::Path;
 
@@ -62,7 +63,7 @@ impl Account {
         if let Some(first) = board.ram.first() {
             taken.push(PhysRange { start: first.start, len: image.min(first.len) });
         }
-        taken.extend(top_of_ram(board, contiguous));
+        taken.extend(set_aside(&board.ram, &taken, contiguous));
         let frames = FrameAllocator::new(colors, &board.ram, &taken);
         let pages = (0..colors).map(|color| frames.total(cloison_formats::color::Color(color as u8))).collect();
         let sum = |ranges: &[PhysRange]| ranges.iter().map(|range| range.len).sum();
@@ -100,18 +101,6 @@ impl Account {
             self.pages_of(colors)
         )
     }
-}
-
-/// The `bytes` at the end of the RAM that are not reserved.
-fn top_of_ram(board: &Board, bytes: u64) -> Option<PhysRange> {
-    let last = board.ram.last().filter(|_| bytes > 0)?;
-    let mut end = last.end();
-    while let Some(range) = board.reserved.iter().find(|range| range.start < end && range.end() >= end && range.len > 0)
-    {
-        end = range.start;
-    }
-    let start = PhysAddr(end.0.saturating_sub(bytes).max(last.start.0));
-    Some(PhysRange { start, len: end.0.saturating_sub(start.0) })
 }
 
 /// Pages that regions and migrations take from one pool.

@@ -2,6 +2,9 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
+//! | [`clock`] | instants and lengths in ticks, and their conversion |
+//! | [`own_frames`] | the frames of the hypervisor itself |
+//! | [`placement`] | room for contiguous memory; how many stage-2 tables a VM needs |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters and the state machine of a budget per period |
 //! | [`migrate`] | which pages of a profile move, and where to |
@@ -20,8 +23,11 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod clock;
 pub mod console;
 pub mod migrate;
+pub mod own_frames;
+pub mod placement;
 pub mod pool;
 pub mod quota;
 pub mod ring;

@@ -88,18 +88,27 @@ impl FrameAllocator {
 
     /// Takes every frame that `range` touches out of the account.
     pub fn exclude(&mut self, range: PhysRange) {
-        let mut pa = range.start.page_base();
-        while pa < range.end() {
-            if let Some((color, stripe)) = self.locate(pa) {
-                let map = &mut self.maps[usize::from(color.0)];
-                let (word, bit) = (stripe as usize / 64, 1 << (stripe % 64));
-                if map.words[word] & bit == 0 {
-                    map.words[word] |= bit;
+        let page = |bank: &Bank, pa: u64| pa.saturating_sub(bank.base) / PAGE_SIZE;
+        for bank in &self.banks {
+            let last = u64::from(bank.stripes) * u64::from(self.colors);
+            let end = page(bank, range.end().0.saturating_add(PAGE_SIZE - 1)).min(last);
+            let start = page(bank, range.start.0);
+            // One division for all pages: the next page has the next color, or the first one of the next stripe.
+            let mut stripe = bank.first_stripe as usize + (start / u64::from(self.colors)) as usize;
+            let mut color = (start % u64::from(self.colors)) as usize;
+            for _ in start..end {
+                let map = &mut self.maps[color];
+                let (word, bit) = (&mut map.words[stripe / 64], 1 << (stripe % 64));
+                if *word & bit == 0 {
+                    *word |= bit;
                     map.total -= 1;
                     map.free -= 1;
                 }
+                color += 1;
+                if color == self.maps.len() {
+                    (color, stripe) = (0, stripe + 1);
+                }
             }
-            pa = pa.page(1);
         }
     }
 

@@ -1,13 +1,14 @@
 //! The quotas of a core: their counters, and the state machine of a budget of events per period.
 //!
 //! The hardware side (counter, overflow interrupt or poll, the wait in EL2) asks and tells; this module decides. Time
-//! comes in as nanoseconds of the system counter; periods lie on a fixed grid from the start, so that a late
+//! is in ticks of the system counter; periods lie on a fixed grid from the start, so that a late
 //! replenishment does not shift the ones after it (MemGuard's regulation, at EL2).
 
+use crate::clock::{Clock, Instant, Ticks};
 use alloc::vec::Vec;
 use cloison_formats::image::Quota;
-use cloison_formats::telemetry::QuotaTotal;
-use cloison_formats::units::{Events, Nanos, Period};
+use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal};
+use cloison_formats::units::{Events, Nanos};
 
 /// What the core has to do after a look at its counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +28,63 @@ pub struct PeriodReport {
     pub events: Events,
     /// The budget that was in force.
     pub budget: Events,
-    /// When the core was stopped; zero where the budget lasted.
-    pub throttled_at: Nanos,
+    /// When the core was stopped; `None` where the budget lasted.
+    pub throttled_at: Option<Instant>,
     /// When the period was due to end.
-    pub due: Nanos,
+    pub due: Instant,
     /// How long the core was held.
-    pub throttled: Nanos,
+    pub throttled: Ticks,
+}
+
+impl PeriodReport {
+    /// As the log has it, for quota `quota` of VM `vm`.
+    #[inline]
+    pub fn logged(&self, vm: u8, quota: u8, clock: Clock) -> QuotaPeriod {
+        QuotaPeriod {
+            quota,
+            vm,
+            index: self.index,
+            events: self.events,
+            budget: self.budget,
+            throttled_at: self.throttled_at.map_or(Nanos(0), |at| clock.since_reset(at)),
+            due: clock.since_reset(self.due),
+            throttled: clock.nanos(self.throttled),
+        }
+    }
+}
+
+/// What a quota has counted since its vCPU started, without the running period.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Periods that ended.
+    pub periods: u32,
+    /// Periods in which the core was held.
+    pub throttled_periods: u32,
+    /// Time held in all.
+    pub throttled: Ticks,
+    /// Events counted in all.
+    pub events: Events,
+    /// Most events beyond the budget in one period.
+    pub max_overshoot: Events,
+    /// Events beyond the budget in all.
+    pub overshoot: Events,
+}
+
+impl Totals {
+    /// As the log has it, for quota `quota` of VM `vm`.
+    pub fn logged(&self, vm: u8, quota: u8, by_interrupt: bool, clock: Clock) -> QuotaTotal {
+        QuotaTotal {
+            vm,
+            quota,
+            by_interrupt,
+            periods: self.periods,
+            throttled_periods: self.throttled_periods,
+            throttled: clock.nanos(self.throttled),
+            events: self.events,
+            max_overshoot: self.max_overshoot,
+            overshoot: self.overshoot,
+        }
+    }
 }
 
 /// One quota on one core.
@@ -55,30 +107,30 @@ pub struct Regulator {
     limit: Events,
     budget: Events,
     next_budget: Events,
-    period: Period,
-    period_end: Nanos,
+    period: Ticks,
+    period_end: Instant,
     index: u32,
-    throttled_since: Option<Nanos>,
-    totals: QuotaTotal,
+    throttled_since: Option<Instant>,
+    totals: Totals,
 }
 
 impl Regulator {
     /// A quota whose first period starts `now`. `budget` and `period` must not be zero.
-    pub fn new(budget: Events, period: Period, now: Nanos) -> Self {
+    pub fn new(budget: Events, period: Ticks, now: Instant) -> Self {
         Self {
             limit: budget,
             budget,
             next_budget: budget,
             period,
-            period_end: Nanos(now.0 + period.0),
+            period_end: now + period,
             index: 0,
             throttled_since: None,
-            totals: QuotaTotal::default(),
+            totals: Totals::default(),
         }
     }
 
     /// When the running period ends.
-    pub fn replenish_at(&self) -> Nanos {
+    pub fn replenish_at(&self) -> Instant {
         self.period_end
     }
 
@@ -98,7 +150,7 @@ impl Regulator {
     }
 
     /// What has been counted so far, without the running period.
-    pub fn totals(&self) -> QuotaTotal {
+    pub fn totals(&self) -> Totals {
         self.totals
     }
 
@@ -112,7 +164,8 @@ impl Regulator {
     }
 
     /// Judges the events counted since the period began.
-    pub fn check(&mut self, counted: Events, now: Nanos) -> Verdict {
+    #[inline]
+    pub fn check(&mut self, counted: Events, now: Instant) -> Verdict {
         if counted < self.budget {
             return Verdict::Run;
         }
@@ -122,29 +175,30 @@ impl Regulator {
 
     /// Ends the running period if its time has come: `counted` is what its counter shows. The counter must start again
     /// from zero. Periods that passed unseen are counted as periods without events.
-    pub fn replenish(&mut self, counted: Events, now: Nanos) -> Option<PeriodReport> {
+    #[inline]
+    pub fn replenish(&mut self, counted: Events, now: Instant) -> Option<PeriodReport> {
         if now < self.period_end {
             return None;
         }
         let throttled_at = self.throttled_since.take();
-        let throttled = Nanos(throttled_at.map_or(0, |since| now.0 - since.0));
+        let throttled = throttled_at.map_or(Ticks::default(), |since| now.since(since));
         let report = PeriodReport {
             index: self.index,
             events: counted,
             budget: self.budget,
-            throttled_at: throttled_at.unwrap_or_default(),
+            throttled_at,
             due: self.period_end,
             throttled,
         };
         let overshoot = Events(counted.0.saturating_sub(self.budget.0));
         let totals = &mut self.totals;
-        totals.throttled_periods += u32::from(throttled.0 > 0);
-        totals.throttled.0 += throttled.0;
+        totals.throttled_periods += u32::from(throttled_at.is_some());
+        totals.throttled = totals.throttled + throttled;
         totals.events.0 += counted.0;
         totals.overshoot.0 += overshoot.0;
         totals.max_overshoot = totals.max_overshoot.max(overshoot);
-        let passed = (now.0 - self.period_end.0) / self.period.0 + 1;
-        self.period_end.0 += passed * self.period.0;
+        let passed = now.since(self.period_end).count() / self.period.count() + 1;
+        self.period_end = self.period_end + self.period.times(passed);
         self.index = self.index.wrapping_add(passed as u32);
         totals.periods = self.index;
         self.budget = self.next_budget;
@@ -168,6 +222,10 @@ pub struct Entry {
     pub index: u8,
     /// The configuration.
     pub spec: Quota,
+    /// Its period.
+    pub period: Ticks,
+    /// Its poll interval.
+    pub poll: Ticks,
     /// The counter that counts its event.
     pub counter: u32,
     /// A second counter on the same event, preset one lower.
@@ -210,7 +268,7 @@ pub struct Quotas {
 
 impl Quotas {
     /// Those of a VM's quotas that bind `vcpu`, with counters from the highest of `counters` down.
-    pub fn assign(quotas: &[Quota], vcpu: usize, counters: u32, enforcement: Enforcement) -> Self {
+    pub fn assign(quotas: &[Quota], vcpu: usize, counters: u32, enforcement: Enforcement, clock: Clock) -> Self {
         let mut next = counters;
         let mut take = || {
             next = next.saturating_sub(1);
@@ -220,6 +278,8 @@ impl Quotas {
         let mut entry = |(index, spec): (usize, &Quota)| Entry {
             index: index as u8,
             spec: *spec,
+            period: clock.ticks(spec.period),
+            poll: clock.ticks(spec.poll),
             counter: take(),
             shadow: (enforcement.by_interrupt && enforcement.shadow).then(&mut take),
             regulator: None,
@@ -248,14 +308,14 @@ impl Quotas {
 
     /// When the core has to look at its quotas next; `None` where none is in force.
     #[inline]
-    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+    pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let due = |entry: &Entry| {
             let regulator = entry.regulator.as_ref()?;
             let replenish = regulator.replenish_at();
             if !self.is_polled(entry) || regulator.is_throttled() {
                 Some(replenish)
             } else {
-                Some(replenish.min(Nanos(now.0 + entry.spec.poll.0)))
+                Some(replenish.min(now + entry.poll))
             }
         };
         self.entries.iter().filter_map(due).min()
@@ -266,6 +326,9 @@ impl Quotas {
 mod tests {
     use super::*;
     use cloison_formats::units::EventId;
+
+    /// A tick is a nanosecond.
+    const CLOCK: Clock = Clock::new(1_000_000_000).expect("in range");
 
     fn spec(vcpu: u8, backstop: bool) -> Quota {
         Quota {
@@ -280,7 +343,7 @@ mod tests {
     }
 
     fn assigned(quotas: &[Quota], vcpu: usize, by_interrupt: bool, shadow: bool) -> Quotas {
-        Quotas::assign(quotas, vcpu, 6, Enforcement { by_interrupt, shadow })
+        Quotas::assign(quotas, vcpu, 6, Enforcement { by_interrupt, shadow }, CLOCK)
     }
 
     #[test]
@@ -310,51 +373,69 @@ mod tests {
     #[test]
     fn a_poll_comes_before_the_end_of_the_period_unless_the_core_is_held() {
         let mut quotas = assigned(&[spec(0, true)], 0, true, false);
-        assert_eq!(quotas.next_deadline(Nanos(0)), None);
-        quotas.entries[0].regulator = Some(Regulator::new(Events(100), Nanos(1000), Nanos(0)));
-        assert_eq!(quotas.next_deadline(Nanos(500)), Some(Nanos(510)));
-        assert_eq!(quotas.next_deadline(Nanos(995)), Some(Nanos(1000)));
+        assert_eq!(quotas.next_deadline(Instant::at(0)), None);
+        quotas.entries[0].regulator = Some(Regulator::new(Events(100), Ticks::new(1000), Instant::at(0)));
+        assert_eq!(quotas.next_deadline(Instant::at(500)), Some(Instant::at(510)));
+        assert_eq!(quotas.next_deadline(Instant::at(995)), Some(Instant::at(1000)));
         let regulator = quotas.entries[0].regulator.as_mut().expect("set above");
-        regulator.check(Events(100), Nanos(600));
+        regulator.check(Events(100), Instant::at(600));
         assert!(quotas.is_throttled());
-        assert_eq!(quotas.next_deadline(Nanos(600)), Some(Nanos(1000)));
+        assert_eq!(quotas.next_deadline(Instant::at(600)), Some(Instant::at(1000)));
         quotas.entries[0].spec.backstop = false;
-        assert_eq!(quotas.next_deadline(Nanos(600)), Some(Nanos(1000)));
+        assert_eq!(quotas.next_deadline(Instant::at(600)), Some(Instant::at(1000)));
     }
     use proptest::prelude::*;
 
     #[test]
     fn throttles_at_the_budget_and_runs_again_after_the_period() {
-        let mut quota = Regulator::new(Events(100), Nanos(1000), Nanos(50));
-        assert_eq!(quota.check(Events(99), Nanos(500)), Verdict::Run);
-        assert_eq!(quota.check(Events(103), Nanos(600)), Verdict::Throttle);
+        let mut quota = Regulator::new(Events(100), Ticks::new(1000), Instant::at(50));
+        assert_eq!(quota.check(Events(99), Instant::at(500)), Verdict::Run);
+        assert_eq!(quota.check(Events(103), Instant::at(600)), Verdict::Throttle);
         assert!(quota.is_throttled());
-        assert_eq!(quota.replenish(Events(103), Nanos(1049)), None);
-        let report = quota.replenish(Events(103), Nanos(1050)).expect("the period is over");
+        assert_eq!(quota.replenish(Events(103), Instant::at(1049)), None);
+        let report = quota.replenish(Events(103), Instant::at(1050)).expect("the period is over");
         assert_eq!(
             report,
             PeriodReport {
                 index: 0,
                 events: Events(103),
                 budget: Events(100),
-                throttled_at: Nanos(600),
-                due: Nanos(1050),
-                throttled: Nanos(450)
+                throttled_at: Some(Instant::at(600)),
+                due: Instant::at(1050),
+                throttled: Ticks::new(450)
             }
         );
         assert!(!quota.is_throttled());
         assert_eq!(quota.totals().max_overshoot, Events(3));
-        assert_eq!(quota.check(Events(1), Nanos(1051)), Verdict::Run);
+        assert_eq!(quota.check(Events(1), Instant::at(1051)), Verdict::Run);
+    }
+
+    #[test]
+    fn the_log_has_nanoseconds_since_reset() {
+        let clock = Clock::new(500_000_000).expect("in range");
+        let report = PeriodReport {
+            index: 3,
+            events: Events(7),
+            budget: Events(5),
+            throttled_at: Some(Instant::at(100)),
+            due: Instant::at(150),
+            throttled: Ticks::new(50),
+        };
+        let logged = report.logged(1, 2, clock);
+        assert_eq!((logged.vm, logged.quota, logged.index), (1, 2, 3));
+        assert_eq!((logged.throttled_at, logged.due, logged.throttled), (Nanos(200), Nanos(300), Nanos(100)));
+        let totals = Totals { throttled: Ticks::new(9), periods: 4, ..Totals::default() }.logged(1, 2, true, clock);
+        assert_eq!((totals.throttled, totals.periods, totals.by_interrupt), (Nanos(18), 4, true));
     }
 
     #[test]
     fn a_guest_lowers_its_budget_but_never_raises_it() {
-        let mut quota = Regulator::new(Events(100), Nanos(10), Nanos(0));
+        let mut quota = Regulator::new(Events(100), Ticks::new(10), Instant::at(0));
         assert_eq!(quota.set_budget(Events(101)), Err(Events(100)));
         assert_eq!(quota.set_budget(Events(0)), Err(Events(100)));
         assert_eq!(quota.set_budget(Events(40)), Ok(()));
         assert_eq!(quota.budget(), Events(100), "not before the next period");
-        quota.replenish(Events(0), Nanos(10));
+        quota.replenish(Events(0), Instant::at(10));
         assert_eq!(quota.budget(), Events(40));
         assert_eq!(quota.set_budget(Events(100)), Ok(()));
     }
@@ -363,17 +444,17 @@ mod tests {
         /// However late the replenishments come, they stay on the grid and no event or period is lost.
         #[test]
         fn the_grid_holds(period in 1u64..10_000, budget in 1u64..1000, steps in prop::collection::vec((1u64..50_000, 0u64..2000), 1..100)) {
-            let mut quota = Regulator::new(Events(budget), Nanos(period), Nanos(0));
+            let mut quota = Regulator::new(Events(budget), Ticks::new(period), Instant::at(0));
             let (mut now, mut events, mut over) = (0, 0, 0);
             for (step, counted) in steps {
                 now += step;
-                quota.check(Events(counted), Nanos(now));
-                if quota.replenish(Events(counted), Nanos(now)).is_some() {
+                quota.check(Events(counted), Instant::at(now));
+                if quota.replenish(Events(counted), Instant::at(now)).is_some() {
                     events += counted;
                     over += counted.saturating_sub(budget);
                 }
-                prop_assert!(quota.replenish_at().0 > now && quota.replenish_at().0 <= now + period);
-                prop_assert_eq!(quota.replenish_at().0 % period, 0);
+                prop_assert!(quota.replenish_at().count() > now && quota.replenish_at().count() <= now + period);
+                prop_assert_eq!(quota.replenish_at().count() % period, 0);
                 prop_assert_eq!(u64::from(quota.period_index()), now / period);
             }
             prop_assert_eq!(quota.totals().events.0, events);

@@ -81,7 +81,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     match call {
         Call::Identify => Err(CallError::NotSupported),
-        Call::Time => Ok([timer::now().0, 0, 0]),
+        Call::Time => Ok([cpu.clock.since_reset(timer::now()).0, 0, 0]),
         Call::SegmentBegin => {
             granted(services::HEM)?;
             let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };

@@ -12,73 +12,25 @@ use aarch64_paging::descriptor::{El23Attributes as Attr, PhysicalAddress, Updata
 use aarch64_paging::paging::{Constraints, El2, MemoryRegion, PageTable, Translation};
 use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
-use cloison_formats::color::{Color, ColorSet};
+use cloison_logic::own_frames::OwnFrames;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// The frames that the hypervisor itself lives in, numbered: frame `n` has the `n % k`-th of its `k` colors.
+/// Where a frame of the hypervisor's appears once the final tables are on.
 ///
-/// A formula rather than an account: no pool may hold a color of the hypervisor, so no other frame can meet them.
-#[derive(Clone, Debug)]
-pub struct OwnFrames {
-    /// First stripe (a multiple of the stripe's size).
-    base: u64,
-    limit: u64,
-    colors: Vec<Color>,
-    stripe: u64,
-    next: u32,
+/// # Panics
+/// On any other frame: a table that points to one is not the hypervisor's.
+#[inline]
+pub fn arena_address(frames: &OwnFrames, pa: PhysAddr) -> u64 {
+    match frames.number(pa) {
+        Some(number) => arena_of(number),
+        None => panic!("the frame at {pa} is not one of the hypervisor's"),
+    }
 }
 
-impl OwnFrames {
-    /// Frames of `set` from the first stripe at or after `start`, inside `bank`.
-    pub fn new(set: ColorSet, colors: u32, start: PhysAddr, bank: PhysRange) -> Self {
-        let stripe = u64::from(colors) * PAGE_SIZE;
-        Self {
-            base: start.0.next_multiple_of(stripe),
-            limit: bank.end().0,
-            colors: set.iter().collect(),
-            stripe,
-            next: 0,
-        }
-    }
-
-    /// The frame with this number.
-    pub fn frame(&self, number: u32) -> PhysAddr {
-        let per_stripe = self.colors.len() as u32;
-        let color = self.colors[(number % per_stripe) as usize];
-        PhysAddr(self.base + u64::from(number / per_stripe) * self.stripe + u64::from(color.0) * PAGE_SIZE)
-    }
-
-    /// Takes the next frame. Panics where the RAM ends: that is a boot-time matter of the board's size.
-    pub fn take(&mut self) -> u32 {
-        let number = self.next;
-        self.next += 1;
-        assert!(self.frame(number).page(1).0 <= self.limit, "the hypervisor's colors have no RAM left");
-        number
-    }
-
-    /// How many have been taken.
-    pub fn taken(&self) -> u32 {
-        self.next
-    }
-
-    /// The memory from the first to the last frame taken, with all colors between them.
-    pub fn span(&self) -> PhysRange {
-        PhysRange { start: PhysAddr(self.base), len: self.frame(self.next.saturating_sub(1)).page(1).0 - self.base }
-    }
-
-    /// Number of the frame at `pa`, which must be one.
-    fn number(&self, pa: PhysAddr) -> u32 {
-        let offset = pa.0 - self.base;
-        let color = (offset % self.stripe / PAGE_SIZE) as u8;
-        let place = self.colors.iter().position(|own| own.0 == color).unwrap_or(0) as u32;
-        (offset / self.stripe) as u32 * self.colors.len() as u32 + place
-    }
-
-    /// Where the frame at `pa` appears once the final tables are on.
-    pub fn arena(&self, pa: PhysAddr) -> u64 {
-        layout::ARENA + u64::from(self.number(pa)) * PAGE_SIZE
-    }
+/// Where the frame with this number appears once the final tables are on.
+fn arena_of(number: u32) -> u64 {
+    layout::ARENA + u64::from(number) * PAGE_SIZE
 }
 
 /// Table frames while the early identity map is on: allocated from the hypervisor's frames, reached by physical address.
@@ -283,7 +235,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     while frames.taken() < arena_end {
         frames.take();
     }
-    let windows = frames.arena(PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
+    let windows = arena_address(frames, PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
     // SAFETY: the tables map this much behind the image, writable; nothing else has an address there.
     let heap = unsafe { HeapPages::new(plan.heap as usize) };
     Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
@@ -295,7 +247,7 @@ pub fn walk(frames: &OwnFrames, ttbr: PhysAddr, mut visit: impl FnMut(u64, PhysA
 }
 
 fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut impl FnMut(u64, PhysAddr, Attr)) {
-    let entries = frames.arena(table) as *const u64;
+    let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
     for index in 0..512 {
         // SAFETY: `table` is one of the EL2 tables, all of which lie in the hypervisor's frames and appear in the arena.
@@ -403,8 +355,8 @@ impl Windows {
 }
 
 /// Zeroes the frame with this number, after the switch.
-pub fn zero_own(frames: &OwnFrames, number: u32) -> NonNull<[u64; 512]> {
-    let va = frames.arena(frames.frame(number));
+pub fn zero_own(number: u32) -> NonNull<[u64; 512]> {
+    let va = arena_of(number);
     let page = NonNull::new(va as *mut [u64; 512]).expect("arena addresses are not zero");
     let mut line = va;
     while line < va + PAGE_SIZE {

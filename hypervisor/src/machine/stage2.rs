@@ -4,12 +4,13 @@
 //! single frames, and migration exchanges one frame under a running guest; both are what Cloison exists for, and both
 //! want the last-level descriptors at hand, so these tables are its own. Descriptor bits come from `aarch64-paging`.
 
-use crate::machine::mmu::{self, OwnFrames};
+use crate::machine::mmu;
 use crate::machine::sysreg;
 use aarch64_cpu::registers::VTCR_EL2;
 use aarch64_paging::descriptor::Stage2Attributes as Attr;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::IPA_BITS;
+use cloison_logic::own_frames::OwnFrames;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 const RAM: Attr =
@@ -101,26 +102,10 @@ impl TableSource {
         assert!(self.next < self.end, "stage 2 needs more tables than were counted");
         let number = self.next;
         self.next += 1;
-        let page = mmu::zero_own(self.frames, number).cast::<Table>();
+        let page = mmu::zero_own(number).cast::<Table>();
         // SAFETY: a zeroed frame of the hypervisor's, mapped in the arena for good and given out once.
         (unsafe { page.as_ref() }, self.frames.frame(number))
     }
-}
-
-/// How many tables a set of page ranges `(first page number, pages)` needs, root included.
-pub fn tables_needed(ranges: impl Iterator<Item = (u64, u64)> + Clone) -> u32 {
-    let spanned = |shift: u32| {
-        let mut spans: alloc::vec::Vec<u64> = alloc::vec::Vec::new();
-        for (first, pages) in ranges.clone() {
-            for span in first >> shift..=(first + pages - 1) >> shift {
-                if !spans.contains(&span) {
-                    spans.push(span);
-                }
-            }
-        }
-        spans.len() as u32
-    };
-    1 + spanned(18) + spanned(9)
 }
 
 fn index(ipa: Ipa, level: u32) -> usize {
@@ -140,7 +125,7 @@ impl Stage2 {
     }
 
     fn table_at(&self, descriptor: u64) -> &'static Table {
-        let va = self.frames.arena(PhysAddr(descriptor & ADDRESS));
+        let va = mmu::arena_address(self.frames, PhysAddr(descriptor & ADDRESS));
         // SAFETY: a valid table descriptor of these tables was written by `child` and points to a table frame.
         unsafe { &*(va as *const Table) }
     }

@@ -1,12 +1,13 @@
 //! The audit: what the tables really map, page by page, for the host to check.
 
 use crate::machine::layout;
-use crate::machine::mmu::{self, OwnFrames};
+use crate::machine::mmu;
 use crate::vm::{partition, telemetry};
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
+use cloison_logic::own_frames::OwnFrames;
 
 /// Walks EL2's own tables and sends each page that they map.
 pub fn own(frames: &OwnFrames, ttbr: PhysAddr) {

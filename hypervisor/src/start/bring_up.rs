@@ -12,6 +12,8 @@ use cloison_formats::addr::{PhysAddr, PhysRange};
 use cloison_formats::color::CacheGeometry;
 use cloison_formats::image::{Header, ImageError, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
+use cloison_logic::own_frames::OwnFrames;
+use cloison_logic::placement::{set_aside, tables_needed};
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
@@ -37,7 +39,9 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     let parameters = early::parameters();
     power::init_early(parameters.psci);
     console::init_early(&parameters);
-    timer::init();
+    if let Err(hz) = timer::init() {
+        refuse(format_args!("the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"));
+    }
     let (header, system) = match read_system(loaded.behind) {
         Ok(found) => found,
         Err(error) => refuse(format_args!("{error}")),
@@ -95,8 +99,8 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     else {
         refuse(format_args!("loaded at {}, which is not in the RAM of board {}", loaded.start, system.board.name));
     };
-    let mut frames = mmu::OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
-    let stage2_frames = system.vms.iter().map(|vm| stage2::tables_needed(build::mapped_ranges(vm))).sum();
+    let mut frames = OwnFrames::new(system.hypervisor_colors, colors, loaded.end(), bank);
+    let stage2_frames = system.vms.iter().map(|vm| tables_needed(build::mapped_ranges(vm))).sum();
     let gic = system.board.gic;
     let payload = PhysRange {
         start: PhysAddr(header_at.0 + u64::from(header.payload_offset)),
@@ -141,12 +145,14 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
         system.vms.len()
     );
 
-    let frames: &'static mmu::OwnFrames = Box::leak(Box::new(frames));
+    let frames: &'static OwnFrames = Box::leak(Box::new(frames));
     let mut reserved = system.board.reserved.clone();
     reserved.push(loaded);
     let mut contiguous = Buddy::<32>::new();
     if system.contiguous > 0 {
-        match set_aside(&system, loaded, frames.span()) {
+        let mut taken = reserved.clone();
+        taken.push(frames.span());
+        match set_aside(&system.board.ram, &taken, system.contiguous) {
             Some(range) => {
                 contiguous.add_frame(range.start.page_number() as usize, range.end().page_number() as usize);
                 reserved.push(range);
@@ -185,29 +191,8 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     life::park()
 }
 
-/// Finds room for contiguous memory at the end of a bank, away from what is in use.
-fn set_aside(system: &System, loaded: PhysRange, own: PhysRange) -> Option<PhysRange> {
-    system.board.ram.iter().rev().find_map(|bank| {
-        let mut end = bank.end().page_base().0;
-        loop {
-            // The buddy allocator hands out blocks aligned to their size.
-            let unit = system.contiguous.next_power_of_two();
-            let start = end.checked_sub(system.contiguous)? & !(unit - 1);
-            let range = PhysRange { start: PhysAddr(start), len: system.contiguous };
-            if range.start < bank.start {
-                return None;
-            }
-            let blocked = system.board.reserved.iter().chain([&loaded, &own]).find(|taken| taken.overlaps(&range));
-            match blocked {
-                None => return Some(range),
-                Some(taken) => end = taken.start.page_base().0,
-            }
-        }
-    })
-}
-
 /// Says on the telemetry line what was built.
-fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
+fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     telemetry::send(&Message::Boot(BootInfo {
         version: VERSION,
         system: system.name.clone(),
@@ -245,7 +230,10 @@ fn describe(system: &System, colors: u32, frames: &mmu::OwnFrames) {
 /// The number of the core that runs this, by its MPIDR.
 fn own_number(system: &System) -> usize {
     let own = sysreg::read!("mpidr_el1") & 0xff_00ff_ffff;
-    system.board.cores.iter().position(|&mpidr| mpidr == own).unwrap_or(0)
+    let Some(number) = system.board.cores.iter().position(|&mpidr| mpidr == own) else {
+        refuse(format_args!("board {} has no core with MPIDR {own:#x}, which this one has", system.board.name));
+    };
+    number
 }
 
 /// What each core does for itself, before any guest runs.

@@ -1,13 +1,14 @@
 //! What each physical core owns.
 
 use crate::devices::pmu;
-use crate::devices::timer::Deadlines;
+use crate::devices::timer::{self, Deadlines};
 use crate::machine::mmu::Windows;
 use crate::machine::{layout, sysreg};
 use crate::vm::partition::Vm;
 use alloc::boxed::Box;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
+use cloison_logic::clock::Clock;
 use cloison_logic::quota::{Enforcement, Quotas};
 use cloison_logic::ring::Ring;
 use cloison_logic::segment::Segment;
@@ -37,6 +38,8 @@ pub struct Cpu {
     pub line: Cell<Line>,
     /// Windows onto guest pages.
     pub windows: Windows,
+    /// The system counter's frequency.
+    pub clock: Clock,
     /// When EL2 needs this core.
     pub deadlines: Deadlines,
     /// The vCPU's side of the emulated distributor; `None` on cores without a VM.
@@ -77,10 +80,11 @@ const EMERGENCY_STACK: usize = 4096;
 
 /// Creates this core's state and makes it the one that [`this`] returns.
 pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system: &System) {
+    let clock = timer::clock();
     let by_interrupt = system.board.pmu_irq.is_some();
     let enforcement = Enforcement { by_interrupt, shadow: system.board.pmu_shadow };
     let (own, vcpu) = vm.map_or((&[][..], 0), |(vm, vcpu)| (&vm.spec.quotas[..], vcpu));
-    let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement);
+    let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement, clock);
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
     let cpu = Box::leak(Box::new(Cpu {
         emergency_stack: emergency,
@@ -92,7 +96,8 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         throttled: Cell::new(false),
         line: Cell::new(Line::Whole),
         windows: Windows::new(windows, index),
-        deadlines: Deadlines::default(),
+        clock,
+        deadlines: Deadlines::none(),
         virq: RefCell::new(None),
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
         quotas: RefCell::new(quotas),

@@ -61,14 +61,14 @@ fn serve_requests(cpu: &'static Cpu) {
 /// The EL2 timer fired: serves every deadline that has passed.
 fn on_timer(cpu: &'static Cpu) {
     let now = timer::now();
-    if cpu.deadlines.quota.get() <= now.0 {
+    if cpu.deadlines.quota.has_passed(now) {
         quota::on_deadline(cpu, now);
     }
-    if cpu.deadlines.migration.get() <= now.0 {
-        cpu.deadlines.migration.set(u64::MAX);
+    if cpu.deadlines.migration.has_passed(now) {
+        cpu.deadlines.migration.set(None);
         migrate::on_deadline(cpu);
     }
-    if cpu.deadlines.telemetry.get() <= now.0 {
+    if cpu.deadlines.telemetry.has_passed(now) {
         telemetry::drain(cpu);
     }
     cpu.deadlines.program();

@@ -20,7 +20,7 @@ use cloison_logic::migrate::{Away, AwayList, Migration};
 
 /// Moves a page to `to` and says where it was; `None` where it is not a page of RAM.
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
-    let began = timer::ticks();
+    let began = timer::now();
     let (from, cacheability) = vm.stage2.unmap(ipa)?;
     cpu.windows.copy(from, to);
     // The page may hold instructions.
@@ -30,8 +30,7 @@ fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nan
         sysreg::tell_cacheable(from, true);
     }
     vm.stage2.remap(ipa, to, cacheability);
-    let took = timer::ticks() - began;
-    Some((from, timer::to_nanos(took)))
+    Some((from, cpu.clock.nanos(timer::now().since(began))))
 }
 
 fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
@@ -209,7 +208,7 @@ pub fn restore_cacheability(cpu: &Cpu, vm: &Vm) {
 pub fn arm(cpu: &Cpu, vm: &Vm) {
     let Some(profile) = vm.spec.profile.as_ref().filter(|profile| profile.top > 0) else { return };
     if let Some(after) = profile.after {
-        cpu.deadlines.migration.set(timer::now().0.saturating_add(after.0));
+        cpu.deadlines.migration.set(Some(timer::now() + cpu.clock.ticks(after)));
         cpu.deadlines.program();
     }
 }

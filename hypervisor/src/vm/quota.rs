@@ -8,8 +8,9 @@ use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::telemetry;
 use cloison_abi::CallError;
-use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal, Record};
-use cloison_formats::units::{Events, Nanos};
+use cloison_formats::telemetry::Record;
+use cloison_formats::units::Events;
+use cloison_logic::clock::Instant;
 use cloison_logic::quota::{Entry, Regulator, Verdict};
 
 /// Events in an entry's running period.
@@ -36,7 +37,7 @@ pub fn start(cpu: &Cpu) {
     let now = timer::now();
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
-        entry.regulator = Some(Regulator::new(entry.spec.budget, entry.spec.period, now));
+        entry.regulator = Some(Regulator::new(entry.spec.budget, entry.period, now));
         pmu::configure(entry.counter, entry.spec.event, 0);
         if let Some(shadow) = entry.shadow {
             pmu::configure(shadow, entry.spec.event, 0);
@@ -48,7 +49,7 @@ pub fn start(cpu: &Cpu) {
         pmu::start(entry.mask());
     }
     cpu.throttled.set(false);
-    cpu.deadlines.quota.set(quotas.next_deadline(now).map_or(u64::MAX, |next| next.0));
+    cpu.deadlines.quota.set(quotas.next_deadline(now));
     cpu.deadlines.program();
 }
 
@@ -58,14 +59,13 @@ pub fn stop(cpu: &Cpu) {
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         pmu::stop(entry.mask());
-        if let Some(regulator) = entry.regulator.take() {
-            let vm = cpu.vm.map_or(0, |vm| vm.id);
-            let totals = QuotaTotal { vm, quota: entry.index, by_interrupt, ..regulator.totals() };
+        if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.take()) {
+            let totals = regulator.totals().logged(vm.id, entry.index, by_interrupt, cpu.clock);
             telemetry::record(cpu, Record::QuotaTotal(totals));
         }
     }
     cpu.throttled.set(false);
-    cpu.deadlines.quota.set(u64::MAX);
+    cpu.deadlines.quota.set(None);
 }
 
 /// The PMU's interrupt.
@@ -85,7 +85,7 @@ pub fn on_overflow(cpu: &Cpu) {
 }
 
 /// A poll, or the end of a period.
-pub fn on_deadline(cpu: &Cpu, now: Nanos) {
+pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
@@ -94,17 +94,8 @@ pub fn on_deadline(cpu: &Cpu, now: Nanos) {
         if let Some(report) = regulator.replenish(counted, now) {
             let budget = regulator.budget();
             rearm(entry, budget);
-            if entry.spec.trace {
-                let period = QuotaPeriod {
-                    quota: entry.index,
-                    vm: cpu.vm.map_or(0, |vm| vm.id),
-                    index: report.index,
-                    events: report.events,
-                    budget: report.budget,
-                    throttled_at: report.throttled_at,
-                    due: report.due,
-                    throttled: report.throttled,
-                };
+            if let Some(vm) = cpu.vm.filter(|_| entry.spec.trace) {
+                let period = report.logged(vm.id, entry.index, cpu.clock);
                 telemetry::record(cpu, Record::QuotaPeriod(period));
             }
         } else if polled {
@@ -112,7 +103,7 @@ pub fn on_deadline(cpu: &Cpu, now: Nanos) {
         }
     }
     cpu.throttled.set(quotas.is_throttled());
-    cpu.deadlines.quota.set(quotas.next_deadline(now).map_or(u64::MAX, |next| next.0));
+    cpu.deadlines.quota.set(quotas.next_deadline(now));
 }
 
 /// Events in the running period, periods so far, nanoseconds throttled in all.
@@ -120,7 +111,7 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<[u64; 3], CallError> {
     let quotas = cpu.quotas.borrow();
     let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
     let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
-    Ok([counted(entry).0, u64::from(regulator.period_index()), regulator.totals().throttled.0])
+    Ok([counted(entry).0, u64::from(regulator.period_index()), cpu.clock.nanos(regulator.totals().throttled).0])
 }
 
 /// Lowers a budget from the next period on.

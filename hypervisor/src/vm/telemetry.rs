@@ -1,4 +1,4 @@
-//! Telemetry: records wait in a ring per core and leave as frames on the second UART.
+//! Telemetry: records wait in a ring per core and leave as messages on the second UART.
 //!
 //! Nothing here waits for the line while guests run: a core sends what fits the UART's FIFO and comes back later; a
 //! full ring drops the record, counts it, and says so in the stream.
@@ -13,10 +13,10 @@ use spin::mutex::TicketMutex;
 
 /// How long records wait before the core that wrote them sends them.
 const DELAY: Nanos = Nanos(200_000);
-/// Frames that one visit sends at most, so that a core does not stay in EL2 for long.
+/// Messages that one visit sends at most, so that a core does not stay in EL2 for long.
 const BATCH: usize = 4;
 
-/// The line, with the frame that is on its way.
+/// The line, with the message that is on its way.
 struct Line {
     uart: Uart,
     buffer: Box<[u8; telemetry::MAX_MESSAGE]>,
@@ -25,7 +25,7 @@ struct Line {
 }
 
 impl Line {
-    /// Sends what the FIFO takes; whether the frame is out.
+    /// Sends what the FIFO takes; whether the message is out.
     fn advance(&mut self) -> bool {
         while self.sent < self.len && self.uart.can_send() {
             self.uart.send(self.buffer[self.sent]);
@@ -34,9 +34,11 @@ impl Line {
         self.sent == self.len
     }
 
-    fn load(&mut self, frame: &Message) {
-        self.sent = 0;
-        self.len = telemetry::encode(frame, &mut self.buffer[..]).map_or(0, <[u8]>::len);
+    /// Takes a message; whether it fits.
+    fn load(&mut self, message: &Message) -> bool {
+        let encoded = telemetry::encode(message, &mut self.buffer[..]).map(<[u8]>::len);
+        (self.sent, self.len) = (0, encoded.unwrap_or(0));
+        encoded.is_some()
     }
 }
 
@@ -47,11 +49,13 @@ pub fn init(uart: Uart) {
     *LINE.lock() = Some(Line { uart, buffer: Box::new([0; telemetry::MAX_MESSAGE]), sent: 0, len: 0 });
 }
 
-/// Sends a frame and waits until it is out. While no guest runs.
-pub fn send(frame: &Message) {
+/// Sends a message and waits until it is out. While no guest runs.
+pub fn send(message: &Message) {
     if let Some(line) = LINE.lock().as_mut() {
         while !line.advance() {}
-        line.load(frame);
+        if !line.load(message) {
+            log::error!("a telemetry message is longer than {} bytes and was not sent", telemetry::MAX_MESSAGE);
+        }
         while !line.advance() {}
     }
 }
@@ -59,9 +63,9 @@ pub fn send(frame: &Message) {
 /// Notes a record of this core.
 pub fn record(cpu: &Cpu, record: Record) {
     let now = timer::now();
-    cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: now, record });
-    if cpu.deadlines.telemetry.get() == u64::MAX {
-        cpu.deadlines.telemetry.set(now.0 + DELAY.0);
+    cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
+    if cpu.deadlines.telemetry.get().is_none() {
+        cpu.deadlines.telemetry.set(Some(now + cpu.clock.ticks(DELAY)));
         cpu.deadlines.program();
     }
 }
@@ -73,7 +77,7 @@ pub fn drain(cpu: &Cpu) {
         budget = budget.saturating_sub(1);
         budget > 0
     });
-    cpu.deadlines.telemetry.set(if empty { u64::MAX } else { timer::now().0 + DELAY.0 });
+    cpu.deadlines.telemetry.set((!empty).then(|| timer::now() + cpu.clock.ticks(DELAY)));
 }
 
 /// Sends all of this core's records, waiting for the line. When its vCPU has stopped.
@@ -84,11 +88,11 @@ pub fn flush(cpu: &Cpu) {
             if !ring.has_losses() {
                 break;
             }
-            ring.report_losses(cpu.index as u8, timer::now());
+            ring.report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
         }
         core::hint::spin_loop();
     }
-    cpu.deadlines.telemetry.set(u64::MAX);
+    cpu.deadlines.telemetry.set(None);
 }
 
 /// Sends records as long as `more` says so and the line takes them; whether all are out.
@@ -105,7 +109,9 @@ pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
             return false;
         }
         let Some(event) = ring.pop() else { break };
-        line.load(&Message::Event(event));
+        if !line.load(&Message::Event(event)) {
+            ring.count_loss();
+        }
         if !more() {
             break;
         }

@@ -1,0 +1,219 @@
+//! Time: instants in ticks of the system counter, lengths in ticks, and their conversion.
+//!
+//! An instant stays in ticks. What is to come is computed from lengths alone, each converted once, exactly and rounded
+//! up: so a deadline is never early and no error grows with the time since reset. Nanoseconds are for the log.
+
+use cloison_formats::units::Nanos;
+use core::cell::Cell;
+use core::ops::Add;
+
+/// Nanoseconds in a second.
+const SECOND: u64 = 1_000_000_000;
+
+/// A point in time: ticks of the system counter since reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Instant(u64);
+
+/// A length of time in ticks of the system counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticks(u64);
+
+impl Instant {
+    /// The instant at which the counter shows `count`.
+    pub const fn at(count: u64) -> Self {
+        Self(count)
+    }
+
+    /// What the counter shows then.
+    pub const fn count(self) -> u64 {
+        self.0
+    }
+
+    /// The time since `earlier`; zero where that is later.
+    pub const fn since(self, earlier: Self) -> Ticks {
+        Ticks(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Ticks> for Instant {
+    type Output = Self;
+
+    fn add(self, length: Ticks) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
+impl Ticks {
+    /// This many ticks.
+    pub const fn new(count: u64) -> Self {
+        Self(count)
+    }
+
+    /// How many ticks.
+    pub const fn count(self) -> u64 {
+        self.0
+    }
+
+    /// `times` times this long.
+    pub const fn times(self, times: u64) -> Self {
+        Self(self.0.saturating_mul(times))
+    }
+}
+
+impl Add for Ticks {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+/// The system counter's frequency, with what converts its ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clock {
+    hz: u64,
+    /// Nanoseconds per tick, in units of 2^-54: fits 64 bits from 1 MHz on.
+    nanos_per_tick: u64,
+}
+
+impl Clock {
+    /// The lowest frequency, in hertz.
+    pub const SLOWEST: u64 = 1_000_000;
+    /// The highest frequency whose conversions fit 64 bits, in hertz.
+    pub const FASTEST: u64 = 4 * SECOND;
+    const FRACTION: u32 = 54;
+
+    /// A counter of `hz` hertz; `None` below [`SLOWEST`](Self::SLOWEST) and beyond [`FASTEST`](Self::FASTEST).
+    pub const fn new(hz: u64) -> Option<Self> {
+        if hz < Self::SLOWEST || hz > Self::FASTEST {
+            return None;
+        }
+        Some(Self { hz, nanos_per_tick: (((SECOND as u128) << Self::FRACTION) / hz as u128) as u64 })
+    }
+
+    /// The least number of ticks that lasts at least `length`.
+    #[inline]
+    pub const fn ticks(self, length: Nanos) -> Ticks {
+        // Seconds and the rest apart: the product of the rest fits 64 bits.
+        let (seconds, rest) = (length.0 / SECOND, length.0 % SECOND);
+        Ticks(seconds.saturating_mul(self.hz).saturating_add((rest * self.hz).div_ceil(SECOND)))
+    }
+
+    /// A length in nanoseconds for people to read: rounded down, and over ten years short by less than 80 ns.
+    #[inline]
+    pub const fn nanos(self, length: Ticks) -> Nanos {
+        Nanos(((length.0 as u128 * self.nanos_per_tick as u128) >> Self::FRACTION) as u64)
+    }
+
+    /// Nanoseconds from reset to an instant, as the log has it.
+    #[inline]
+    pub const fn since_reset(self, instant: Instant) -> Nanos {
+        self.nanos(Ticks(instant.0))
+    }
+}
+
+/// When something is due, if it is.
+#[derive(Debug)]
+pub struct Deadline(Cell<u64>);
+
+impl Deadline {
+    /// No instant that a counter reaches: 2^64 - 1 ticks are more than a century at any frequency.
+    const NEVER: u64 = u64::MAX;
+
+    /// Not due.
+    pub const fn unset() -> Self {
+        Self(Cell::new(Self::NEVER))
+    }
+
+    /// Makes it due at an instant, or not at all.
+    #[inline]
+    pub fn set(&self, at: Option<Instant>) {
+        self.0.set(at.map_or(Self::NEVER, Instant::count));
+    }
+
+    /// When it is due.
+    #[inline]
+    pub fn get(&self) -> Option<Instant> {
+        Self::as_instant(self.0.get())
+    }
+
+    /// Whether it is due now or was before.
+    #[inline]
+    pub fn has_passed(&self, now: Instant) -> bool {
+        self.0.get() <= now.0
+    }
+
+    /// The earliest of several.
+    #[inline]
+    pub fn first<const N: usize>(deadlines: [&Self; N]) -> Option<Instant> {
+        let first = deadlines.iter().fold(Self::NEVER, |first, deadline| first.min(deadline.0.get()));
+        Self::as_instant(first)
+    }
+
+    fn as_instant(count: u64) -> Option<Instant> {
+        (count != Self::NEVER).then_some(Instant(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TEN_YEARS: u64 = 10 * 366 * 24 * 3600;
+
+    fn frequency() -> impl Strategy<Value = u64> {
+        prop_oneof![
+            1_000_000..=Clock::FASTEST,
+            prop::sample::select(&[1_000_000, 19_200_000, 62_500_000, 99_990_005][..])
+        ]
+    }
+
+    #[test]
+    fn a_counter_without_a_frequency_is_refused() {
+        assert_eq!(Clock::new(0), None);
+        assert_eq!(Clock::new(Clock::SLOWEST - 1), None);
+        assert_eq!(Clock::new(Clock::FASTEST + 1), None);
+    }
+
+    #[test]
+    fn deadlines_in_their_order() {
+        let [a, b] = [Deadline::unset(), Deadline::unset()];
+        assert_eq!(Deadline::first([&a, &b]), None);
+        b.set(Some(Instant::at(7)));
+        assert_eq!((Deadline::first([&a, &b]), a.get(), b.get()), (Some(Instant::at(7)), None, Some(Instant::at(7))));
+        assert!(
+            b.has_passed(Instant::at(7)) && !b.has_passed(Instant::at(6)) && !a.has_passed(Instant::at(u64::MAX - 1))
+        );
+        b.set(None);
+        assert_eq!(Deadline::first([&a, &b]), None);
+    }
+
+    proptest! {
+        /// The fewest ticks that are long enough, exactly, up to ten years.
+        #[test]
+        fn a_length_is_never_cut_short_and_at_most_a_tick_longer(hz in frequency(), nanos in 0..TEN_YEARS * SECOND) {
+            let clock = Clock::new(hz).expect("in range");
+            let ticks = u128::from(clock.ticks(Nanos(nanos)).count()) * u128::from(SECOND);
+            let exact = u128::from(nanos) * u128::from(hz);
+            prop_assert!(ticks >= exact && ticks < exact + u128::from(SECOND));
+        }
+
+        #[test]
+        fn the_log_shows_an_instant_to_eighty_nanoseconds(hz in frequency(), share in 0.0..1.0f64) {
+            let clock = Clock::new(hz).expect("in range");
+            let ticks = ((hz * TEN_YEARS) as f64 * share) as u64;
+            let exact = u128::from(ticks) * u128::from(SECOND) / u128::from(hz);
+            let shown = u128::from(clock.since_reset(Instant::at(ticks)).0);
+            prop_assert!(shown <= exact && exact - shown < 80, "{} for {}", shown, exact);
+        }
+
+        #[test]
+        fn a_deadline_in_ticks_is_not_early(hz in frequency(), now in 0..u64::MAX / 4, nanos in 0..TEN_YEARS * SECOND) {
+            let clock = Clock::new(hz).expect("in range");
+            let due = Instant::at(now) + clock.ticks(Nanos(nanos));
+            let waited = u128::from(due.since(Instant::at(now)).count()) * u128::from(SECOND);
+            prop_assert!(waited >= u128::from(nanos) * u128::from(hz));
+        }
+    }
+}
