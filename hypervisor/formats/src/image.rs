@@ -14,6 +14,7 @@
 
 use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use crate::color::{CacheGeometry, ColorSet};
+use crate::limits::{MAX_CORES, MAX_VMS};
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -521,7 +522,7 @@ impl System {
     /// What the hypervisor relies on and does not check again: indices in range, images inside their payload.
     pub fn validate(&self, payload_len: u32) -> Result<(), &'static str> {
         let cores = self.board.cores.len();
-        if cores == 0 || cores > 8 {
+        if cores == 0 || cores > MAX_CORES {
             return Err("the board must have 1 to 8 cores");
         }
         if let Some(words) = &self.board.spin_table {
@@ -538,7 +539,7 @@ impl System {
         if self.hypervisor_colors.is_empty() || !self.hypervisor_colors.without(all).is_empty() {
             return Err("the hypervisor's colors are none, or outside the cache's");
         }
-        if self.vms.is_empty() || self.vms.len() > 8 {
+        if self.vms.is_empty() || self.vms.len() > MAX_VMS {
             return Err("there must be 1 to 8 VMs");
         }
         for index in (0..self.pools.len()).filter(|&index| self.pools[index].kind == PoolKind::Pvt) {

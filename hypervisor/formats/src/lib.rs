@@ -6,6 +6,7 @@
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`units`] | events, cycles, periods |
 //! | [`image`] | the system image: header, configuration, payload |
+//! | [`limits`] | how many cores, VMs and list registers there can be |
 //! | [`telemetry`] | the telemetry stream of the second UART: HEM records and the rest |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -17,5 +18,6 @@ extern crate std;
 pub mod addr;
 pub mod color;
 pub mod image;
+pub mod limits;
 pub mod telemetry;
 pub mod units;

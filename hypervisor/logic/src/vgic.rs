@@ -33,15 +33,12 @@
 //! Interrupts that the VM does not own, and reserved offsets, are RAZ/WI.
 
 use crate::syndrome::Width;
+use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Interrupt ids end here (GICD_TYPER.ITLinesNumber says so).
 pub const MAX_IRQ: u32 = 256;
-/// List registers in use.
-pub const LIST_REGISTERS: usize = 4;
-/// vCPUs of a VM at most.
-pub const MAX_VCPUS: usize = 8;
 /// The EL1 virtual timer's PPI: the private interrupt that is passed through.
 pub const TIMER: u32 = 27;
 

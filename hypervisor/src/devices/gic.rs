@@ -4,6 +4,7 @@
 //! through a list register with the HW bit) deactivates.
 
 use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH};
+use cloison_formats::limits::LIST_REGISTERS;
 use spin::mutex::TicketMutex;
 
 /// Software-generated interrupt by which cores tell each other to look at their mailbox.
@@ -16,8 +17,6 @@ pub const HYPERVISOR_TIMER: u32 = 26;
 pub const VIRTUAL_TIMER: u32 = 27;
 /// No interrupt is pending.
 pub const SPURIOUS: u32 = 1023;
-/// Number of list registers that Cloison uses; GIC-400 has 4.
-pub const LIST_REGISTERS: usize = 4;
 
 const GICD_CTLR: u32 = 0x000;
 const GICD_ISENABLER: u32 = 0x100;

@@ -41,9 +41,6 @@ pub const fn heap_extension(cores: usize, ram: u64) -> u64 {
     (64 * 1024 + cores as u64 * 40 * 1024 + ram / PAGE_SIZE / 8).next_multiple_of(PAGE_SIZE)
 }
 
-/// The most physical cores that the hypervisor handles.
-pub const MAX_CORES: usize = 8;
-
 /// Addresses of the image's parts, as linked.
 pub struct ImageLayout {
     /// First byte: text.

@@ -1,7 +1,7 @@
 //! The mailboxes by which cores reach each other.
 
 use crate::devices::gic;
-use crate::machine::layout;
+use cloison_formats::limits::MAX_CORES;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Something a core has been asked to do.
@@ -16,7 +16,7 @@ pub enum Request {
     Interrupts = 1 << 2,
 }
 
-static MAILBOXES: [AtomicU32; layout::MAX_CORES] = [const { AtomicU32::new(0) }; layout::MAX_CORES];
+static MAILBOXES: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
 /// Asks another core (or this one) to do something, and interrupts it.
 pub fn ask(core: u8, request: Request) {
