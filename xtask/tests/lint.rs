@@ -281,6 +281,12 @@ fn unsafe_code_outside_its_modules_is_found() {
     at(&found[0], "hypervisor/src/low.rs", 26);
     let found = broken(Rule::UnsafePlaces, &[("a/src/lib.rs", &PLAIN.replace("#![forbid(unsafe_code)]\n", ""))]);
     at(&found[0], "a/src/lib.rs", 1);
+    // Outside of the hypervisor a function may be allowed to, too.
+    let denied = PLAIN.replace("forbid", "deny");
+    let function = code.replace("pub fn one", "#[allow(unsafe_code)]\npub fn one");
+    assert!(outcomes(&[("a/src/lib.rs", &format!("{denied}{function}"))]).iter().all(Outcome::passes));
+    broken(Rule::UnsafePlaces, &[("a/src/lib.rs", &format!("{denied}{code}"))]);
+    broken(Rule::UnsafePlaces, &[("hypervisor/src/low.rs", &format!("{LOW}{function}"))]);
     let allowed = format!("{}{code}", LOW.replacen("\n\n", "\n#![allow(unsafe_code)]\n\n", 1));
     assert!(outcomes(&[("hypervisor/src/low.rs", &allowed)]).iter().all(Outcome::passes));
 }

@@ -6,7 +6,7 @@
 //! visibility (`pub(in crate::x)`), and test code. Not seen: the method of a type that a module does not name.
 
 use super::finding::Finding;
-use super::source::{Sources, Target, is_for_tests, line};
+use super::source::{Sources, Target, attributes, is_for_tests, line};
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use proc_macro2::{TokenStream, TokenTree};
@@ -259,20 +259,7 @@ impl Uses<'_> {
 
 impl<'ast> Visit<'ast> for Uses<'_> {
     fn visit_item(&mut self, item: &'ast Item) {
-        let attributes = match item {
-            Item::Fn(item) => &item.attrs,
-            Item::Impl(item) => &item.attrs,
-            Item::Mod(item) => &item.attrs,
-            Item::Use(item) => &item.attrs,
-            Item::Macro(item) => &item.attrs,
-            Item::Const(item) => &item.attrs,
-            Item::Static(item) => &item.attrs,
-            Item::Struct(item) => &item.attrs,
-            Item::Enum(item) => &item.attrs,
-            Item::Trait(item) => &item.attrs,
-            _ => &Vec::new(),
-        };
-        if !is_for_tests(attributes) {
+        if !is_for_tests(attributes(item)) {
             visit::visit_item(self, item);
         }
     }

@@ -161,6 +161,24 @@ fn path_attribute(attribute: &syn::Attribute) -> Option<String> {
     }
 }
 
+/// The attributes of an item.
+pub fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Fn(item) => &item.attrs,
+        syn::Item::ForeignMod(item) => &item.attrs,
+        syn::Item::Impl(item) => &item.attrs,
+        syn::Item::Mod(item) => &item.attrs,
+        syn::Item::Use(item) => &item.attrs,
+        syn::Item::Macro(item) => &item.attrs,
+        syn::Item::Const(item) => &item.attrs,
+        syn::Item::Static(item) => &item.attrs,
+        syn::Item::Struct(item) => &item.attrs,
+        syn::Item::Enum(item) => &item.attrs,
+        syn::Item::Trait(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
 /// Whether the attributes include `#[cfg(test)]`, alone or inside `all(…)`, or `#[test]`.
 pub fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {

@@ -2,16 +2,16 @@
 //!
 //! *Where*: each library and program has `#![forbid(unsafe_code)]`, or `#![deny(unsafe_code)]` with `#[allow(unsafe_code)]`
 //! on the declaration of each module that needs it (`mod mmu;`) or at the top of its file; `[lints]` in Cargo.toml
-//! counts too. The compiler holds the code against it; this rule sees also code that the host does not compile.
+//! counts too. Outside of `hypervisor/` the attribute may also be on a function, `impl` or constant. The compiler holds the code against it; this rule sees also code that the host does not compile.
 //!
 //! *Why*: an unsafe block or `unsafe impl` has a comment `// SAFETY:` of at least [`WORDS`] words directly above, above the
 //! statement around it, or as its first line. An `unsafe fn` that is not an implementation of a trait has a section
 //! `# Safety` in its documentation. Tests included.
 
 use super::finding::Finding;
-use super::source::{Crate, Module, Sources, Target, has_lint_level, line};
+use super::source::{self, Crate, Module, Sources, Target, has_lint_level, line};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use std::fs;
 use std::path::Path;
 use syn::visit::{self, Visit};
@@ -65,7 +65,8 @@ fn places_in(krate: &Crate, target: &Target, in_manifest: bool, findings: &mut V
         if is_root && has_lint_level(&root.syntax.attrs, &["allow"]) {
             findings.push(Finding::new(&root.file, 1, "unsafe code is allowed in the whole crate", "name the modules"));
         }
-        for found in all(module) {
+        let items = !krate.directory.starts_with("hypervisor");
+        for found in all(module).into_iter().filter(|found| !(items && found.is_allowed)) {
             let fix = "move it to a module for unsafe code, or put `#[allow(unsafe_code)]` on the module's declaration";
             findings.push(Finding::new(&module.file, found.line, "unsafe code in a module without leave for it", fix));
         }
@@ -104,6 +105,8 @@ enum Kind {
 struct Found {
     line: usize,
     kind: Kind,
+    /// An item around it has `#[allow(unsafe_code)]`.
+    is_allowed: bool,
 }
 
 impl Found {
@@ -146,7 +149,7 @@ fn words<'a>(comment: impl Iterator<Item = &'a str>) -> Option<usize> {
 }
 
 fn all(module: &Module) -> Vec<Found> {
-    let mut visitor = Unsafe { statement: 0, found: Vec::new() };
+    let mut visitor = Unsafe { statement: 0, is_allowed: false, found: Vec::new() };
     visitor.visit_file(&module.syntax);
     visitor.found
 }
@@ -154,12 +157,13 @@ fn all(module: &Module) -> Vec<Found> {
 struct Unsafe {
     /// The line on which the innermost statement, field or item begins.
     statement: usize,
+    is_allowed: bool,
     found: Vec<Found>,
 }
 
 impl Unsafe {
     fn add(&mut self, line: usize, kind: Kind) {
-        self.found.push(Found { line, kind });
+        self.found.push(Found { line, kind, is_allowed: self.is_allowed });
     }
 
     fn tokens(&mut self, tokens: TokenStream) {
@@ -170,7 +174,9 @@ impl Unsafe {
                 TokenTree::Ident(word) if word == "unsafe" => {
                     let line = word.span().start().line;
                     match tokens.peek() {
-                        Some(TokenTree::Group(_)) => self.add(line, Kind::Body { statement: line }),
+                        Some(TokenTree::Group(body)) if body.delimiter() == Delimiter::Brace => {
+                            self.add(line, Kind::Body { statement: line });
+                        }
                         Some(TokenTree::Ident(word)) if word == "impl" => {
                             self.add(line, Kind::Body { statement: line })
                         }
@@ -207,7 +213,10 @@ impl<'ast> Visit<'ast> for Unsafe {
     }
 
     fn visit_item(&mut self, item: &'ast syn::Item) {
+        let around = self.is_allowed;
+        self.is_allowed |= has_lint_level(source::attributes(item), &["allow"]);
         self.within(line(item), |this| visit::visit_item(this, item));
+        self.is_allowed = around;
     }
 
     fn visit_impl_item(&mut self, item: &'ast syn::ImplItem) {
@@ -260,6 +269,10 @@ impl<'ast> Visit<'ast> for Unsafe {
     }
 
     fn visit_macro(&mut self, mac: &'ast syn::Macro) {
+        // To the compiler it is unsafe code, although it needs no `unsafe`.
+        if mac.path.segments.last().is_some_and(|name| name.ident == "global_asm") {
+            self.add(line(mac), Kind::Other);
+        }
         self.tokens(mac.tokens.clone());
     }
 }
