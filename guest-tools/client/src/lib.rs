@@ -12,124 +12,15 @@
 //! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU: see [`pin`].
 #![deny(unsafe_code)]
 
+mod error;
 #[allow(unsafe_code)]
 mod registers;
 
+pub use error::Error;
 pub use registers::{MappedPage, Registers};
 
 use cloison_abi::{ABI_VERSION, Call, CallError, page, page_flags};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::io;
-use thiserror::Error;
-
-/// Errors returned by the hypervisor client.
-#[derive(Debug, Error)]
-pub enum Error {
-    /// The device tree has no services page.
-    #[error("this machine has no Cloison services page")]
-    Absent,
-    /// The device tree has a services page of another kind.
-    #[error("unknown kind of services page `{0}`; this program supports `{known}`", known = page::COMPATIBLE)]
-    OtherPage(String),
-    /// The page's node in the device tree has no address.
-    #[error("the services page has no address in the device tree")]
-    DeviceTree,
-    /// `/dev/mem` cannot be used.
-    #[error("cannot {what} /dev/mem: {source}")]
-    Memory {
-        /// The operation that failed, as a verb.
-        what: &'static str,
-        /// The operating system's error.
-        source: io::Error,
-    },
-    /// The page at that address is not Cloison's.
-    #[error("no services page at its address: the magic value reads {0:#x}")]
-    NotCloison(u64),
-    /// The interface has a version that this program does not know.
-    #[error("interface version mismatch: the hypervisor has {0}, this program {ABI_VERSION}")]
-    Version(u64),
-    /// The hypervisor rejected the call.
-    #[error("{}", refusal(*.call, *.error))]
-    Refused {
-        /// The rejected call.
-        call: Call,
-        /// The error code that it returned.
-        error: CallError,
-    },
-    /// The hypervisor returned an unknown code.
-    #[error("unknown answer {0:#x} from the hypervisor")]
-    Unknown(u64),
-    /// The thread cannot be pinned to this vCPU.
-    #[error("cannot run on vCPU {vcpu}: {source}")]
-    Vcpu {
-        /// Number of the vCPU.
-        vcpu: usize,
-        /// The operating system's error.
-        source: io::Error,
-    },
-}
-
-impl Error {
-    /// Returns advice on how to fix the problem, if there is any.
-    pub fn help(&self) -> Option<String> {
-        let help = |text: &str| Some(text.to_owned());
-        match self {
-            Self::Absent => {
-                help("in a Cloison VM, set `services_page = true` in its [[vm]]; other machines have no services page")
-            }
-            Self::OtherPage(_) | Self::Version(_) => help("use the `cloisonctl` command that came with the hypervisor"),
-            Self::Memory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                help("run it as root; the kernel needs CONFIG_DEVMEM, and no lockdown")
-            }
-            Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
-                format!("add \"{name}\" to `services` in the VM's configuration, and boot the system again")
-            }),
-            Self::Refused { error: CallError::PoolFull, .. } => {
-                help("nothing was moved; request fewer pages, or move some back with `cloisonctl migrate restore`")
-            }
-            Self::Refused { error: CallError::Busy, .. } => help("try again"),
-            _ => None,
-        }
-    }
-}
-
-/// Returns the service that a call needs, as configurations name it.
-fn service(call: Call) -> Option<&'static str> {
-    match call {
-        Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
-        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => Some("migrate"),
-        Call::QuotaRead | Call::QuotaSet => Some("quota"),
-        Call::SetCacheability => Some("profile"),
-        Call::Identify | Call::Time | Call::Region | Call::PageState => None,
-    }
-}
-
-fn refusal(call: Call, error: CallError) -> String {
-    let migrates = service(call) == Some("migrate");
-    match (error, service(call)) {
-        (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
-        (CallError::Denied, None) => "this VM may not make this call".to_owned(),
-        (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
-        (CallError::PoolFull, _) => "the private pool has too few free pages".to_owned(),
-        (CallError::Busy, _) => "another migration or change of cacheability of this VM is in progress".to_owned(),
-        (CallError::Absent, _) if migrates => "the VM has no page profile, and so no private pool".to_owned(),
-        (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
-        (CallError::Absent, Some("hem")) => "this VM has no such HEM".to_owned(),
-        (CallError::Absent, _) => "the call refers to something that this VM does not have".to_owned(),
-        (CallError::Sequence, _) if call == Call::SegmentBegin => {
-            "an observation segment is already open on this vCPU".to_owned()
-        }
-        (CallError::Sequence, _) => "no observation segment is open on this vCPU".to_owned(),
-        (CallError::Invalid, Some("quota")) => {
-            "a budget can be lowered, not raised above the configured one".to_owned()
-        }
-        (CallError::Invalid, _) if call == Call::Migrate => "the VM's profile does not have that many pages".to_owned(),
-        (CallError::Invalid, Some("migrate")) => {
-            "not a page of the VM's pools, or already in the private one".to_owned()
-        }
-        (CallError::Invalid, _) => "an address or number is out of range or not in the VM's RAM".to_owned(),
-    }
-}
 
 /// The VM and vCPU that made the call, as the hypervisor reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

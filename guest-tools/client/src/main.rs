@@ -1,4 +1,5 @@
 //! `cloisonctl`: what a Linux guest can request from the hypervisor, from its shell.
+#![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use cloison_client::{Error, Region, Services, pin, vcpus};

@@ -2,7 +2,7 @@
 //!
 //! The only unsafe code of this crate.
 
-use crate::Error;
+use crate::error::Error;
 use cloison_abi::page;
 use rustix::fs::{FlockOperation, flock};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

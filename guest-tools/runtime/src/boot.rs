@@ -4,9 +4,6 @@ use crate::global_asm;
 use cloison_abi::map;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Number of vCPUs for which the runtime has stacks.
-pub const MAX_VCPUS: usize = 4;
-
 // Block descriptors of 1 GiB. UXN everywhere; devices also PXN.
 const NORMAL: u64 = 1 << 54 | 1 << 10 | 3 << 8 | 1 << 2 | 1;
 const DEVICE: u64 = 1 << 54 | 1 << 53 | 1 << 10 | 1;
@@ -122,8 +119,6 @@ static FIRST_TICKS: AtomicU64 = AtomicU64::new(0);
 unsafe extern "C" {
     /// Defined by the macro `entry!`.
     safe fn cloison_guest_main();
-    /// The start code's entry for secondary vCPUs: an address, not a function to call.
-    static cloison_guest_secondary: u8;
 }
 
 extern "C" fn start(x0: u64, x1: u64, x2: u64, x3: u64, ticks: u64) -> ! {
@@ -152,11 +147,6 @@ pub fn arg(index: usize, default: u64) -> u64 {
 /// Returns CNTVCT_EL0 as read by the image's first instruction.
 pub fn first_ticks() -> u64 {
     FIRST_TICKS.load(Relaxed)
-}
-
-/// Returns the address at which PSCI CPU_ON starts a secondary vCPU.
-pub(crate) fn secondary_entry() -> u64 {
-    (&raw const cloison_guest_secondary).addr() as u64
 }
 
 const _: () = assert!(map::RAM == 0x4000_0000, "guest.ld places the image at the abi's RAM");

@@ -53,7 +53,7 @@ pub struct Identity {
 /// Returns version, services, VM and vCPU.
 pub fn identify() -> Result<Identity, CallError> {
     // The only call whose x0 is not a status: it is the version.
-    // SAFETY: only reads constants.
+    // SAFETY: IDENTIFY only reads constants.
     let [abi, services, vm, vcpu] = unsafe { hvc(Call::Identify as u32, [0; 6]) };
     match CallError::from_x0(abi as i64) {
         Some(error) => Err(error),

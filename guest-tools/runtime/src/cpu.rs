@@ -3,6 +3,9 @@
 use aarch64_cpu::asm;
 use aarch64_cpu::registers::{DAIF, MPIDR_EL1, Readable, VBAR_EL1, Writeable};
 
+/// Number of vCPUs for which the runtime has stacks.
+pub const MAX_VCPUS: usize = 4;
+
 /// Returns the calling vCPU's number in its VM.
 pub fn current() -> usize {
     (MPIDR_EL1.get() & 0xff) as usize

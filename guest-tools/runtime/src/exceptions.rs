@@ -1,6 +1,6 @@
 //! Exception vectors, the program's interrupt handler, and faults that a probe expects.
 
-use crate::boot::MAX_VCPUS;
+use crate::cpu::MAX_VCPUS;
 use crate::gic::{self, Interrupt};
 use crate::global_asm;
 use crate::timer;

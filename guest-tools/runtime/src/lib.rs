@@ -6,6 +6,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `arch` | stand-ins for assembly on other machines |
 //! | [`boot`] | first instructions, page tables, entry point of secondary vCPUs |
 //! | [`exceptions`] | vectors, the interrupt handler, expected faults |
 //! | [`cpu`] | the calling vCPU: number, interrupt mask, waiting |
@@ -23,22 +24,36 @@
 //! Guests run on AArch64 only. On other machines they type-check, so that `cargo check --workspace` and editors work
 //! there; assembly is left out, and code that would execute it panics.
 #![no_std]
+#![deny(unsafe_code)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
+mod arch;
+#[allow(unsafe_code)]
 pub mod boot;
+#[allow(unsafe_code)]
 pub mod call;
+#[allow(unsafe_code)]
 pub mod cpu;
+#[allow(unsafe_code)]
 pub mod exceptions;
 pub mod gic;
+#[allow(unsafe_code)]
 pub mod mmio;
+#[allow(unsafe_code)]
 pub mod model;
+#[allow(unsafe_code)]
 pub mod pmu;
+#[allow(unsafe_code)]
 pub mod probe;
+#[allow(unsafe_code)]
 pub mod psci;
+#[allow(unsafe_code)]
 pub mod ram;
 pub mod segment;
+#[allow(unsafe_code)]
 pub mod smp;
 pub mod timer;
+#[allow(unsafe_code)]
 pub mod uart;
 
 pub use boot::{arg, args, first_ticks};
@@ -48,6 +63,7 @@ pub use core::arch::{asm, global_asm};
 
 /// Defines the function that runs on vCPU 0: `entry!(main)` with `fn main()`.
 #[macro_export]
+#[allow(unsafe_code)]
 macro_rules! entry {
     ($main:path) => {
         /// The program's entry, called by the runtime.
@@ -58,22 +74,6 @@ macro_rules! entry {
             main()
         }
     };
-}
-
-/// Replaces `core::arch::asm!` on machines without these instructions.
-#[cfg(not(target_arch = "aarch64"))]
-#[macro_export]
-macro_rules! asm {
-    ($($tokens:tt)*) => {
-        unimplemented!("guests run on AArch64")
-    };
-}
-
-/// Replaces `core::arch::global_asm!` on machines without these instructions.
-#[cfg(not(target_arch = "aarch64"))]
-#[macro_export]
-macro_rules! global_asm {
-    ($($tokens:tt)*) => {};
 }
 
 // An operating system's programs use `std`'s.

@@ -45,15 +45,15 @@ fn result(x0: u64) -> Result<u64, PsciError> {
 
 /// Returns PSCI's major and minor version.
 pub fn version() -> Result<(u16, u16), PsciError> {
-    // SAFETY: only reads a version number.
+    // SAFETY: VERSION only reads a number.
     let [x0, ..] = unsafe { hvc(psci::VERSION, [0; 6]) };
     result(x0).map(|version| ((version >> 16) as u16, version as u16))
 }
 
-/// Turns a vCPU on; it starts in the runtime's start code.
-pub(crate) fn cpu_on(cpu: usize) -> Result<(), PsciError> {
+/// Turns a vCPU on; it starts at `entry`, the runtime's start code for secondary vCPUs.
+pub(crate) fn cpu_on(cpu: usize, entry: u64) -> Result<(), PsciError> {
     // SAFETY: the entry is the runtime's own start code for secondary vCPUs, which takes its number in x0.
-    let [x0, ..] = unsafe { hvc(psci::CPU_ON_64, [cpu as u64, crate::boot::secondary_entry(), cpu as u64, 0, 0, 0]) };
+    let [x0, ..] = unsafe { hvc(psci::CPU_ON_64, [cpu as u64, entry, cpu as u64, 0, 0, 0]) };
     result(x0).map(|_| ())
 }
 
@@ -66,7 +66,7 @@ pub fn cpu_off() -> ! {
 
 /// Returns the state of a vCPU.
 pub fn affinity_info(cpu: usize) -> Result<Affinity, PsciError> {
-    // SAFETY: only reads a state.
+    // SAFETY: AFFINITY_INFO only reads a state.
     let [x0, ..] = unsafe { hvc(psci::AFFINITY_INFO_64, [cpu as u64, 0, 0, 0, 0, 0]) };
     result(x0).map(|state| match state {
         0 => Affinity::On,
@@ -77,7 +77,7 @@ pub fn affinity_info(cpu: usize) -> Result<Affinity, PsciError> {
 
 /// Turns the VM off.
 pub fn system_off() -> ! {
-    // SAFETY: the VM ends.
+    // SAFETY: the VM ends, and none of its code runs again.
     unsafe { hvc(psci::SYSTEM_OFF, [0; 6]) };
     halt()
 }

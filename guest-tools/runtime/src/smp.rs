@@ -1,6 +1,6 @@
 //! Starting the other vCPUs.
 
-use crate::boot::MAX_VCPUS;
+use crate::cpu::MAX_VCPUS;
 use crate::psci::{self, PsciError};
 use spin::Mutex;
 
@@ -9,6 +9,11 @@ type Program = Option<fn()>;
 
 static PROGRAMS: [Mutex<Program>; MAX_VCPUS] = [const { Mutex::new(None) }; MAX_VCPUS];
 
+unsafe extern "C" {
+    /// The start code's entry for secondary vCPUs: an address, not a function to call.
+    static cloison_guest_secondary: u8;
+}
+
 /// Turns on vCPU `cpu`, which runs `program` and turns itself off when that returns.
 ///
 /// # Panics
@@ -16,7 +21,7 @@ static PROGRAMS: [Mutex<Program>; MAX_VCPUS] = [const { Mutex::new(None) }; MAX_
 pub fn start(cpu: usize, program: fn()) -> Result<(), PsciError> {
     assert!(cpu < MAX_VCPUS, "the runtime has stacks for {MAX_VCPUS} vCPUs");
     *PROGRAMS[cpu].lock() = Some(program);
-    psci::cpu_on(cpu)
+    psci::cpu_on(cpu, (&raw const cloison_guest_secondary).addr() as u64)
 }
 
 pub(crate) extern "C" fn secondary(cpu: usize) -> ! {

@@ -1,6 +1,6 @@
 //! The virtual timer and its counter.
 
-use crate::boot::MAX_VCPUS;
+use crate::cpu::MAX_VCPUS;
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_CVAL_EL0, CNTVCT_EL0, ReadWriteable, Readable, Writeable};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -4,13 +4,14 @@
 //! figure is the number of ticks between two reads of CNTVCT_EL0 around one operation, less the same without the
 //! operation (for HVC: with a `nop`, because the HVC itself is an instruction of the guest). `NAME` is the minimum of
 //! all tries and `NAME_max` the maximum. Nothing is printed until all measurements are done.
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::abi::{Call, irq, map, psci};
 use cloison_guest::mmio::{GICC, GICD};
 use cloison_guest::ram::{PAGE, Ram};
-use cloison_guest::{asm, call, cpu, entry, first_ticks, gic, global_asm, println, timer};
+use cloison_guest::{asm, call, cpu, entry, first_ticks, gic, println, timer};
 use cloison_workloads::PROFILED;
 
 entry!(main);
@@ -27,14 +28,19 @@ const GAPS: usize = 20;
 const GAP: u64 = 5_000;
 const GAP_SEARCH: u64 = 500_000_000;
 
-// `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first instruction of the
-// interrupt's vector; its second result is the counter immediately before the trigger. The trigger is a store to the
-// distributor or, if `store_to` is zero, the timer at `cval`. Until then the guest spins in a loop of one instruction.
-// x9: counter in the vector; x10: where to continue; x12: counter before the trigger.
-//
-// The vectors are only valid while `bench_irq` runs: all except the interrupt's spin.
-global_asm!(
-    r#"
+/// The routines in assembly.
+#[allow(unsafe_code)]
+mod assembly {
+    use cloison_guest::global_asm;
+
+    // `bench_irq(gicc, store_to, store_value, cval)` returns the counter as read by the first instruction of the
+    // interrupt's vector; its second result is the counter immediately before the trigger. The trigger is a store to the
+    // distributor or, if `store_to` is zero, the timer at `cval`. Until then the guest spins in a loop of one instruction.
+    // x9: counter in the vector; x10: where to continue; x12: counter before the trigger.
+    //
+    // The vectors are only valid while `bench_irq` runs: all except the interrupt's spin.
+    global_asm!(
+        r#"
     .section .text.bench, "ax"
     .balign 2048
 bench_vectors:
@@ -93,7 +99,8 @@ bench_copy:
     b.ne    5b
     ret
     "#
-);
+    );
+}
 
 /// Two results, in x0 and x1.
 #[repr(C)]
@@ -102,6 +109,7 @@ struct Moments {
     before: u64,
 }
 
+#[allow(unsafe_code)]
 unsafe extern "C" {
     static bench_vectors: u8;
     fn bench_irq(gicc: u64, store_to: u64, store_value: u32, cval: u64) -> Moments;
@@ -155,6 +163,7 @@ fn tries(mut measure: impl FnMut() -> u64) -> Span {
 }
 
 /// Measures one HVC without arguments.
+#[allow(unsafe_code)]
 fn hypercall(function: u32) -> Span {
     // SAFETY: `function` reads a constant; x0-x3 are results, the rest is preserved.
     tries(|| unsafe {
@@ -164,6 +173,7 @@ fn hypercall(function: u32) -> Span {
 }
 
 /// Measures one load from the distributor.
+#[allow(unsafe_code)]
 fn distributor_read(offset: u64) -> Span {
     let address = GICD.address(offset);
     // SAFETY: reads a distributor register without side effects.
@@ -171,6 +181,7 @@ fn distributor_read(offset: u64) -> Span {
 }
 
 /// Takes one interrupt with the raw vectors. Interrupts are masked before and after.
+#[allow(unsafe_code)]
 fn interrupt(store_to: u64, store_value: u32, cval: u64) -> Moments {
     // SAFETY: the raw vectors handle the one interrupt that `bench_irq` lets through, which ends with interrupts
     // masked; the runtime's vectors are restored before anything else can happen. x9 to x12 are caller-saved.
@@ -198,8 +209,9 @@ fn gaps() -> ([(u64, u64); GAPS], usize) {
     (gaps, found)
 }
 
+#[allow(unsafe_code)]
 fn main() {
-    // SAFETY: `nop`.
+    // SAFETY: `nop` changes nothing but the program counter.
     let (empty, nop) = unsafe { (tries(|| ticks!("")).min, tries(|| ticks!("nop")).min) };
     let null = hypercall(Call::Identify as u32).less(nop);
     let psci_version = hypercall(psci::VERSION).less(nop);

@@ -1,8 +1,9 @@
 //! C2IS: repeatedly calls a function that spans 65 text pages (BBProf, section 7.3).
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
-use cloison_guest::{arg, entry, global_asm, println, segment};
+use cloison_guest::{arg, entry, println, segment};
 use cloison_workloads::id;
 
 entry!(main);
@@ -10,10 +11,16 @@ entry!(main);
 /// Text pages of the function.
 const PAGES: u64 = 65;
 
-// 65 pages of 1024 instructions each; the last instruction is the return. The linker script places the section 512 KiB
-// into the RAM.
-global_asm!(
-    r#"
+/// The routines in assembly.
+#[allow(unsafe_code)]
+mod assembly {
+    use super::PAGES;
+    use cloison_guest::global_asm;
+
+    // 65 pages of 1024 instructions each; the last instruction is the return. The linker script places the section 512 KiB
+    // into the RAM.
+    global_asm!(
+        r#"
     .section .c2is, "ax"
     .balign 4096
     .global c2is_long_function
@@ -25,9 +32,11 @@ c2is_long_function:
     .global c2is_end                    // the linker script asks for it
 c2is_end:
     "#,
-    pages = const PAGES,
-);
+        pages = const PAGES,
+    );
+}
 
+#[allow(unsafe_code)]
 unsafe extern "C" {
     /// Executes 66559 `nop`s.
     safe fn c2is_long_function();

@@ -1,5 +1,6 @@
 //! Cacheability check: two vCPUs continuously write and check pages while those pages become cacheable and
 //! non-cacheable.
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::random::Random;
@@ -66,6 +67,7 @@ fn second() {
 }
 
 /// Makes calls that must be rejected, and checks the error codes.
+#[allow(unsafe_code)]
 fn refusals() {
     let arguments = [
         [PROFILED + 1, 1, 0],

@@ -1,10 +1,11 @@
 //! Latency: chases pointers through a buffer in random order; each load returns the address of the next one.
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_benchmarks::random::Random;
 use cloison_guest::ram::{LINE, LINE_WORDS, Ram};
-use cloison_guest::{arg, args, entry, global_asm, println, segment};
+use cloison_guest::{arg, args, entry, println, segment};
 use cloison_workloads::{PROFILED, id};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,9 +14,14 @@ entry!(main);
 /// Loads per iteration of the loop, so that counting costs little.
 const UNROLL: u64 = 8;
 
-// `chase(address, turns)`: 8 dependent loads per iteration. Returns the address that the last one loaded.
-global_asm!(
-    r#"
+/// The routines in assembly.
+#[allow(unsafe_code)]
+mod assembly {
+    use cloison_guest::global_asm;
+
+    // `chase(address, turns)`: 8 dependent loads per iteration. Returns the address that the last one loaded.
+    global_asm!(
+        r#"
     .section .text.chase, "ax"
     .balign 64
 chase:
@@ -26,12 +32,15 @@ chase:
     b.ne    chase
     ret
     "#
-);
+    );
+}
 
+#[allow(unsafe_code)]
 unsafe extern "C" {
     fn chase(address: u64, turns: u64) -> u64;
 }
 
+#[allow(unsafe_code)]
 fn main() {
     let bytes = arg(0, 256 * 1024).next_multiple_of(LINE * UNROLL);
     let rounds = arg(1, 100);

@@ -1,9 +1,10 @@
 //! Matrix copy: a loop whose event counts are known in advance (HEM reliability, figure 7).
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::ram::Ram;
-use cloison_guest::{arg, entry, global_asm, println, segment};
+use cloison_guest::{arg, entry, println, segment};
 use cloison_workloads::id;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,11 +17,16 @@ const ARRAY: u64 = INTS * 4;
 /// Offset of the arrays in the stack frame of the paper's program.
 const FRAME_OFFSET: u64 = 0x18;
 
-// `matrix_copy(frame, last)`: the paper's instructions, one by one, with x9 as its frame pointer and w10 as the
-// constant of its comparison. In the stack frame, to[] is at 0x18, from[] 2 MiB after it, and the index another 2 MiB
-// later. One iteration has 21 instructions, of which 5 are loads and 2 are stores; a call has 21 n + 11.
-global_asm!(
-    r#"
+/// The routines in assembly.
+#[allow(unsafe_code)]
+mod assembly {
+    use cloison_guest::global_asm;
+
+    // `matrix_copy(frame, last)`: the paper's instructions, one by one, with x9 as its frame pointer and w10 as the
+    // constant of its comparison. In the stack frame, to[] is at 0x18, from[] 2 MiB after it, and the index another 2 MiB
+    // later. One iteration has 21 instructions, of which 5 are loads and 2 are stores; a call has 21 n + 11.
+    global_asm!(
+        r#"
     .section .text.matrix_copy, "ax"
     .balign 64
 matrix_copy:
@@ -52,12 +58,15 @@ matrix_copy:
     b.ls    1b
     ret
     "#
-);
+    );
+}
 
+#[allow(unsafe_code)]
 unsafe extern "C" {
     fn matrix_copy(frame: u64, last: u32);
 }
 
+#[allow(unsafe_code)]
 fn main() {
     let ints = arg(0, INTS);
     let runs = arg(1, 1);

@@ -1,4 +1,5 @@
 //! Rtc: drives a passed-through clock by its interrupts, or tries to reach one that it does not own.
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::checksum::fnv1a;
@@ -22,6 +23,7 @@ const BUFFER: u64 = 0x5000_0000;
 const PHYSICAL: [u64; 2] = [0x0901_0000, 0xff11_0000];
 
 // SAFETY: neither of the two devices does DMA.
+#[allow(unsafe_code)]
 const REGISTERS: Device = unsafe { Device::passed_through(DEVICE) };
 
 /// Microseconds after which an awaited interrupt is considered lost.
@@ -236,6 +238,7 @@ fn drive(kind: Kind, rounds: u64, bytes: u64) {
 }
 
 /// Owns neither device nor buffer, and tries to reach all of them, round after round.
+#[allow(unsafe_code)]
 fn intrude(rounds: u64, micros: u64) {
     let mut random = Random::new(0x696e_7472);
     let (mut attempts, mut refused) = (0u64, 0u64);

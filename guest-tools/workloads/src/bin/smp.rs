@@ -2,7 +2,7 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
-use cloison_guest::boot::MAX_VCPUS;
+use cloison_guest::cpu::MAX_VCPUS;
 use cloison_guest::gic::{self, Interrupt};
 use cloison_guest::psci::{self, Affinity};
 use cloison_guest::{arg, cpu, entry, exceptions, println, smp};

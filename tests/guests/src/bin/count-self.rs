@@ -1,5 +1,6 @@
 //! Counts its own instructions and cycles, and reads the counters itself at EL0 by `mrs`, without the kernel. With an
 //! argument, it reads a counter even if the kernel does not allow it.
+#![deny(unsafe_code)]
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_HW_INSTRUCTIONS, PERF_TYPE_HARDWARE, perf_event_attr, perf_event_mmap_page,
@@ -62,6 +63,7 @@ struct Counter {
     page: *const perf_event_mmap_page,
 }
 
+#[allow(unsafe_code)]
 impl Counter {
     fn start(event: u64) -> io::Result<Self> {
         let mut attributes = perf_event_attr { type_: PERF_TYPE_HARDWARE, config: event, ..Default::default() };
@@ -91,13 +93,13 @@ impl Counter {
 
     /// Returns the counter's number plus one, or 0 while the program may not read it.
     fn index(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the page is mapped while `self` lives; the kernel may change it at any time.
         unsafe { (&raw const (*self.page).index).read_volatile() }
     }
 
     /// Returns the counter's width in bits.
     fn width(&self) -> u16 {
-        // SAFETY: as above.
+        // SAFETY: the page is mapped while `self` lives; the kernel may change it at any time.
         unsafe { (&raw const (*self.page).pmc_width).read_volatile() }
     }
 
@@ -112,6 +114,7 @@ impl Counter {
 /// Reads a counter by `mrs`; returns `None` for a number that the Cortex-A53 does not have. If the kernel does not
 /// allow the access, it kills the program (SIGILL).
 #[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
 fn read(index: u32) -> Option<u64> {
     macro_rules! read {
         ($register:literal) => {{
@@ -137,6 +140,7 @@ fn read(index: u32) -> Option<u64> {
 
 /// Executes `2 * turns` instructions plus one or two; at least one iteration.
 #[cfg(target_arch = "aarch64")]
+#[allow(unsafe_code)]
 fn work(turns: u64) {
     // SAFETY: a loop over a register.
     unsafe {

@@ -1,6 +1,6 @@
 //! Hypercalls, firmware calls and PSCI calls that are malformed or concern what this VM does not own.
 
-use crate::{Own, Phase};
+use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;
 use cloison_guest::abi::{Call, map, page, psci, services};
 use cloison_guest::call;

@@ -1,6 +1,6 @@
 //! The interrupt controller: registers of interrupts that this VM does not own, and waits that must end.
 
-use crate::{Own, Phase};
+use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;
 use cloison_guest::abi::irq;
 use cloison_guest::mmio::{Device, GICC, GICD};

@@ -1,6 +1,6 @@
 //! Loads from emulated devices: every width and extension gives what the hardware's registers would give.
 
-use crate::Phase;
+use crate::phase::Phase;
 use cloison_guest::abi::map;
 use cloison_guest::mmio::{GICD, UART};
 use cloison_guest::{global_asm, probe};

@@ -2,99 +2,31 @@
 //!
 //! Each attempt is *refused* (a fault or an error code), *ignored* (it had no effect that the guest could notice, and
 //! needs none), or *leaked*: it read, changed or reached something that the VM does not own.
+#![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
+#[allow(unsafe_code)]
 mod calls;
+#[allow(unsafe_code)]
 mod gic;
+#[allow(unsafe_code)]
 mod loads;
+#[allow(unsafe_code)]
 mod memory;
+mod phase;
+#[allow(unsafe_code)]
 mod registers;
 
 use cloison_benchmarks::random::Random;
 use cloison_guest::abi::map;
-use cloison_guest::exceptions::Fault;
 use cloison_guest::probe::{self, Op};
 use cloison_guest::{arg, args, asm, entry, println, psci};
-use core::fmt;
+use phase::Own;
 
 entry!(main);
 
-/// Maximum number of leaks printed individually per phase.
-const SHOWN: u64 = 8;
-
-/// What this VM owns, according to its configuration.
-#[derive(Clone, Copy)]
-struct Own {
-    /// End of its RAM.
-    ram_end: u64,
-    vcpus: u64,
-}
-
-impl Own {
-    /// Returns whether the VM may access this address.
-    fn has(&self, address: u64) -> bool {
-        const DEVICES: [(u64, u64); 4] =
-            [(map::GICD, 0x1000), (map::GICC, 0x2000), (map::UART, 0x1000), (map::SERVICES, 0x1000)];
-        (map::RAM..self.ram_end).contains(&address)
-            || DEVICES.iter().any(|&(base, len)| (base..base + len).contains(&address))
-    }
-}
-
-/// Counts of one kind of attempt.
-struct Phase {
-    name: &'static str,
-    refused: u64,
-    ignored: u64,
-    leaked: u64,
-}
-
-impl Phase {
-    fn new(name: &'static str) -> Self {
-        Self { name, refused: 0, ignored: 0, leaked: 0 }
-    }
-
-    fn leak(&mut self, what: fmt::Arguments<'_>) {
-        self.leaked += 1;
-        if self.leaked <= SHOWN {
-            println!("hostile: leak phase={} {what}", self.name);
-        }
-    }
-
-    /// Records an attempt that must be refused.
-    fn must_fail(&mut self, result: Result<u64, Fault>, what: fmt::Arguments<'_>) {
-        match result {
-            Err(_) => self.refused += 1,
-            Ok(value) => self.leak(format_args!("{what} gave {value:#x}")),
-        }
-    }
-
-    /// Records an attempt that may succeed without harm.
-    fn may_fail(&mut self, result: Result<u64, Fault>) {
-        match result {
-            Err(_) => self.refused += 1,
-            Ok(_) => self.ignored += 1,
-        }
-    }
-
-    /// Records a condition that must hold.
-    fn must_hold(&mut self, holds: bool, what: fmt::Arguments<'_>) {
-        if holds {
-            self.refused += 1;
-        } else {
-            self.leak(what);
-        }
-    }
-
-    /// Prints the line of this phase. Returns the number of leaks.
-    fn finish(self) -> u64 {
-        let Self { name, refused, ignored, leaked } = self;
-        let attempts = refused + ignored + leaked;
-        println!("hostile: phase={name} attempts={attempts} refused={refused} leaked={leaked} ignored={ignored}");
-        leaked
-    }
-}
-
+#[allow(unsafe_code)]
 fn main() {
     let seed = args()[0];
     let count = arg(1, 10_000);
@@ -143,6 +75,7 @@ fn main() {
 }
 
 /// Overwrites the exception vectors and jumps to the garbage; the vCPU never recovers.
+#[allow(unsafe_code)]
 fn garbage(random: &mut Random) -> ! {
     let vectors: u64;
     // SAFETY: reads a register without side effects.

@@ -1,6 +1,6 @@
 //! Memory that this VM does not own: other VMs', the hypervisor's, devices', unmapped.
 
-use crate::{Own, Phase};
+use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;
 use cloison_guest::abi::map;
 use cloison_guest::probe::{self, Op};

@@ -1,6 +1,6 @@
 //! System registers: the counters reserved for quotas, and everything that belongs to a higher exception level.
 
-use crate::Phase;
+use crate::phase::Phase;
 use cloison_benchmarks::random::Random;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::probe;
@@ -47,7 +47,7 @@ const fn encode((op0, op1, crn, crm, op2): Name) -> u32 {
 /// # Safety
 /// Reading the register must have no relevant side effect.
 unsafe fn read(name: Name) -> Result<u64, Fault> {
-    // SAFETY: `mrs x0, name`.
+    // SAFETY: `mrs x0, name`; the caller vouches for the register, and x0 is an output.
     unsafe { probe::execute(0xd520_0000 | encode(name), 0) }
 }
 
@@ -83,11 +83,11 @@ pub fn counters(random: &mut Random) -> u64 {
         (PMCR, 0),
     ];
     for (name, value) in attack.into_iter().cycle().take(attack.len() * 64) {
-        // SAFETY: as above.
+        // SAFETY: the write traps, or changes a counter that this program does not rely on.
         phase.must_fail(unsafe { write(name, value) }, format_args!("write of {value:#x} to {name:?}"));
     }
     // A kernel may disable access from EL0; the register has no effect otherwise.
-    // SAFETY: as above.
+    // SAFETY: it controls EL0's access, and this program runs at EL1 only.
     unsafe {
         phase.may_fail(write(PMUSERENR, 0xf));
         match read(PMUSERENR) {
