@@ -90,16 +90,17 @@ impl Totals {
 /// One quota on one core.
 ///
 /// ```
-/// use cloison_formats::units::{Events, Nanos};
+/// use cloison_formats::units::Events;
+/// use cloison_logic::clock::{Instant, Ticks};
 /// use cloison_logic::quota::{Regulator, Verdict};
 ///
-/// // 1,000 events per millisecond, from reset on.
-/// let mut quota = Regulator::new(Events(1_000), Nanos(1_000_000), Nanos(0));
-/// assert_eq!(quota.check(Events(999), Nanos(400_000)), Verdict::Run);
-/// assert_eq!(quota.check(Events(1_004), Nanos(400_010)), Verdict::Throttle);
+/// // 1,000 events per million ticks, from reset on.
+/// let mut quota = Regulator::new(Events(1_000), Ticks::new(1_000_000), Instant::at(0));
+/// assert_eq!(quota.check(Events(999), Instant::at(400_000)), Verdict::Run);
+/// assert_eq!(quota.check(Events(1_004), Instant::at(400_010)), Verdict::Throttle);
 ///
-/// let report = quota.replenish(Events(1_004), Nanos(1_000_000)).expect("the period has ended");
-/// assert_eq!(report.throttled, Nanos(599_990));
+/// let report = quota.replenish(Events(1_004), Instant::at(1_000_000)).expect("the period has ended");
+/// assert_eq!(report.throttled, Ticks::new(599_990));
 /// assert_eq!(quota.totals().max_overshoot, Events(4));
 /// ```
 #[derive(Clone, Debug)]
