@@ -18,34 +18,49 @@
 //! | [`vm`] | what VMs and cores own ([`partition`](vm::partition), [`cpu`](vm::cpu)), what is done for guests, and their [`life`](vm::life) |
 //! | [`exits`] | why a guest comes to EL2: vectors, traps and calls |
 //! | [`start`] | from the boot loader's jump to the first guest, and the audit |
-#![no_std]
-#![no_main]
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 
 /// The processor as EL2 uses it: registers, address spaces, heap.
+#[cfg(target_os = "none")]
 mod machine {
+    #[allow(unsafe_code, reason = "the early tables; copies the image")]
     pub mod early;
+    #[allow(unsafe_code, reason = "assembly")]
     pub mod handover;
+    #[allow(unsafe_code, reason = "a global allocator")]
     pub mod heap;
     pub mod layout;
+    #[allow(unsafe_code, reason = "volatile access")]
     pub mod mmio;
+    #[allow(unsafe_code, reason = "writes tables and descriptors; copies guest pages")]
     pub mod mmu;
+    #[allow(unsafe_code, reason = "system registers by name; the contracts of those that confine a guest")]
+    pub mod registers;
+    #[allow(unsafe_code, reason = "table frames as references")]
     pub mod stage2;
+    #[allow(unsafe_code, reason = "the instructions themselves")]
     pub mod sysreg;
 }
 /// The board's devices.
+#[cfg(target_os = "none")]
 mod devices {
     pub mod console;
     pub mod gic;
+    #[allow(unsafe_code, reason = "decides which counters a guest reaches")]
     pub mod pmu;
     pub mod power;
     pub mod timer;
 }
 /// What cores and VMs own, and what is done for a VM.
+#[cfg(target_os = "none")]
 mod vm {
     pub mod console_input;
+    #[allow(unsafe_code, reason = "the pointer in TPIDR_EL2")]
     pub mod cpu;
+    #[allow(unsafe_code, reason = "writes the registers that confine a guest")]
     pub mod guest_registers;
     pub mod hem;
     pub mod interrupts;
@@ -61,16 +76,24 @@ mod vm {
     pub mod vpmu;
 }
 /// Why a guest comes to EL2: exceptions, traps and calls.
+#[cfg(target_os = "none")]
 mod exits {
+    #[allow(unsafe_code, reason = "assembly; reads stack frames for a backtrace")]
     pub mod exceptions;
     pub mod hypercall;
     pub mod psci;
     pub mod traps;
 }
 /// From the boot loader's jump to the first guest.
+#[cfg(target_os = "none")]
 mod start {
     pub mod audit;
+    #[allow(unsafe_code, reason = "assembly; the loaded image as a slice")]
     pub mod boot;
     pub mod bring_up;
     pub mod build;
 }
+
+/// On the machine that builds, this is no program: it is checked there, so that editors work.
+#[cfg(not(target_os = "none"))]
+fn main() {}

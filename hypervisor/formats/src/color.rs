@@ -150,6 +150,11 @@ impl CacheGeometry {
         Self { size: sets * ways as u64 * line as u64, ways, line }
     }
 
+    /// Returns the last level that has a cache, from 0 on as CSSELR_EL1.Level counts, by CLIDR_EL1's seven `Ctype` fields.
+    pub fn last_level(clidr: u64) -> u64 {
+        (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0)
+    }
+
     /// How many colors the cache divides the pages into: bytes per way over bytes per page, at least 1.
     pub const fn colors(&self) -> Result<u32, GeometryError> {
         if self.ways == 0 || self.line == 0 || !self.size.is_multiple_of(self.ways as u64 * self.line as u64) {
@@ -185,6 +190,18 @@ mod tests {
         // The value QEMU's and the real Cortex-A53's CCSIDR_EL1 give for a 1 MiB L2.
         assert_eq!(CacheGeometry::from_ccsidr(0x707f_e07a), l2);
         assert_eq!(color_of(PhysAddr(0x1234_5000), 16), Color(5));
+    }
+
+    #[test]
+    fn the_last_level_is_the_highest_with_a_cache() {
+        // Cortex-A53: separate L1 caches, a unified L2.
+        assert_eq!(CacheGeometry::last_level(0x0a20_0023), 1);
+        assert_eq!(CacheGeometry::last_level(0), 0);
+        for level in 0..7 {
+            assert_eq!(CacheGeometry::last_level(0b100 << (3 * level) | 0b011), level);
+        }
+        // LoUIS and what follows it say nothing of caches.
+        assert_eq!(CacheGeometry::last_level(u64::MAX << 21 | 0b011), 0);
     }
 
     #[test]

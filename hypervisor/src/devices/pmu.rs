@@ -4,6 +4,7 @@
 //! apart, and TPM traps every access of a guest's all the same: an emulator that honors HPMN by halves must not let a
 //! guest stop its own quota.
 
+use crate::machine::registers::{self, *};
 use crate::machine::sysreg;
 use aarch64_cpu::registers::MDCR_EL2;
 use cloison_formats::units::EventId;
@@ -12,11 +13,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 /// The PMU's interrupt; `u32::MAX` where the board does not wire it.
 static INTERRUPT: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// PMCR_EL0: enable, 64-bit cycle counter.
-const PMCR_E: u64 = 1;
-const PMCR_P: u64 = 1 << 1;
-const PMCR_C: u64 = 1 << 2;
-const PMCR_LC: u64 = 1 << 6;
 /// MDCR_EL2 without HPMN: debug, OS lock and ROM registers and the PMU trapped, the counters from HPMN on enabled.
 const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
     | MDCR_EL2::TPM::SET.value
@@ -29,7 +25,7 @@ const CYCLES: u64 = 1 << 31;
 
 /// Event counters of this core.
 pub fn counters() -> u32 {
-    (sysreg::read!("pmcr_el0") >> 11 & 31) as u32
+    PMCR_EL0.read(PMCR::N) as u32
 }
 
 /// Makes the board's PMU interrupt known; boot core.
@@ -47,84 +43,85 @@ pub fn is_interrupt(irq: u32) -> bool {
 pub fn init_core(reserved: u32) {
     // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN are the hypervisor's all the same, by TPM.
     let available = u64::from(counters().saturating_sub(reserved).max(1));
-    sysreg::write!("mdcr_el2", MDCR | available);
-    sysreg::write!("pmcntenclr_el0", u64::from(u32::MAX));
-    sysreg::write!("pmintenclr_el1", u64::from(u32::MAX));
-    sysreg::write!("pmovsclr_el0", u64::from(u32::MAX));
-    sysreg::write!("pmcr_el0", PMCR_E | PMCR_P | PMCR_C | PMCR_LC);
-    sysreg::write!("pmuserenr_el0", 0);
+    // SAFETY: `MDCR` traps what the contract names; HPMN is not above the number of counters.
+    unsafe { registers::write_mdcr(MDCR | MDCR_EL2::HPMN.val(available).value) };
+    PMCNTENCLR_EL0.set(u64::from(u32::MAX));
+    PMINTENCLR_EL1.set(u64::from(u32::MAX));
+    PMOVSCLR_EL0.set(u64::from(u32::MAX));
+    PMCR_EL0.write(PMCR::E::SET + PMCR::P::SET + PMCR::C::SET + PMCR::LC::SET);
+    PMUSERENR_EL0.set(0);
     // Count at EL1 and EL0 only: all filter bits zero.
-    sysreg::write!("pmccfiltr_el0", 0);
+    PMCCFILTR_EL0.set(0);
     sysreg::isb();
 }
 
 fn select(counter: u32) {
-    sysreg::write!("pmselr_el0", u64::from(counter));
+    PMSELR_EL0.set(u64::from(counter));
     sysreg::isb();
 }
 
 /// Sets what a counter counts (at EL1 and EL0) and where it starts.
 pub fn configure(counter: u32, event: EventId, start: u32) {
     select(counter);
-    sysreg::write!("pmxevtyper_el0", u64::from(event.0));
-    sysreg::write!("pmxevcntr_el0", u64::from(start));
+    PMXEVTYPER_EL0.set(u64::from(event.0));
+    PMXEVCNTR_EL0.set(u64::from(start));
 }
 
 /// Sets what a counter counts and at which exception levels, as PMEVTYPER says it.
 pub fn set_type(counter: u32, value: u32) {
     select(counter);
-    sysreg::write!("pmxevtyper_el0", u64::from(value));
+    PMXEVTYPER_EL0.set(u64::from(value));
 }
 
 /// Sets a counter's value.
 #[inline]
 pub fn preset(counter: u32, value: u32) {
     select(counter);
-    sysreg::write!("pmxevcntr_el0", u64::from(value));
+    PMXEVCNTR_EL0.set(u64::from(value));
 }
 
 /// A counter's value.
 #[inline]
 pub fn count(counter: u32) -> u32 {
     select(counter);
-    sysreg::read!("pmxevcntr_el0") as u32
+    PMXEVCNTR_EL0.get() as u32
 }
 
 /// Starts counters (a bit mask).
 pub fn start(mask: u64) {
-    sysreg::write!("pmcntenset_el0", mask);
+    PMCNTENSET_EL0.set(mask);
     sysreg::isb();
 }
 
 /// Stops counters.
 pub fn stop(mask: u64) {
-    sysreg::write!("pmcntenclr_el0", mask);
-    sysreg::write!("pmintenclr_el1", mask);
+    PMCNTENCLR_EL0.set(mask);
+    PMINTENCLR_EL1.set(mask);
     sysreg::isb();
 }
 
 /// Lets a counter's overflow interrupt.
 pub fn enable_interrupt(counter: u32) {
-    sysreg::write!("pmintenset_el1", 1 << counter);
+    PMINTENSET_EL1.set(1 << counter);
 }
 
 /// Takes and clears the overflow flags of these counters.
 #[inline]
 pub fn take_overflows(mask: u64) -> u64 {
-    let flags = sysreg::read!("pmovsclr_el0") & mask;
-    sysreg::write!("pmovsclr_el0", flags);
+    let flags = PMOVSCLR_EL0.get() & mask;
+    PMOVSCLR_EL0.set(flags);
     sysreg::isb();
     flags
 }
 
 /// Sets the cycle counter to zero and starts it.
 pub fn start_cycles() {
-    sysreg::write!("pmccntr_el0", 0);
+    PMCCNTR_EL0.set(0);
     start(CYCLES);
 }
 
 /// Stops the cycle counter and reads it.
 pub fn stop_cycles() -> u64 {
     stop(CYCLES);
-    sysreg::read!("pmccntr_el0")
+    PMCCNTR_EL0.get()
 }

@@ -1,5 +1,6 @@
 //! The system counter, and the EL2 timer with its deadlines.
 
+use crate::machine::registers::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, CNTPCT_EL0, Readable, Writeable};
 use crate::machine::sysreg;
 use cloison_logic::clock::{Clock, Deadline, Instant};
 use spin::Once;
@@ -11,7 +12,7 @@ static CLOCK: Once<Clock> = Once::new();
 /// # Errors
 /// The frequency in hertz that CNTFRQ_EL0 shows, where it is none that the hypervisor can count with.
 pub fn init() -> Result<(), u64> {
-    let hz = sysreg::read!("cntfrq_el0");
+    let hz = CNTFRQ_EL0.get();
     let clock = Clock::new(hz).ok_or(hz)?;
     CLOCK.call_once(|| clock);
     Ok(())
@@ -27,7 +28,7 @@ pub fn clock() -> Clock {
 #[inline(always)]
 pub fn now() -> Instant {
     sysreg::isb();
-    Instant::at(sysreg::read!("cntpct_el0"))
+    Instant::at(CNTPCT_EL0.get())
 }
 
 /// Why EL2 wants its timer interrupt, and when.
@@ -57,10 +58,10 @@ impl Deadlines {
     #[inline(always)]
     pub fn program(&self) {
         match Deadline::first([&self.quota, &self.migration, &self.telemetry]) {
-            None => sysreg::write!("cnthp_ctl_el2", 0),
+            None => CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR),
             Some(next) => {
-                sysreg::write!("cnthp_cval_el2", next.count());
-                sysreg::write!("cnthp_ctl_el2", 1);
+                CNTHP_CVAL_EL2.set(next.count());
+                CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::SET);
             }
         }
         sysreg::isb();

@@ -2,7 +2,8 @@
 
 use crate::devices::{console, gic, power};
 use crate::exits::traps;
-use crate::machine::{early, layout, sysreg};
+use crate::machine::registers::{ELR_EL2, ESR_EL2, FAR_EL2, Readable, SP_EL1, SPSR_EL2};
+use crate::machine::{early, layout};
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::{cpu, interrupts, life, uart, virq};
 use cloison_formats::telemetry::ExitReason;
@@ -172,7 +173,7 @@ fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
     let cpu = cpu::this();
     // The guest's own stray access; the hypervisor's would arrive at the vectors above.
-    life::kill(cpu, format_args!("SError, syndrome {:#x}", sysreg::read!("esr_el2")));
+    life::kill(cpu, format_args!("SError, syndrome {:#x}", ESR_EL2.get()));
 }
 
 extern "C" fn guest_aarch32() -> ! {
@@ -183,16 +184,16 @@ extern "C" fn guest_aarch32() -> ! {
 /// Prints what is known about an exception that EL2 took from itself, and stops the machine.
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
-    let esr = sysreg::read!("esr_el2");
+    let esr = ESR_EL2.get();
     console::print_fatal(format_args!(
         "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, FAR {:#x}, SPSR {:#x}, SP {:#x}\n",
         cpu::current_index(),
         KINDS[kind as usize & 3],
-        esr >> 26 & 0x3f,
-        sysreg::read!("elr_el2"),
-        sysreg::read!("far_el2"),
-        sysreg::read!("spsr_el2"),
-        sysreg::read!("sp_el1"),
+        cloison_logic::syndrome::class(esr),
+        ELR_EL2.get(),
+        FAR_EL2.get(),
+        SPSR_EL2.get(),
+        SP_EL1.get(),
     ));
     for (row, values) in registers.x.chunks(4).enumerate() {
         let mut text = Line { bytes: [0; 160], len: 0 };

@@ -1,10 +1,10 @@
 //! What a guest traps on: emulated devices, system registers, and accesses to what it does not have.
 
 use crate::exits::hypercall;
+use crate::machine::registers::*;
 use crate::machine::stage2::Page;
-use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
-use crate::vm::guest_registers::{EL1H_MASKED, GuestRegisters};
+use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction};
 use crate::vm::partition::Vm;
 use crate::vm::{life, uart, virq, vpmu};
 use cloison_abi::map;
@@ -19,7 +19,7 @@ use cloison_logic::vpmu::Register;
 #[inline(always)]
 pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
     let Some(vm) = cpu.vm else { return };
-    let esr = sysreg::read!("esr_el2");
+    let esr = ESR_EL2.get();
     match Trap::decode(esr) {
         Trap::Hypercall => {
             cpu.count_exit(ExitReason::Hypercall);
@@ -61,13 +61,9 @@ fn dispatch_cold(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegist
     }
 }
 
-fn skip_instruction() {
-    sysreg::write!("elr_el2", sysreg::read!("elr_el2").wrapping_add(4));
-}
-
 #[inline(always)]
 fn fault_ipa() -> Ipa {
-    syndrome::fault_ipa(sysreg::read!("hpfar_el2"), sysreg::read!("far_el2"))
+    syndrome::fault_ipa(HPFAR_EL2.get(), FAR_EL2.get())
 }
 
 /// Serves an access to the emulated distributor. Returns whether it was one that the distributor allows.
@@ -158,7 +154,7 @@ fn emulated_device(
 /// A stage-2 fault on a page that is mapped (again), or is being moved: the access is repeated once it is there. On any
 /// other page the guest takes an external abort, or its VM ends.
 fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: Attempt) {
-    let (ipa, far) = (fault_ipa(), sysreg::read!("far_el2"));
+    let (ipa, far) = (fault_ipa(), FAR_EL2.get());
     loop {
         match vm.stage2.page(ipa) {
             // Only a translation fault can have met the page while it was away; RAM allows everything else.
@@ -171,22 +167,20 @@ fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: 
         let what = ["instruction fetch", "read", "write"][attempt as usize];
         life::kill(cpu, format_args!("{what} of unmapped IPA {ipa} (virtual address {far:#x})"));
     }
-    sysreg::write!("far_el1", far);
+    FAR_EL1.set(far);
     inject(Syndrome::external_abort(attempt, vector()));
 }
 
 fn vector() -> Vector {
-    Vector::from_mode(sysreg::read!("spsr_el2") & 0xf)
+    Vector::from_mode(SPSR_EL2.read(SPSR_EL2::M))
 }
 
 /// Has the guest take a synchronous exception to EL1 with this syndrome (Arm ARM DDI 0487, D1.3).
 fn inject(syndrome: Syndrome) {
-    let vector = vector() as u64;
-    sysreg::write!("esr_el1", syndrome.0);
-    sysreg::write!("elr_el1", sysreg::read!("elr_el2"));
-    sysreg::write!("spsr_el1", sysreg::read!("spsr_el2"));
-    sysreg::write!("elr_el2", sysreg::read!("vbar_el1").wrapping_add(vector));
-    sysreg::write!("spsr_el2", EL1H_MASKED);
+    ESR_EL1.set(syndrome.0);
+    ELR_EL1.set(ELR_EL2.get());
+    SPSR_EL1.set(SPSR_EL2.get());
+    enter_el1(VBAR_EL1.get().wrapping_add(vector() as u64));
 }
 
 const PMUSERENR_EL0: Encoding = Encoding::new(3, 3, 9, 14, 0);
@@ -221,18 +215,18 @@ fn feature_register(register: Encoding, pmu: bool) -> u64 {
     const PMUV3: u64 = 1 << 8;
     match register {
         // FP, AdvSIMD, DIT, CSV2, CSV3.
-        PFR0 => ONLY_AARCH64 | sysreg::read!("id_aa64pfr0_el1") & fields([16, 20, 48, 56, 60]),
+        PFR0 => ONLY_AARCH64 | ID_AA64PFR0_EL1.get() & fields([16, 20, 48, 56, 60]),
         // DebugVer.
-        DFR0 => FEWEST_BREAKPOINTS | if pmu { PMUV3 } else { 0 } | sysreg::read!("id_aa64dfr0_el1") & fields([0]),
-        ISAR0 => sysreg::read!("id_aa64isar0_el1"),
+        DFR0 => FEWEST_BREAKPOINTS | if pmu { PMUV3 } else { 0 } | ID_AA64DFR0_EL1.get() & fields([0]),
+        ISAR0 => ID_AA64ISAR0_EL1.get(),
         // DPB, JSCVT, FCMA, LRCPC.
-        ISAR1 => sysreg::read!("id_aa64isar1_el1") & fields([0, 12, 16, 20]),
+        ISAR1 => ID_AA64ISAR1_EL1.get() & fields([0, 12, 16, 20]),
         // All but ExS, FGT and ECV.
-        MMFR0 => sysreg::read!("id_aa64mmfr0_el1") & 0xffff_ffff,
+        MMFR0 => ID_AA64MMFR0_EL1.get() & 0xffff_ffff,
         // HAFDBS, HPDS, PAN.
-        MMFR1 => sysreg::read!("id_aa64mmfr1_el1") & fields([0, 12, 20]),
+        MMFR1 => ID_AA64MMFR1_EL1.get() & fields([0, 12, 20]),
         // CnP, UAO, LSM, IESB.
-        MMFR2 => sysreg::read!("id_aa64mmfr2_el1") & fields([0, 4, 8, 12]),
+        MMFR2 => ID_AA64MMFR2_EL1.get() & fields([0, 4, 8, 12]),
         _ => 0,
     }
 }

@@ -1,29 +1,7 @@
-//! System registers that `aarch64-cpu` does not name, barriers, TLB and cache maintenance.
-//!
-//! Every register touch that is not a named field of `aarch64-cpu` goes through here.
+//! Instructions without a name in Rust: barriers, TLB and cache maintenance, HINTs, CRC32, SMC.
 
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use core::arch::asm;
-
-/// Reads a system register by name.
-macro_rules! read {
-    ($name:literal) => {{
-        let value: u64;
-        // SAFETY: reading a system register has no effect on memory.
-        unsafe { core::arch::asm!(concat!("mrs {}, ", $name), out(reg) value, options(nomem, nostack, preserves_flags)) };
-        value
-    }};
-}
-/// Writes a system register by name. The caller owes the barrier, where one is needed.
-macro_rules! write {
-    ($name:literal, $value:expr) => {{
-        let value: u64 = $value;
-        // SAFETY: the registers written through this macro control the PMU, the generic timer and the guest's EL1
-        // state; none changes how EL2 translates or what its memory holds.
-        unsafe { core::arch::asm!(concat!("msr ", $name, ", {}"), in(reg) value, options(nostack, preserves_flags)) };
-    }};
-}
-pub(crate) use {read, write};
 
 /// Instruction barrier: what was written to system registers is in force behind it.
 #[inline(always)]

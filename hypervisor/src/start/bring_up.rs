@@ -1,6 +1,7 @@
 //! From the first line of Rust to the VMs' start.
 
 use crate::devices::{console, gic, pmu, power, timer};
+use crate::machine::registers::{self, *};
 use crate::machine::{early, heap, layout, mmu, stage2, sysreg};
 use crate::start::{audit, build};
 use crate::vm::partition::{self, Memory};
@@ -61,12 +62,9 @@ fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
 
 /// What the image assumes of the machine and can be asked of it.
 fn check_machine(system: &System) -> Result<(), alloc::string::String> {
-    // CLIDR_EL1: the last level that has a cache.
-    let clidr = sysreg::read!("clidr_el1");
-    let level = (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0);
-    sysreg::write!("csselr_el1", level << 1);
+    CSSELR_EL1.write(CSSELR_EL1::Level.val(CacheGeometry::last_level(CLIDR_EL1.get())));
     sysreg::isb();
-    let found = CacheGeometry::from_ccsidr(sysreg::read!("ccsidr_el1"));
+    let found = CacheGeometry::from_ccsidr(CCSIDR_EL1.get());
     if found != system.board.llc {
         return Err(alloc::format!(
             "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the board file of this machine",
@@ -74,8 +72,7 @@ fn check_machine(system: &System) -> Result<(), alloc::string::String> {
             system.board.llc
         ));
     }
-    // DCZID_EL0: DC ZVA clears 2^BS words.
-    if sysreg::read!("dczid_el0") != 4 {
+    if !DCZID_EL0.matches_all(DCZID::ALL::Bytes64) {
         return Err("DC ZVA does not clear 64 bytes on this CPU".into());
     }
     Ok(())
@@ -200,7 +197,7 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
         hypervisor_frames: (0..if system.audit { frames.taken() } else { 0 })
             .map(|number| frames.frame(number).page_number() as u32)
             .collect(),
-        timer_hz: sysreg::read!("cntfrq_el0"),
+        timer_hz: CNTFRQ_EL0.get(),
     }));
     let memory = partition::memory().lock();
     for pool in &memory.pools {
@@ -226,7 +223,7 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
 
 /// The number of the core that runs this, by its MPIDR.
 fn own_number(system: &System) -> usize {
-    let own = sysreg::read!("mpidr_el1") & 0xff_00ff_ffff;
+    let own = registers::affinity();
     let Some(number) = system.board.cores.iter().position(|&mpidr| mpidr == own) else {
         refuse(format_args!("board {} has no core with MPIDR {own:#x}, which this one has", system.board.name));
     };
@@ -239,7 +236,7 @@ fn core_up(shared: &Shared, index: usize) {
     gic::init_core(shared.system.board.pmu_irq);
     guest_registers::init_core();
     pmu::init_core(cpu::this().quotas.borrow().reserved());
-    sysreg::write!("cnthp_ctl_el2", 0);
+    CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
     CORES_UP.fetch_add(1, Ordering::Release);
     sysreg::dsb_ish();
     aarch64_cpu::asm::sev();

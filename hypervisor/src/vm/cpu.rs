@@ -2,8 +2,9 @@
 
 use crate::devices::pmu;
 use crate::devices::timer::{self, Deadlines};
+use crate::machine::layout;
 use crate::machine::mmu::Windows;
-use crate::machine::{layout, sysreg};
+use crate::machine::registers::{MPIDR_EL1, Readable, TPIDR_EL2, Writeable};
 use crate::vm::partition::Vm;
 use alloc::boxed::Box;
 use cloison_formats::image::System;
@@ -105,13 +106,13 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         ring: RefCell::new(Ring::new()),
         exits: Default::default(),
     }));
-    aarch64_cpu::registers::Writeable::set(&aarch64_cpu::registers::TPIDR_EL2, &raw const *cpu as u64);
+    TPIDR_EL2.set(&raw const *cpu as u64);
 }
 
 /// The running core's state.
 #[inline(always)]
 pub fn this() -> &'static Cpu {
-    let pointer = sysreg::read!("tpidr_el2") as *const Cpu;
+    let pointer = TPIDR_EL2.get() as *const Cpu;
     // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran anything that comes here, and no
     // guest can write TPIDR_EL2.
     unsafe { &*pointer }
@@ -119,9 +120,9 @@ pub fn this() -> &'static Cpu {
 
 /// The running core's number, also before its state exists.
 pub fn current_index() -> usize {
-    if sysreg::read!("tpidr_el2") == 0 {
+    if TPIDR_EL2.get() == 0 {
         // Good enough for a message: affinity 0 is the core's number on boards with one cluster.
-        return sysreg::read!("mpidr_el1") as usize & 0xff;
+        return MPIDR_EL1.read(MPIDR_EL1::Aff0) as usize;
     }
     this().index
 }

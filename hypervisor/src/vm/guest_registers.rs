@@ -1,8 +1,9 @@
 //! A guest's registers: how the vectors save the general ones, and what EL1 holds when a vCPU starts.
 
-use crate::machine::{stage2, sysreg};
+use crate::machine::registers::*;
+use crate::machine::{registers, stage2, sysreg};
 use crate::vm::partition::Vm;
-use aarch64_cpu::registers::{CNTHCTL_EL2, HCR_EL2, SPSR_EL2};
+use aarch64_cpu::registers::{HCR_EL2, SPSR_EL2 as SPSR};
 
 /// A guest's general registers, as the vectors save them.
 #[repr(C)]
@@ -14,7 +15,7 @@ pub struct GuestRegisters {
 
 /// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, feature registers, IMPLEMENTATION DEFINED registers,
 /// set/way cache operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
-pub const HCR: u64 = HCR_EL2::VM::Enable.value
+const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::SWIO::SET.value
     | HCR_EL2::PTW::SET.value
     | HCR_EL2::FMO::EnableVirtualFIQ.value
@@ -28,59 +29,62 @@ pub const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::TACR::SET.value
     | HCR_EL2::TSW::SET.value
     | HCR_EL2::RW::EL1IsAarch64.value;
-/// CPTR_EL2: its RES1 bits; nothing traps.
-const CPTR: u64 = 0x33ff;
-/// SCTLR_EL1: the RES1 bits of Armv8.0, MMU and caches off.
-const GUEST_SCTLR: u64 = 0x30d0_0800;
+/// CPTR_EL2 with E2H clear: its RES1 bits (Arm ARM DDI 0487, D24.2); nothing traps.
+const CPTR_RES1: u64 = 0x33ff;
+/// SCTLR_EL1: the bits that are RES1 in Armv8.0, MMU and caches off.
+const SCTLR_RES1: u64 = 0x30d0_0800;
 /// EL1h, all exceptions masked: how a vCPU starts, and how EL1 takes an exception.
-pub const EL1H_MASKED: u64 = SPSR_EL2::M::EL1h.value
-    | SPSR_EL2::D::Masked.value
-    | SPSR_EL2::A::Masked.value
-    | SPSR_EL2::I::Masked.value
-    | SPSR_EL2::F::Masked.value;
+const EL1H_MASKED: u64 =
+    SPSR::M::EL1h.value | SPSR::D::Masked.value | SPSR::A::Masked.value | SPSR::I::Masked.value | SPSR::F::Masked.value;
 
 /// Controls of this core that hold for its guest all the time; once per core.
 pub fn init_core() {
-    sysreg::write!("hcr_el2", HCR);
-    sysreg::write!("vtcr_el2", stage2::VTCR);
-    sysreg::write!("cptr_el2", CPTR);
+    trap_waits(false);
+    // SAFETY: the format of the tables that `machine::stage2` builds; no guest has run here yet; SIMD stays as it is.
+    unsafe {
+        registers::write_vtcr(stage2::VTCR);
+        registers::write_cptr(CPTR_RES1);
+    }
     // The physical timer is EL2's, the physical counter may be read.
-    sysreg::write!("cnthctl_el2", CNTHCTL_EL2::EL1PCTEN::SET.value);
-    sysreg::write!("cntvoff_el2", 0);
-    sysreg::write!("hstr_el2", 0);
+    CNTHCTL_EL2.write(CNTHCTL_EL2::EL1PCTEN::SET);
+    CNTVOFF_EL2.set(0);
+    HSTR_EL2.set(0);
     sysreg::isb();
+}
+
+/// Has the guest's WFI trap, or no longer.
+pub fn trap_waits(on: bool) {
+    // SAFETY: `HCR` confines a guest as `write_hcr` demands; TWI traps more.
+    unsafe { registers::write_hcr(if on { HCR | HCR_EL2::TWI::SET.value } else { HCR }) };
+}
+
+/// Continues the guest after the instruction that trapped.
+pub fn skip_instruction() {
+    ELR_EL2.set(ELR_EL2.get().wrapping_add(4));
+}
+
+/// Continues the guest at `pc` in EL1, all exceptions masked.
+pub fn enter_el1(pc: u64) {
+    ELR_EL2.set(pc);
+    // SAFETY: the mode is EL1h.
+    unsafe { registers::write_spsr(EL1H_MASKED) };
+}
+
+/// Sets registers to zero.
+macro_rules! zero {
+    ($($register:ident)*) => { $($register.set(0);)* };
 }
 
 /// EL1 and the stage-2 root as a vCPU finds them at its first instruction.
 pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
-    sysreg::write!("vttbr_el2", vm.stage2.vttbr());
-    sysreg::write!("vmpidr_el2", 1 << 31 | vcpu as u64);
-    sysreg::write!("vpidr_el2", sysreg::read!("midr_el1"));
-    sysreg::write!("sctlr_el1", GUEST_SCTLR);
-    sysreg::write!("cpacr_el1", 0);
-    sysreg::write!("ttbr0_el1", 0);
-    sysreg::write!("ttbr1_el1", 0);
-    sysreg::write!("tcr_el1", 0);
-    sysreg::write!("mair_el1", 0);
-    sysreg::write!("amair_el1", 0);
-    sysreg::write!("vbar_el1", 0);
-    sysreg::write!("contextidr_el1", 0);
-    sysreg::write!("tpidr_el0", 0);
-    sysreg::write!("tpidrro_el0", 0);
-    sysreg::write!("tpidr_el1", 0);
-    sysreg::write!("sp_el0", 0);
-    sysreg::write!("sp_el1", 0);
-    sysreg::write!("elr_el1", 0);
-    sysreg::write!("spsr_el1", 0);
-    sysreg::write!("esr_el1", 0);
-    sysreg::write!("far_el1", 0);
-    sysreg::write!("par_el1", 0);
-    sysreg::write!("csselr_el1", 0);
-    sysreg::write!("mdscr_el1", 0);
-    sysreg::write!("cntkctl_el1", 0);
-    sysreg::write!("cntv_ctl_el0", 0);
-    sysreg::write!("cntv_cval_el0", 0);
-    sysreg::write!("elr_el2", entry);
-    sysreg::write!("spsr_el2", EL1H_MASKED);
+    // SAFETY: a VM's tables live as long as the hypervisor, map what its configuration grants, and have its own VMID.
+    unsafe { registers::write_vttbr(vm.stage2.vttbr()) };
+    VMPIDR_EL2.write(VMPIDR_EL2::RES1::SET + VMPIDR_EL2::Aff0.val(vcpu as u64));
+    VPIDR_EL2.set(MIDR_EL1.get());
+    SCTLR_EL1.set(SCTLR_RES1);
+    zero!(CPACR_EL1 TTBR0_EL1 TTBR1_EL1 TCR_EL1 MAIR_EL1 AMAIR_EL1 VBAR_EL1 CONTEXTIDR_EL1 CSSELR_EL1 MDSCR_EL1);
+    zero!(TPIDR_EL0 TPIDRRO_EL0 TPIDR_EL1 SP_EL0 SP_EL1 ELR_EL1 SPSR_EL1 ESR_EL1 FAR_EL1 PAR_EL1);
+    zero!(CNTKCTL_EL1 CNTV_CTL_EL0 CNTV_CVAL_EL0);
+    enter_el1(entry);
     sysreg::isb();
 }

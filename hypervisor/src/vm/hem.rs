@@ -1,7 +1,7 @@
 //! Observation segments: counts of the VM's HEMs between two calls of the guest.
 
 use crate::devices::pmu;
-use crate::machine::sysreg;
+use crate::machine::registers::{PMOVSCLR_EL0, Readable};
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
 use crate::vm::telemetry;
@@ -57,7 +57,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), Call
         return Ok((last.counts[at], last.overflowed >> at & 1 == 1, last.events[at]));
     };
     let event = events(vm).0.iter().take(open.hems() as usize).nth(index as usize).ok_or(CallError::Absent)?;
-    let overflowed = sysreg::read!("pmovsclr_el0") >> index & 1 == 1;
+    let overflowed = PMOVSCLR_EL0.get() >> index & 1 == 1;
     Ok((pmu::count(index as u32), overflowed, *event))
 }
 

@@ -4,6 +4,7 @@
 //! (`Request::Stop`), and waits for them.
 
 use crate::devices::{gic, power};
+use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
 use crate::machine::stage2::Page;
 use crate::machine::{handover, sysreg};
 use crate::vm::cpu::{self, Cpu};
@@ -101,7 +102,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
         hem::reset(cpu);
         vpmu::reset(cpu, vm);
         virq::stop(cpu, vm);
-        sysreg::write!("cntv_ctl_el0", 0);
+        CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
         cpu.deadlines.clear();
         uart::print_unfinished_line(cpu, vm);
         telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
@@ -200,7 +201,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
         quota::stop(cpu);
         hem::reset(cpu);
         uart::print_unfinished_line(cpu, vm);
-        sysreg::write!("cntv_ctl_el0", 0);
+        CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
         cpu.deadlines.clear();
         vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);
         park()
@@ -214,7 +215,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
 pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
     match cpu.vm {
         Some(vm) => {
-            log::warn!("VM {} killed at {:#x}: {why}", vm.spec.name, sysreg::read!("elr_el2"));
+            log::warn!("VM {} killed at {:#x}: {why}", vm.spec.name, ELR_EL2.get());
             end(cpu, vm, VmState::Killed)
         }
         None => park(),

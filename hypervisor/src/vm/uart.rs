@@ -1,12 +1,9 @@
 //! The UART that a guest sees: its accesses, its output in lines, and its input.
 
 use crate::devices::console;
-use crate::machine::sysreg;
 use crate::vm::cpu::{Cpu, Line};
-use crate::vm::guest_registers::HCR;
 use crate::vm::partition::Vm;
-use crate::vm::virq;
-use aarch64_cpu::registers::HCR_EL2;
+use crate::vm::{guest_registers, virq};
 
 /// Serves a guest's read of its UART.
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
@@ -35,7 +32,7 @@ pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) {
 /// interrupt (then WFI traps, once), or else takes its ticks; so no timer of EL2's is needed.
 fn watch_line(cpu: &Cpu, on: bool) {
     cpu.line.set(if on { Line::Begun } else { Line::Whole });
-    sysreg::write!("hcr_el2", if on { HCR | HCR_EL2::TWI::SET.value } else { HCR });
+    guest_registers::trap_waits(on);
 }
 
 /// Prints the line that the guest has left unfinished.

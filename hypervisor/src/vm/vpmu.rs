@@ -1,6 +1,7 @@
 //! The virtual PMU: `cloison_logic::vpmu` on the counters of this core that no quota has.
 
 use crate::devices::pmu;
+use crate::machine::registers::*;
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
@@ -21,40 +22,40 @@ impl Host for Physical {
         pmu::set_type(counter, value);
     }
     fn cycles(&self) -> u64 {
-        sysreg::read!("pmccntr_el0")
+        PMCCNTR_EL0.get()
     }
     fn set_cycles(&self, value: u64) {
-        sysreg::write!("pmccntr_el0", value);
+        PMCCNTR_EL0.set(value);
     }
     fn set_cycle_filter(&self, value: u32) {
-        sysreg::write!("pmccfiltr_el0", u64::from(value));
+        PMCCFILTR_EL0.set(u64::from(value));
     }
     fn enable(&self, on: u32, off: u32) {
-        sysreg::write!("pmcntenclr_el0", u64::from(off));
-        sysreg::write!("pmcntenset_el0", u64::from(on));
+        PMCNTENCLR_EL0.set(u64::from(off));
+        PMCNTENSET_EL0.set(u64::from(on));
         sysreg::isb();
     }
     fn interrupts(&self, on: u32, off: u32) {
-        sysreg::write!("pmintenclr_el1", u64::from(off));
-        sysreg::write!("pmintenset_el1", u64::from(on));
+        PMINTENCLR_EL1.set(u64::from(off));
+        PMINTENSET_EL1.set(u64::from(on));
         sysreg::isb();
     }
     fn overflows(&self) -> u32 {
-        sysreg::read!("pmovsclr_el0") as u32
+        PMOVSCLR_EL0.get() as u32
     }
     fn change_overflows(&self, set: u32, clear: u32) {
-        sysreg::write!("pmovsclr_el0", u64::from(clear));
-        sysreg::write!("pmovsset_el0", u64::from(set));
+        PMOVSCLR_EL0.set(u64::from(clear));
+        PMOVSSET_EL0.set(u64::from(set));
         sysreg::isb();
     }
     fn allow_user(&self, value: u32) {
-        sysreg::write!("pmuserenr_el0", u64::from(value));
+        PMUSERENR_EL0.set(u64::from(value));
     }
     fn identity(&self) -> u32 {
-        sysreg::read!("pmcr_el0") as u32
+        PMCR_EL0.get() as u32
     }
     fn common_events(&self, which: u32) -> u64 {
-        if which == 0 { sysreg::read!("pmceid0_el0") } else { sysreg::read!("pmceid1_el0") }
+        if which == 0 { PMCEID0_EL0.get() } else { PMCEID1_EL0.get() }
     }
 }
 
