@@ -33,7 +33,7 @@ mod machine {
     #[allow(unsafe_code, reason = "a global allocator")]
     pub mod heap;
     pub mod layout;
-    #[allow(unsafe_code, reason = "volatile access")]
+    #[allow(unsafe_code, reason = "device registers as references")]
     pub mod mmio;
     #[allow(unsafe_code, reason = "writes tables and descriptors; copies guest pages")]
     pub mod mmu;
@@ -47,6 +47,7 @@ mod machine {
 /// The board's devices.
 #[cfg(target_os = "none")]
 mod devices {
+    #[allow(unsafe_code, reason = "the addresses of the UARTs' registers")]
     pub mod console;
     pub mod gic;
     #[allow(unsafe_code, reason = "decides which counters a guest reaches")]

@@ -1,10 +1,14 @@
-//! The contract between a guest and Cloison: hypercalls, error codes and the guest's physical map.
+//! The contract between a guest and Cloison: hypercalls, error codes, the guest's physical map and its devices.
 //!
 //! Hypercalls follow the SMC Calling Convention (Arm DEN 0028): the function identifier in `w0`, arguments in
 //! `x1`–`x6`, results in `x0`–`x3`; `x4`–`x17` are preserved. Cloison uses the *vendor-specific hypervisor
 //! service* range (owner 6), 64-bit fast calls.
 #![no_std]
 #![forbid(unsafe_code)]
+
+pub mod gicv2;
+pub mod model_hint;
+pub mod pl011;
 
 /// Version of this interface. It rises when a call changes its meaning, but not when a call is added.
 pub const ABI_VERSION: u64 = 1;

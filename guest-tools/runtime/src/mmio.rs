@@ -1,6 +1,8 @@
 //! Device registers by address: the only volatile accesses of the runtime.
 
+use cloison_abi::gicv2::{Gicc, Gicd};
 use cloison_abi::map;
+use cloison_abi::pl011::Pl011;
 
 /// A block of device registers in the guest's physical map.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +16,24 @@ pub const GICD: Device = Device { base: map::GICD };
 pub const GICC: Device = Device { base: map::GICC };
 /// The console UART (PL011).
 pub const UART: Device = Device { base: map::UART };
+
+/// The interrupt distributor, by its registers' names.
+pub(crate) fn gicd() -> &'static Gicd {
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows of.
+    unsafe { &*core::ptr::with_exposed_provenance(map::GICD as usize) }
+}
+
+/// The interrupt controller's CPU interface, by its registers' names.
+pub(crate) fn gicc() -> &'static Gicc {
+    // SAFETY: as above.
+    unsafe { &*core::ptr::with_exposed_provenance(map::GICC as usize) }
+}
+
+/// The PL011, by its registers' names.
+pub(crate) fn uart() -> &'static Pl011 {
+    // SAFETY: as above.
+    unsafe { &*core::ptr::with_exposed_provenance(map::UART as usize) }
+}
 
 impl Device {
     /// Returns a device that the VM's configuration passes through at the IPA `base`, which must be in the range that

@@ -1,27 +1,16 @@
 //! The console: a PL011, polled for output, with interrupts for input if a program requests them.
 
 use crate::cpu;
-use crate::mmio::UART;
+use crate::mmio::uart;
+use aarch64_cpu::registers::{Readable, Writeable};
+use cloison_abi::pl011::{CR, FR, INTERRUPT};
 use core::fmt::{self, Write};
 use spin::Mutex;
-
-const DR: u64 = 0x00;
-const FR: u64 = 0x18;
-const CR: u64 = 0x30;
-const IMSC: u64 = 0x38;
-const ICR: u64 = 0x44;
-
-const FR_RXFE: u32 = 1 << 4;
-const FR_TXFF: u32 = 1 << 5;
-const INT_RX: u32 = 1 << 4;
-const INT_RX_TIMEOUT: u32 = 1 << 6;
-/// Enables UART, transmitter and receiver.
-const CR_ON: u32 = 1 << 9 | 1 << 8 | 1;
 
 static CONSOLE: Mutex<()> = Mutex::new(());
 
 pub(crate) fn init() {
-    UART.write(CR, CR_ON);
+    uart().cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
 }
 
 /// A line of text being formatted. It is completed first, so that the output of several vCPUs does not mix and a slow
@@ -36,8 +25,8 @@ impl Line {
         cpu::without_interrupts(|| {
             let _console = CONSOLE.lock();
             for &byte in &self.text[..self.len] {
-                while UART.read(FR) & FR_TXFF != 0 {}
-                UART.write(DR, u32::from(byte));
+                while uart().fr.is_set(FR::TXFF) {}
+                uart().dr.set(byte.into());
             }
         });
         self.len = 0;
@@ -75,15 +64,15 @@ pub(crate) fn force_unlock() {
 
 /// Makes the UART raise [`cloison_abi::irq::UART`] when input arrives.
 pub fn enable_input_interrupt() {
-    UART.write(IMSC, INT_RX | INT_RX_TIMEOUT);
+    uart().imsc.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET);
 }
 
 /// Returns the next byte of input, if there is one; otherwise clears the interrupt.
 pub fn input() -> Option<u8> {
-    if UART.read(FR) & FR_RXFE == 0 {
-        return Some(UART.read(DR) as u8);
+    if !uart().fr.is_set(FR::RXFE) {
+        return Some(uart().dr.get() as u8);
     }
-    UART.write(ICR, INT_RX | INT_RX_TIMEOUT);
+    uart().icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET);
     None
 }
 

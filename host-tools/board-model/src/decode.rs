@@ -1,6 +1,7 @@
 //! Decodes the A64 instructions that the model must recognize.
 
 use crate::hierarchy::Maintenance;
+use cloison_abi::model_hint;
 
 /// Messages from a guest to the model: HINTs that no version of the architecture has allocated, so that hardware and
 /// QEMU without the model execute them as NOPs.
@@ -50,10 +51,10 @@ pub const SELECTED: u8 = 31;
 pub const fn decode(word: u32) -> Option<Special> {
     if word & 0xffff_f01f == 0xd503_201f {
         return match (word >> 5) & 0x7f {
-            112 => Some(Special::Magic(Magic::BeginWarm)),
-            113 => Some(Special::Magic(Magic::End)),
-            114 => Some(Special::Magic(Magic::Cacheability)),
-            115 => Some(Special::Magic(Magic::BeginCold)),
+            model_hint::BEGIN_WARM => Some(Special::Magic(Magic::BeginWarm)),
+            model_hint::END => Some(Special::Magic(Magic::End)),
+            model_hint::CACHEABILITY => Some(Special::Magic(Magic::Cacheability)),
+            model_hint::BEGIN_COLD => Some(Special::Magic(Magic::BeginCold)),
             _ => None,
         };
     }

@@ -12,25 +12,11 @@
 //! by the first byte. The whole state is behind one lock of the hypervisor; report the line's level before giving it
 //! back, so that two cores cannot report in the wrong order.
 
+use cloison_abi::pl011::offset::*;
+
 /// Bytes that the receive FIFO holds: more than a PL011's 32, since nothing holds back what is typed or pasted while the
 /// guest is busy.
 pub const RX_FIFO: usize = 1024;
-
-const DR: u16 = 0x000;
-const RSR: u16 = 0x004;
-const FR: u16 = 0x018;
-const ILPR: u16 = 0x020;
-const IBRD: u16 = 0x024;
-const FBRD: u16 = 0x028;
-const LCR_H: u16 = 0x02c;
-const CR: u16 = 0x030;
-const IFLS: u16 = 0x034;
-const IMSC: u16 = 0x038;
-const RIS: u16 = 0x03c;
-const MIS: u16 = 0x040;
-const ICR: u16 = 0x044;
-const DMACR: u16 = 0x048;
-const ID: u16 = 0xfe0;
 
 /// FR: clear to send, data set ready and carrier detect, as a null modem says.
 const FR_MODEM: u32 = 0b111;

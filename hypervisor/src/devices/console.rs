@@ -1,49 +1,108 @@
 //! The physical UARTs: the console that all VMs share, and the telemetry line.
 
-use crate::machine::mmio::{self, Registers};
+use crate::machine::layout;
+use crate::machine::mmio::Mapped;
+use crate::machine::registers::{Readable, Writeable};
+use cloison_abi::pl011::{CR, FR, INTERRUPT, LCR_H, Pl011};
 use cloison_formats::image::UartKind;
 use cloison_logic::console::{Output, Part};
 use core::fmt::{self, Write};
 use spin::Once;
 use spin::mutex::TicketMutex;
+use tock_registers::interfaces::ReadWriteable;
+use tock_registers::registers::ReadWrite;
+use tock_registers::{register_bitfields, register_structs};
+
+register_bitfields! { u32,
+    CADENCE_STATUS [TXFULL OFFSET(4) NUMBITS(1) [], RXEMPTY OFFSET(1) NUMBITS(1) []],
+    MINI_STATUS [TXROOM OFFSET(5) NUMBITS(1) [], RXREADY OFFSET(0) NUMBITS(1) []],
+}
+
+register_structs! {
+    /// The UART of a Zynq UltraScale+ (UG1087, module UART).
+    pub Cadence {
+        (0x00 => control: ReadWrite<u32>),
+        (0x04 => _mode),
+        (0x08 => interrupt_enable: ReadWrite<u32>),
+        (0x0c => _disable),
+        (0x14 => interrupt_status: ReadWrite<u32>),
+        (0x18 => _baud),
+        (0x20 => receive_trigger: ReadWrite<u32>),
+        (0x24 => _modem),
+        (0x2c => status: ReadWrite<u32, CADENCE_STATUS::Register>),
+        (0x30 => fifo: ReadWrite<u32>),
+        (0x34 => @END),
+    },
+    /// A Raspberry Pi's mini UART among the auxiliary peripherals (BCM2711 peripherals, 2.2).
+    pub Mini {
+        (0x00 => _irq),
+        (0x04 => enables: ReadWrite<u32>),
+        (0x08 => _reserved),
+        (0x40 => io: ReadWrite<u32>),
+        (0x44 => interrupt_enable: ReadWrite<u32>),
+        (0x48 => _identify),
+        (0x4c => line_control: ReadWrite<u32>),
+        (0x50 => _modem),
+        (0x54 => status: ReadWrite<u32, MINI_STATUS::Register>),
+        (0x58 => _scratch),
+        (0x60 => control: ReadWrite<u32>),
+        (0x64 => @END),
+    }
+}
 
 /// A UART's driver: polled output, input by interrupt.
 #[derive(Clone, Copy)]
-pub struct Uart {
-    registers: Registers,
-    kind: UartKind,
+pub enum Uart {
+    /// Arm's.
+    Pl011(Mapped<Pl011>),
+    /// The ZCU102's.
+    Cadence(Mapped<Cadence>),
+    /// The Raspberry Pi's.
+    Mini(Mapped<Mini>),
 }
 
 impl Uart {
-    /// Turns transmitter and receiver on. Line settings stay as the boot loader left them.
-    pub fn init(self) {
-        match self.kind {
-            // UARTEN, TXE, RXE (Arm DDI 0183, 3.3.8); the FIFO enable of LCR_H.
-            UartKind::Pl011 => {
-                self.registers.write(0x2c, self.registers.read(0x2c) | 1 << 4);
-                self.registers.write(0x30, 1 | 1 << 8 | 1 << 9);
+    /// Turns transmitter and receiver of the UART at `address` on. Line settings stay as the boot loader left them.
+    ///
+    /// # Safety
+    /// The page of `address` is mapped as a device and shows a UART of this kind, as long as the driver is used.
+    unsafe fn new(kind: UartKind, address: u64) -> Self {
+        // SAFETY: passed on to the caller.
+        let uart = unsafe {
+            match kind {
+                UartKind::Pl011 => Self::Pl011(Mapped::new(address)),
+                UartKind::Cadence => Self::Cadence(Mapped::new(address)),
+                UartKind::Mini => Self::Mini(Mapped::new(address)),
             }
-            // Transmit and receive enable (Zynq UltraScale+ UG1087, Control_reg0).
-            UartKind::Cadence => self.registers.write(0x00, 0x14),
-            // AUX_ENABLES, 8 bits, transmit and receive enable (BCM2711 peripherals, 2.2).
-            UartKind::Mini => {
-                [(0x04, 1), (0x4c, 3), (0x60, 3)].into_iter().for_each(|(at, value)| self.registers.write(at, value));
+        };
+        match uart {
+            Self::Pl011(uart) => {
+                uart.lcr_h.modify(LCR_H::FEN::SET);
+                uart.cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
+            }
+            // Transmit and receive enable.
+            Self::Cadence(uart) => uart.control.set(0x14),
+            // The UART itself, 8 bits, transmit and receive enable.
+            Self::Mini(uart) => {
+                uart.enables.set(1);
+                uart.line_control.set(3);
+                uart.control.set(3);
             }
         }
+        uart
     }
 
     /// Makes received bytes raise the UART's interrupt.
     pub fn enable_input(self) {
-        match self.kind {
-            // RXIM and RTIM.
-            UartKind::Pl011 => self.registers.write(0x38, 1 << 4 | 1 << 6),
+        match self {
+            Self::Pl011(uart) => uart.imsc.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
             // Trigger level 1; RTRIG.
-            UartKind::Cadence => {
-                self.registers.write(0x20, 1);
-                self.registers.write(0x08, 1);
+            Self::Cadence(uart) => {
+                uart.receive_trigger.set(1);
+                uart.interrupt_enable.set(1);
             }
             // Receive interrupt: while there is a byte.
-            UartKind::Mini => self.registers.write(0x44, 1),
+            Self::Mini(uart) => uart.interrupt_enable.set(1),
         }
     }
 
@@ -53,41 +112,39 @@ impl Uart {
         while !self.can_send() {
             core::hint::spin_loop();
         }
-        let data = match self.kind {
-            UartKind::Pl011 => 0x00,
-            UartKind::Cadence => 0x30,
-            UartKind::Mini => 0x40,
-        };
-        self.registers.write(data, u32::from(byte));
+        match self {
+            Self::Pl011(uart) => uart.dr.set(byte.into()),
+            Self::Cadence(uart) => uart.fifo.set(byte.into()),
+            Self::Mini(uart) => uart.io.set(byte.into()),
+        }
     }
 
-    /// Whether the FIFO has room.
+    /// Returns whether the FIFO has room.
     #[inline]
     pub fn can_send(self) -> bool {
-        match self.kind {
-            UartKind::Pl011 => self.registers.read(0x18) & 1 << 5 == 0,
-            UartKind::Cadence => self.registers.read(0x2c) & 1 << 4 == 0,
-            UartKind::Mini => self.registers.read(0x54) & 1 << 5 != 0,
+        match self {
+            Self::Pl011(uart) => !uart.fr.is_set(FR::TXFF),
+            Self::Cadence(uart) => !uart.status.is_set(CADENCE_STATUS::TXFULL),
+            Self::Mini(uart) => uart.status.is_set(MINI_STATUS::TXROOM),
         }
     }
 
     /// Takes back the receive interrupt. Before the bytes are taken: one that comes later raises it again.
     pub fn acknowledge_input(self) {
-        match self.kind {
-            UartKind::Pl011 => self.registers.write(0x44, 1 << 4 | 1 << 6),
-            UartKind::Cadence => self.registers.write(0x14, 1),
-            UartKind::Mini => {}
+        match self {
+            Self::Pl011(uart) => uart.icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
+            Self::Cadence(uart) => uart.interrupt_status.set(1),
+            Self::Mini(_) => {}
         }
     }
 
     /// Takes a received byte.
     pub fn receive(self) -> Option<u8> {
-        let (status, mask, there, data) = match self.kind {
-            UartKind::Pl011 => (0x18, 1 << 4, 0, 0x00),
-            UartKind::Cadence => (0x2c, 1 << 1, 0, 0x30),
-            UartKind::Mini => (0x54, 1, 1, 0x40),
-        };
-        (self.registers.read(status) & mask == there).then(|| self.registers.read(data) as u8)
+        match self {
+            Self::Pl011(uart) => (!uart.fr.is_set(FR::RXFE)).then(|| uart.dr.get() as u8),
+            Self::Cadence(uart) => (!uart.status.is_set(CADENCE_STATUS::RXEMPTY)).then(|| uart.fifo.get() as u8),
+            Self::Mini(uart) => uart.status.is_set(MINI_STATUS::RXREADY).then(|| uart.io.get() as u8),
+        }
     }
 }
 
@@ -125,15 +182,16 @@ pub fn init_early(parameters: &crate::machine::early::BootParameters) {
         3 => UartKind::Mini,
         _ => return,
     };
-    let uart = Uart { registers: Registers::early_console(parameters.console_base), kind };
-    uart.init();
+    // SAFETY: the early map has the console's gigabyte as a device, and the image builder has named its kind; the final
+    // tables come with `init_final`.
+    let uart = unsafe { Uart::new(kind, parameters.console_base.0) };
     *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
-    let uart = Uart { registers: mmio::CONSOLE, kind };
-    uart.init();
+    // SAFETY: the final tables map the board's console there, for good.
+    let uart = unsafe { Uart::new(kind, layout::CONSOLE) };
     *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
     LAST_RESORT.call_once(|| uart);
     uart
@@ -141,9 +199,8 @@ pub fn init_final(kind: UartKind) -> Uart {
 
 /// The telemetry UART in the final map.
 pub fn telemetry(kind: UartKind) -> Uart {
-    let uart = Uart { registers: mmio::TELEMETRY, kind };
-    uart.init();
-    uart
+    // SAFETY: the final tables map the board's telemetry UART there, for good.
+    unsafe { Uart::new(kind, layout::TELEMETRY) }
 }
 
 /// Prints one line of the hypervisor's, line end included.

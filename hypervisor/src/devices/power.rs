@@ -1,6 +1,7 @@
 //! Starts the machine's other cores and turns it off: by PSCI, or through words and registers that the board names.
 
 use crate::machine::mmu::Windows;
+use crate::machine::registers::Writeable;
 use crate::machine::{mmio, sysreg};
 use cloison_abi::psci;
 use cloison_formats::image::{Board, PowerOff};
@@ -46,7 +47,7 @@ pub fn start_core(board: &Board, index: usize, entry: u64, windows: &Windows) ->
 /// does that, and before the board file is read where PSCI does not, the core waits forever.
 pub fn off() -> ! {
     if let Some(off) = REGISTERS.get() {
-        off.writes.iter().for_each(|&(offset, value)| mmio::POWER_OFF.write(offset.into(), value));
+        off.writes.iter().for_each(|&(offset, value)| mmio::POWER_OFF[usize::from(offset) / 4].set(value));
     } else if PSCI.load(Ordering::Relaxed) {
         sysreg::smc(psci::SYSTEM_OFF, 0, 0, 0);
     }

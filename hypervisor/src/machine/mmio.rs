@@ -1,52 +1,57 @@
-//! Device registers: volatile access to the pages that `layout::DEVICES` maps.
+//! Blocks of device registers at the addresses where EL2 maps them.
 
 use crate::machine::layout;
-use cloison_formats::addr::PhysAddr;
+use cloison_abi::gicv2::{Gicc, GiccDeactivate, Gicd, Gich};
+use core::marker::PhantomData;
+use core::ops::Deref;
+use tock_registers::registers::ReadWrite;
 
-/// A page of device registers that is mapped for good. Only this module makes one.
-#[derive(Clone, Copy)]
-pub struct Registers(u64);
+/// A block of device registers that is mapped as long as it is used.
+pub struct Mapped<T>(u64, PhantomData<fn() -> T>);
 
-/// Interrupt distributor.
-pub const GICD: Registers = Registers(layout::GICD);
-/// CPU interface, first page.
-pub const GICC: Registers = Registers(layout::GICC);
-/// CPU interface, second page.
-pub const GICC_DIR: Registers = Registers(layout::GICC_DIR);
-/// Virtual interface control.
-pub const GICH: Registers = Registers(layout::GICH);
-/// Console UART.
-pub const CONSOLE: Registers = Registers(layout::CONSOLE);
-/// Telemetry UART.
-pub const TELEMETRY: Registers = Registers(layout::TELEMETRY);
-/// What turns the machine off.
-pub const POWER_OFF: Registers = Registers(layout::POWER_OFF);
-
-impl Registers {
-    /// The console under the early map, at the address that the image builder has named.
-    pub fn early_console(base: PhysAddr) -> Self {
-        Self(base.0)
-    }
-
-    /// Reads the 32-bit register at `offset`, below 4096.
-    #[inline(always)]
-    pub fn read(self, offset: u32) -> u32 {
-        // SAFETY: the final tables map the pages of `layout` as devices, and the early map the console's gigabyte; each
-        // is used only while its map is on. `offset` stays in the page for every caller in this crate.
-        unsafe { ((self.0 + u64::from(offset)) as *const u32).read_volatile() }
-    }
-
-    /// Writes the 32-bit register at `offset`, below 4096.
-    #[inline(always)]
-    pub fn write(self, offset: u32, value: u32) {
-        // SAFETY: as in `read`.
-        unsafe { ((self.0 + u64::from(offset)) as *mut u32).write_volatile(value) }
-    }
-
-    /// Writes the byte at `offset`, for the distributor's byte-wide registers.
-    #[inline(always)]
-    pub fn write_byte(self, offset: u32, value: u8) {
-        // SAFETY: as in `read`.
-        unsafe { ((self.0 + u64::from(offset)) as *mut u8).write_volatile(value) }
+impl<T> Mapped<T> {
+    /// The block at this address.
+    ///
+    /// # Safety
+    /// The page there is mapped as a device and shows the registers that `T` describes, whenever the block is used.
+    pub const unsafe fn new(address: u64) -> Self {
+        Self(address, PhantomData)
     }
 }
+
+impl<T> Clone for Mapped<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Mapped<T> {}
+
+impl<T> Deref for Mapped<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the maker of the block says that the address is mapped, and `T` is made of volatile registers.
+        unsafe { &*(self.0 as *const T) }
+    }
+}
+
+/// A page of registers that only the board file knows.
+pub type Page = [ReadWrite<u32>; 1024];
+
+/// Interrupt distributor.
+// SAFETY: the final tables map this page for good, as `layout` says, and nothing uses it before they are on.
+pub const GICD: Mapped<Gicd> = unsafe { Mapped::new(layout::GICD) };
+/// CPU interface, first page.
+// SAFETY: as above.
+pub const GICC: Mapped<Gicc> = unsafe { Mapped::new(layout::GICC) };
+/// CPU interface, second page.
+// SAFETY: as above.
+pub const GICC_DIR: Mapped<GiccDeactivate> = unsafe { Mapped::new(layout::GICC_DIR) };
+/// Virtual interface control.
+// SAFETY: as above.
+pub const GICH: Mapped<Gich> = unsafe { Mapped::new(layout::GICH) };
+/// What turns the machine off.
+// SAFETY: as above.
+pub const POWER_OFF: Mapped<Page> = unsafe { Mapped::new(layout::POWER_OFF) };

@@ -1,5 +1,6 @@
 //! Instructions without a name in Rust: barriers, TLB and cache maintenance, HINTs, CRC32, SMC.
 
+use cloison_abi::model_hint;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use core::arch::asm;
 
@@ -72,7 +73,7 @@ pub fn clean_invalidate_page(va: u64) {
 pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
     // SAFETY: a NOP to the architecture.
     unsafe {
-        asm!("hint #114", in("x0") pa.0, in("x1") PAGE_SIZE, in("x2") u64::from(!cacheable), options(nostack, preserves_flags));
+        asm!("hint #{n}", n = const model_hint::CACHEABILITY, in("x0") pa.0, in("x1") PAGE_SIZE, in("x2") u64::from(!cacheable), options(nostack, preserves_flags));
     }
 }
 

@@ -1,0 +1,99 @@
+//! The registers of a GICv2 (Arm IHI 0048B): distributor, CPU interface, virtual interface control.
+//!
+//! Every party uses these blocks: EL2 for the physical controller, guests for what they see of it.
+
+// The macros add items of their own to those that are documented here.
+#![allow(missing_docs)]
+
+use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};
+use tock_registers::{register_bitfields, register_structs};
+
+register_bitfields! { u32,
+    /// GICD_SGIR (4.3.15).
+    pub SGIR [
+        /// A bit per CPU interface.
+        TARGETS OFFSET(16) NUMBITS(8) [],
+        /// The software-generated interrupt.
+        INTID OFFSET(0) NUMBITS(4) [],
+    ],
+    /// GICC_CTLR without Security Extensions (4.4.1).
+    pub GICC_CTLR [
+        /// EOIR only drops the priority; DIR deactivates.
+        EOI_MODE OFFSET(9) NUMBITS(1) [],
+        /// Group 0 interrupts are signaled.
+        ENABLE OFFSET(0) NUMBITS(1) [],
+    ],
+    /// GICC_IAR and GICC_EOIR (4.4.4).
+    pub IAR [
+        /// For a software-generated interrupt: the CPU interface that sent it.
+        SOURCE OFFSET(10) NUMBITS(3) [],
+        /// The interrupt's number.
+        INTID OFFSET(0) NUMBITS(10) [],
+    ],
+    /// GICH_HCR (5.3.1).
+    pub GICH_HCR [
+        /// A maintenance interrupt while at most one list register is in use.
+        UIE OFFSET(1) NUMBITS(1) [],
+        /// The virtual CPU interface works.
+        EN OFFSET(0) NUMBITS(1) [],
+    ],
+}
+
+register_structs! {
+    /// The distributor (4.3): arrays of bits by 32 interrupts, of bytes by one, of pairs of bits by 16.
+    pub Gicd {
+        (0x000 => pub ctlr: ReadWrite<u32>),
+        (0x004 => pub typer: ReadOnly<u32>),
+        (0x008 => pub iidr: ReadOnly<u32>),
+        (0x00c => _reserved0),
+        (0x080 => pub igroupr: [ReadWrite<u32>; 32]),
+        (0x100 => pub isenabler: [ReadWrite<u32>; 32]),
+        (0x180 => pub icenabler: [ReadWrite<u32>; 32]),
+        (0x200 => pub ispendr: [ReadWrite<u32>; 32]),
+        (0x280 => pub icpendr: [ReadWrite<u32>; 32]),
+        (0x300 => pub isactiver: [ReadWrite<u32>; 32]),
+        (0x380 => pub icactiver: [ReadWrite<u32>; 32]),
+        (0x400 => pub ipriorityr: [ReadWrite<u8>; 1024]),
+        (0x800 => pub itargetsr: [ReadWrite<u8>; 1024]),
+        (0xc00 => pub icfgr: [ReadWrite<u32>; 64]),
+        (0xd00 => _reserved1),
+        (0xf00 => pub sgir: WriteOnly<u32, SGIR::Register>),
+        (0xf04 => _reserved2),
+        (0xf10 => pub cpendsgir: [ReadWrite<u8>; 16]),
+        (0xf20 => pub spendsgir: [ReadWrite<u8>; 16]),
+        (0xf30 => _reserved3),
+        (0x1000 => @END),
+    },
+    /// The CPU interface's first page (4.4), or of its virtual twin.
+    pub Gicc {
+        (0x00 => pub ctlr: ReadWrite<u32, GICC_CTLR::Register>),
+        (0x04 => pub pmr: ReadWrite<u32>),
+        (0x08 => pub bpr: ReadWrite<u32>),
+        (0x0c => pub iar: ReadOnly<u32, IAR::Register>),
+        (0x10 => pub eoir: WriteOnly<u32, IAR::Register>),
+        (0x14 => _reserved0),
+        (0x1000 => @END),
+    },
+    /// The CPU interface's second page.
+    pub GiccDeactivate {
+        (0x00 => pub dir: WriteOnly<u32, IAR::Register>),
+        (0x04 => _reserved0),
+        (0x1000 => @END),
+    },
+    /// Virtual interface control (5.3), with the list registers that there can be.
+    pub Gich {
+        (0x000 => pub hcr: ReadWrite<u32, GICH_HCR::Register>),
+        (0x004 => pub vtr: ReadOnly<u32>),
+        (0x008 => pub vmcr: ReadWrite<u32>),
+        (0x00c => _reserved0),
+        (0x020 => pub eisr: [ReadOnly<u32>; 2]),
+        (0x028 => _reserved1),
+        (0x030 => pub elrsr: [ReadOnly<u32>; 2]),
+        (0x038 => _reserved2),
+        (0x0f0 => pub apr: ReadWrite<u32>),
+        (0x0f4 => _reserved3),
+        (0x100 => pub lr: [ReadWrite<u32>; 64]),
+        (0x200 => _reserved4),
+        (0x1000 => @END),
+    }
+}

@@ -1,0 +1,11 @@
+//! The HINT instructions by which guests and EL2 talk to the board model (docs/board-model.md). The architecture keeps
+//! their numbers free, and CPUs execute them as NOP.
+
+/// The region of interest begins, with the caches as they are.
+pub const BEGIN_WARM: u32 = 112;
+/// The region of interest ends.
+pub const END: u32 = 113;
+/// Whether caches may hold some pages: physical address in `x0`, length in `x1`, `x2` zero where they may.
+pub const CACHEABILITY: u32 = 114;
+/// The region of interest begins, with empty caches.
+pub const BEGIN_COLD: u32 = 115;
