@@ -7,6 +7,7 @@
 //! | [`placement`] | room for contiguous memory; how many stage-2 tables a VM needs |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters and the state machine of a budget per period |
+//! | [`features`] | what a guest reads from the feature registers |
 //! | [`migrate`] | which pages of a profile move, and where to |
 //! | [`segment`] | what an observation segment counts, and its record |
 //! | [`ring`] | log entries that wait for the telemetry line |
@@ -25,6 +26,7 @@ extern crate std;
 
 pub mod clock;
 pub mod console;
+pub mod features;
 pub mod migrate;
 pub mod own_frames;
 pub mod placement;

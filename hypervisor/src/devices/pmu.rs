@@ -55,6 +55,11 @@ pub fn init_core(reserved: u32) {
     sysreg::isb();
 }
 
+/// A counter's bit in the enable, interrupt and overflow registers.
+const fn counter_bit(counter: u32) -> u64 {
+    1 << counter
+}
+
 fn select(counter: u32) {
     PMSELR_EL0.set(u64::from(counter));
     sysreg::isb();
@@ -102,7 +107,12 @@ pub fn stop(mask: u64) {
 
 /// Lets a counter's overflow interrupt.
 pub fn enable_interrupt(counter: u32) {
-    PMINTENSET_EL1.set(1 << counter);
+    PMINTENSET_EL1.set(counter_bit(counter));
+}
+
+/// Returns whether a counter has overflowed.
+pub fn has_overflowed(counter: u32) -> bool {
+    PMOVSCLR_EL0.get() & counter_bit(counter) != 0
 }
 
 /// Takes and clears the overflow flags of these counters.

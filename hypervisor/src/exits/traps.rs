@@ -10,6 +10,7 @@ use crate::vm::{life, uart, virq, vpmu};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
 use cloison_formats::telemetry::ExitReason;
+use cloison_logic::features::{Feature, guest_view};
 use cloison_logic::syndrome::{
     self, Access, Attempt, DataAbort, Encoding, Fault, Syndrome, SystemAccess, Trap, Vector, Width,
 };
@@ -186,48 +187,16 @@ fn inject(syndrome: Syndrome) {
 const PMUSERENR_EL0: Encoding = Encoding::new(3, 3, 9, 14, 0);
 const ACTLR_EL1: Encoding = Encoding::new(3, 0, 1, 0, 1);
 
-/// A mask of four-bit fields of a feature register, by the fields' lowest bits.
-const fn fields<const N: usize>(lowest: [u32; N]) -> u64 {
-    let (mut mask, mut n) = (0, 0);
-    while n < N {
-        mask |= 0xf << lowest[n];
-        n += 1;
-    }
-    mask
-}
-
-/// What a guest reads from a feature register: what the CPU says, in the fields that are named here. The rest is 0, which
-/// says that it is not there: AArch32 (all of its registers), EL2 and EL3, PMU, trace, vectors longer than 128 bits,
-/// pointer authentication, limited ordering regions, virtualization (Arm ARM DDI 0487, D24.2).
-fn feature_register(register: Encoding, pmu: bool) -> u64 {
-    const PFR0: Encoding = Encoding::new(3, 0, 0, 4, 0);
-    const DFR0: Encoding = Encoding::new(3, 0, 0, 5, 0);
-    const ISAR0: Encoding = Encoding::new(3, 0, 0, 6, 0);
-    const ISAR1: Encoding = Encoding::new(3, 0, 0, 6, 1);
-    const MMFR0: Encoding = Encoding::new(3, 0, 0, 7, 0);
-    const MMFR1: Encoding = Encoding::new(3, 0, 0, 7, 1);
-    const MMFR2: Encoding = Encoding::new(3, 0, 0, 7, 2);
-    /// EL0 and EL1: AArch64 only.
-    const ONLY_AARCH64: u64 = 0x11;
-    /// Two breakpoints and two watchpoints, the fewest that can be said; none of them does anything.
-    const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
-    /// PMUv3 of Armv8.0.
-    const PMUV3: u64 = 1 << 8;
-    match register {
-        // FP, AdvSIMD, DIT, CSV2, CSV3.
-        PFR0 => ONLY_AARCH64 | ID_AA64PFR0_EL1.get() & fields([16, 20, 48, 56, 60]),
-        // DebugVer.
-        DFR0 => FEWEST_BREAKPOINTS | if pmu { PMUV3 } else { 0 } | ID_AA64DFR0_EL1.get() & fields([0]),
-        ISAR0 => ID_AA64ISAR0_EL1.get(),
-        // DPB, JSCVT, FCMA, LRCPC.
-        ISAR1 => ID_AA64ISAR1_EL1.get() & fields([0, 12, 16, 20]),
-        // All but ExS, FGT and ECV.
-        MMFR0 => ID_AA64MMFR0_EL1.get() & 0xffff_ffff,
-        // HAFDBS, HPDS, PAN.
-        MMFR1 => ID_AA64MMFR1_EL1.get() & fields([0, 12, 20]),
-        // CnP, UAO, LSM, IESB.
-        MMFR2 => ID_AA64MMFR2_EL1.get() & fields([0, 4, 8, 12]),
-        _ => 0,
+/// Reads the CPU's own feature register.
+fn feature(feature: Feature) -> u64 {
+    match feature {
+        Feature::Pfr0 => ID_AA64PFR0_EL1.get(),
+        Feature::Dfr0 => ID_AA64DFR0_EL1.get(),
+        Feature::Isar0 => ID_AA64ISAR0_EL1.get(),
+        Feature::Isar1 => ID_AA64ISAR1_EL1.get(),
+        Feature::Mmfr0 => ID_AA64MMFR0_EL1.get(),
+        Feature::Mmfr1 => ID_AA64MMFR1_EL1.get(),
+        Feature::Mmfr2 => ID_AA64MMFR2_EL1.get(),
     }
 }
 
@@ -236,7 +205,7 @@ fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: S
     let pmu = Some(encoding).filter(|_| vm.spec.pmu).and_then(Register::decode);
     match (encoding, is_read, pmu) {
         (Encoding { op0: 3, op1: 0, crn: 0, crm: 0..=7, .. }, true, _) => {
-            set_register(registers, register, feature_register(encoding, vm.spec.pmu));
+            set_register(registers, register, guest_view(encoding, vm.spec.pmu, feature));
         }
         (_, _, Some(found)) => {
             let value = vpmu::access(cpu, vm, found, (!is_read).then(|| register_value(registers, register)));

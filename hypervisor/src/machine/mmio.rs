@@ -44,14 +44,14 @@ pub type Page = [ReadWrite<u32>; 1024];
 // SAFETY: the final tables map this page for good, as `layout` says, and nothing uses it before they are on.
 pub const GICD: Mapped<Gicd> = unsafe { Mapped::new(layout::GICD) };
 /// CPU interface, first page.
-// SAFETY: as above.
+// SAFETY: the final tables map this page for good, as `layout` says; no use before.
 pub const GICC: Mapped<Gicc> = unsafe { Mapped::new(layout::GICC) };
 /// CPU interface, second page.
-// SAFETY: as above.
+// SAFETY: the final tables map this page for good, as `layout` says; no use before.
 pub const GICC_DIR: Mapped<GiccDeactivate> = unsafe { Mapped::new(layout::GICC_DIR) };
 /// Virtual interface control.
-// SAFETY: as above.
+// SAFETY: the final tables map this page for good, as `layout` says; no use before.
 pub const GICH: Mapped<Gich> = unsafe { Mapped::new(layout::GICH) };
 /// What turns the machine off.
-// SAFETY: as above.
+// SAFETY: the final tables map this page for good, as `layout` says; no use before.
 pub const POWER_OFF: Mapped<Page> = unsafe { Mapped::new(layout::POWER_OFF) };

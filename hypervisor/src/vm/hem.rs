@@ -1,7 +1,6 @@
 //! Observation segments: counts of the VM's HEMs between two calls of the guest.
 
 use crate::devices::pmu;
-use crate::machine::registers::{PMOVSCLR_EL0, Readable};
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
 use crate::vm::telemetry;
@@ -57,8 +56,8 @@ pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), Call
         return Ok((last.counts[at], last.overflowed >> at & 1 == 1, last.events[at]));
     };
     let event = events(vm).0.iter().take(open.hems() as usize).nth(index as usize).ok_or(CallError::Absent)?;
-    let overflowed = PMOVSCLR_EL0.get() >> index & 1 == 1;
-    Ok((pmu::count(index as u32), overflowed, *event))
+    let counter = index as u32;
+    Ok((pmu::count(counter), pmu::has_overflowed(counter), *event))
 }
 
 /// Gives up an open segment, without a record: the vCPU starts or stops.

@@ -1,0 +1,100 @@
+//! What a guest reads from the CPU's feature registers (Arm ARM DDI 0487, D24.2, ID_AA64*).
+//!
+//! A guest sees the fields that the table names, as the CPU has them. The rest reads as 0, which says that it is not there:
+//! AArch32 (all of its registers), EL2 and EL3, trace, vectors longer than 128 bits, pointer authentication, limited
+//! ordering regions, virtualization.
+
+use crate::syndrome::Encoding;
+
+/// A feature register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Feature {
+    Pfr0,
+    Dfr0,
+    Isar0,
+    Isar1,
+    Mmfr0,
+    Mmfr1,
+    Mmfr2,
+}
+
+/// EL0 and EL1: AArch64 only.
+const ONLY_AARCH64: u64 = 0x11;
+/// Two breakpoints and two watchpoints, the fewest that can be reported; none of them does anything.
+const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
+/// PMUv3 of Armv8.0.
+const PMUV3: u64 = 1 << 8;
+
+/// By register: its encoding, the lowest bits of the fields that are kept, and what is set.
+const TABLE: [(Feature, Encoding, &[u32], u64); 7] = [
+    // FP, AdvSIMD, DIT, CSV2, CSV3.
+    (Feature::Pfr0, Encoding::new(3, 0, 0, 4, 0), &[16, 20, 48, 56, 60], ONLY_AARCH64),
+    // DebugVer.
+    (Feature::Dfr0, Encoding::new(3, 0, 0, 5, 0), &[0], FEWEST_BREAKPOINTS),
+    (Feature::Isar0, Encoding::new(3, 0, 0, 6, 0), &[0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60], 0),
+    // DPB, JSCVT, FCMA, LRCPC.
+    (Feature::Isar1, Encoding::new(3, 0, 0, 6, 1), &[0, 12, 16, 20], 0),
+    // All but ExS, FGT and ECV.
+    (Feature::Mmfr0, Encoding::new(3, 0, 0, 7, 0), &[0, 4, 8, 12, 16, 20, 24, 28], 0),
+    // HAFDBS, HPDS, PAN.
+    (Feature::Mmfr1, Encoding::new(3, 0, 0, 7, 1), &[0, 12, 20], 0),
+    // CnP, UAO, LSM, IESB.
+    (Feature::Mmfr2, Encoding::new(3, 0, 0, 7, 2), &[0, 4, 8, 12], 0),
+];
+
+/// Returns what a guest reads from the register with this encoding; `read` reads the CPU's own, `pmu` says whether the
+/// guest has a PMU.
+pub fn guest_view(encoding: Encoding, pmu: bool, read: impl FnOnce(Feature) -> u64) -> u64 {
+    let Some((feature, _, kept, set)) = TABLE.iter().find(|(_, own, ..)| *own == encoding) else { return 0 };
+    let mask = kept.iter().fold(0, |mask, lowest| mask | 0xf << lowest);
+    let counters = if pmu && *feature == Feature::Dfr0 { PMUV3 } else { 0 };
+    read(*feature) & mask | set | counters
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(op2_of: (u8, u8), pmu: bool, cpu: u64) -> u64 {
+        guest_view(Encoding::new(3, 0, 0, op2_of.0, op2_of.1), pmu, |_| cpu)
+    }
+
+    #[test]
+    fn a_guest_sees_what_the_table_keeps_and_nothing_else() {
+        // A CPU with everything.
+        let table = [
+            ((4, 0), 0xff0f_0000_00ff_0011),
+            ((5, 0), 0x0000_0000_0010_100f),
+            ((6, 0), u64::MAX),
+            ((6, 1), 0x00ff_f00f),
+            ((7, 0), 0xffff_ffff),
+            ((7, 1), 0x00f0_f00f),
+            ((7, 2), 0xffff),
+        ];
+        for (register, expected) in table {
+            assert_eq!(view(register, false, u64::MAX), expected, "{register:?}");
+        }
+        // And one with nothing.
+        assert_eq!([view((4, 0), false, 0), view((5, 0), false, 0), view((7, 2), false, 0)], [0x11, 0x0010_1000, 0]);
+    }
+
+    #[test]
+    fn the_pmu_is_there_for_guests_that_have_one() {
+        // The CPU's own version (bits 11 to 8) is no matter.
+        assert_eq!(view((5, 0), true, 0x0000_0406), 0x0010_1106);
+        assert_eq!(view((5, 0), false, 0x0000_0406), 0x0010_1006);
+        assert_eq!(view((4, 0), true, 0), 0x11);
+    }
+
+    #[test]
+    fn all_other_registers_read_zero_without_a_look_at_the_cpu() {
+        for crm in 0..8 {
+            for op2 in 0..8 {
+                if TABLE.iter().all(|(_, own, ..)| (own.crm, own.op2) != (crm, op2)) {
+                    assert_eq!(guest_view(Encoding::new(3, 0, 0, crm, op2), true, |_| unreachable!()), 0);
+                }
+            }
+        }
+    }
+}
