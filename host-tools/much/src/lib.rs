@@ -19,6 +19,7 @@
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
 //! | [`evaluate`] | accuracy of the merged correlations |
 //! | [`read`] | measurements from CSV and Parquet |
+//! | `warnings` | warnings about measurements that can be merged nevertheless |
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
 #![forbid(unsafe_code)]
 
@@ -33,4 +34,5 @@ pub mod read;
 pub mod scores;
 pub mod swap;
 pub mod table;
+mod warnings;
 pub mod write;

@@ -6,11 +6,14 @@
 #![allow(unsafe_code)]
 
 mod count;
+mod counters;
 mod ffi;
 mod internals;
 mod monitors;
+mod qemu;
 mod regions;
 mod state;
+mod statistics;
 mod time;
 
 use crate::board::Board;
@@ -19,10 +22,10 @@ use crate::decode::{Special, decode};
 use ffi::{Api, PluginId, RegisterDescriptor, UserData};
 use internals::Internals;
 use libc::{c_char, c_int, c_uint, c_void};
+use qemu::{QEMU, Qemu, qemu};
 use state::{Block, Options, Plugin};
 use std::ffi::CStr;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use time::{TIME, get_clock, is_vcpu_thread, set_clock, skip_idle_time};
 
@@ -30,13 +33,6 @@ use time::{TIME, get_clock, is_vcpu_thread, set_clock, skip_idle_time};
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: c_int = 4;
 
-struct Qemu {
-    api: Api,
-    internals: Internals,
-    id: PluginId,
-}
-
-static QEMU: OnceLock<Qemu> = OnceLock::new();
 static PLUGIN: AtomicPtr<Plugin> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Returns the plugin's state.
@@ -48,19 +44,6 @@ static PLUGIN: AtomicPtr<Plugin> = AtomicPtr::new(std::ptr::null_mut());
 unsafe fn plugin() -> &'static mut Plugin {
     // SAFETY: set at load, before the first callback, and never freed; exclusive, as the caller promises.
     unsafe { &mut *PLUGIN.load(Relaxed) }
-}
-
-fn qemu() -> &'static Qemu {
-    match QEMU.get() {
-        Some(qemu) => qemu,
-        None => unreachable!("QEMU calls back after the plugin was loaded"),
-    }
-}
-
-fn retranslate() {
-    let qemu = qemu();
-    // SAFETY: QEMU resets when no vCPU executes, and then calls back.
-    unsafe { (qemu.api.reset)(qemu.id, on_reset) };
 }
 
 extern "C" fn on_reset(_id: PluginId) {
@@ -289,7 +272,7 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
     let mut board = board.ok_or("no board: give board=configs/models/zcu102.toml")?;
     board.reseed(options.seed);
     let plugin = Plugin::new(board, cores as usize, options);
-    if QEMU.set(Qemu { api, internals, id }).is_err() {
+    if QEMU.set(Qemu { api, internals, id, on_reset }).is_err() {
         return Err("loaded twice".into());
     }
     PLUGIN.store(Box::into_raw(Box::new(plugin)), Relaxed);

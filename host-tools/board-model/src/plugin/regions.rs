@@ -1,69 +1,15 @@
 //! Regions of interest: when the model is on, and what it counts there.
 
+use super::qemu::{qemu, retranslate};
 use super::state::{NOTHING, Plugin};
+use super::statistics::{CoreReport, Region, Report, Stand};
 use super::time::{EPOCH, TIME, get_clock};
-use super::{qemu, retranslate};
 use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
-use serde::Serialize;
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A millisecond in ns.
 const MILLISECOND: i64 = 1_000_000;
-
-/// Counters of one core at some point in time.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stand {
-    counts: Counts,
-    cycles: u64,
-    interrupts: u64,
-    guest: (Counts, u64),
-}
-
-/// The regions of a run.
-#[derive(Debug, Default)]
-pub struct Regions {
-    /// State at the start of the first region, unless the model is always on.
-    first: Option<Vec<Stand>>,
-    /// State at the start of the open region.
-    open: Option<Vec<Stand>>,
-    ended: Vec<Region>,
-    /// From the first start to the last end. What cores do after that, until QEMU ends, depends on the host.
-    whole: Option<Region>,
-}
-
-/// The statistics of a run.
-#[derive(Serialize)]
-pub struct Report<'a> {
-    modelled: bool,
-    board: &'a str,
-    seed: u64,
-    regions: &'a [Region],
-    whole: Region,
-}
-
-/// A region that has ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct Region {
-    /// By core.
-    pub cores: Vec<CoreReport>,
-}
-
-/// One core in a region.
-#[derive(Clone, Debug, Serialize)]
-pub struct CoreReport {
-    /// Cycles between start and end by the core's own clock.
-    pub cycles: u64,
-    overflow_interrupts: u64,
-    /// Event counts at all exception levels.
-    events: BTreeMap<&'static str, u64>,
-    /// Event counts at EL1 and EL0: what a guest would count if it could count all events at once.
-    guest_events: BTreeMap<&'static str, u64>,
-    /// Raw counts at all exception levels.
-    pub counts: Counts,
-}
 
 impl Plugin {
     fn stand(&mut self) -> Vec<Stand> {
@@ -176,31 +122,5 @@ impl Plugin {
         self.close();
         let whole = self.regions.whole.clone().unwrap_or_else(|| self.so_far());
         Report { modelled: true, board: &self.board.name, seed: self.options.seed, regions: &self.regions.ended, whole }
-    }
-}
-
-impl Report<'_> {
-    /// Prints one line per core for a human reader.
-    pub fn print(&self) {
-        for (index, core) in self.whole.cores.iter().enumerate() {
-            let counts = &core.counts;
-            eprintln!(
-                "board-model (modelled): core {index}: {} cycles, {} instructions, {} loads, {} stores, refills L1I {} \
-                 L1D {} L2 {}",
-                core.cycles,
-                counts.instructions,
-                counts.loads,
-                counts.stores,
-                counts.l1i_refills,
-                counts.l1d_refills,
-                counts.l2_refills
-            );
-        }
-    }
-
-    /// Writes the statistics.
-    pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other)?;
-        std::fs::write(path, text + "\n")
     }
 }

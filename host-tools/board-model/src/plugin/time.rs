@@ -1,7 +1,7 @@
 //! Guest time: what QEMU's clock hooks read, and the thread that advances it when all cores wait.
 
 use super::internals::Internals;
-use super::{QEMU, qemu};
+use super::qemu::{QEMU, qemu};
 use crate::clock::MAX_CORES;
 use libc::c_void;
 use std::cell::Cell;

@@ -12,6 +12,7 @@ mod cyclic;
 mod field;
 mod geometry;
 mod known;
+mod proof;
 mod search;
 
 pub use bound_events::{Binding, plan_bound};
@@ -19,6 +20,7 @@ pub use bounds::{lower_bound, schoenheim};
 pub use catalogue::{Catalogue, Cover};
 pub use geometry::Blocks;
 pub use known::line as known_line;
+pub use proof::verify;
 
 /// Maximum number of counters of a plan.
 pub const MOST_COUNTERS: usize = 31;
@@ -73,35 +75,6 @@ pub enum PlanError {
         /// Number of events.
         events: usize,
     },
-}
-
-/// Checks that every pair of points is in a block, and that no block is too large or contains a nonexistent point.
-/// Independent of the planner.
-pub fn verify(points: usize, size: usize, blocks: &Blocks) -> Result<(), String> {
-    let mut met = std::collections::BTreeSet::new();
-    for (number, block) in blocks.iter().enumerate() {
-        let distinct: std::collections::BTreeSet<_> = block.iter().copied().collect();
-        if distinct.len() != block.len() {
-            return Err(format!("sub-experiment {number} names an event twice"));
-        }
-        if block.len() > size {
-            return Err(format!("sub-experiment {number} has {} events for {size} counters", block.len()));
-        }
-        if let Some(point) = block.iter().find(|&&point| point >= points) {
-            return Err(format!("sub-experiment {number} names event {point} of {points}"));
-        }
-        for &a in &distinct {
-            met.extend(distinct.range(a + 1..).map(|&b| (a, b)));
-        }
-    }
-    for a in 0..points {
-        for b in a + 1..points {
-            if !met.contains(&(a, b)) {
-                return Err(format!("events {a} and {b} are never counted together"));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn check(events: usize, counters: usize) -> Result<(), PlanError> {

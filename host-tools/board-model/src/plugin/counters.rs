@@ -1,0 +1,126 @@
+//! A core's event counters as the model keeps them, and QEMU's handles of their registers.
+
+use crate::decode::Special;
+use crate::events::Counts;
+use crate::pmu::{COUNTERS, Pmu};
+use libc::c_void;
+
+/// Not an exception level: makes the next block update the counters.
+pub const NO_LEVEL: u8 = u8::MAX;
+
+/// An access to the performance monitors that has started and may still trap.
+#[derive(Clone, Copy, Debug)]
+pub struct Pending {
+    /// Which access.
+    pub what: Special,
+    /// The value being written.
+    pub value: u64,
+    /// Address at which the guest continues if the access does not trap.
+    pub next: u64,
+}
+
+/// A core's event counters.
+#[derive(Clone, Debug)]
+pub struct Counters {
+    /// The model of the counters.
+    pub pmu: Pmu,
+    /// The exception level of the most recent blocks.
+    pub level: u8,
+    /// The same, or [`NO_LEVEL`].
+    pub watched: u8,
+    /// The registers must be read again.
+    pub stale: bool,
+    /// The access that started last, if it may still trap.
+    pub pending: Option<Pending>,
+    /// The overflow interrupt of some counter is enabled.
+    pub armed: bool,
+    /// An event counter currently raises the interrupt.
+    pub raised: bool,
+    /// Number of interrupts raised.
+    pub interrupts: u64,
+    /// Counts and cycles at EL1 and EL0, where a guest's counters count.
+    pub guest: (Counts, u64),
+    /// Counts and cycles of the core at the last update.
+    pub seen: (Counts, u64),
+}
+
+impl Counters {
+    /// Returns the state of a core about which nothing is known yet.
+    pub fn new() -> Self {
+        Self {
+            pmu: Pmu::default(),
+            level: NO_LEVEL,
+            watched: NO_LEVEL,
+            stale: true,
+            pending: None,
+            armed: false,
+            raised: false,
+            interrupts: 0,
+            guest: (Counts::default(), 0),
+            seen: (Counts::default(), 0),
+        }
+    }
+    /// Invalidates the registers, which may have been written while the model was off.
+    pub fn forget(&mut self) {
+        self.watched = NO_LEVEL;
+        self.pending = None;
+        self.stale = true;
+    }
+}
+
+/// The registers of the performance monitors by QEMU's names, in the order of [`Monitors`].
+pub const NAMES: [&[u8]; 18] = [
+    b"PMEVTYPER0_EL0",
+    b"PMEVTYPER1_EL0",
+    b"PMEVTYPER2_EL0",
+    b"PMEVTYPER3_EL0",
+    b"PMEVTYPER4_EL0",
+    b"PMEVTYPER5_EL0",
+    b"PMEVCNTR0_EL0",
+    b"PMEVCNTR1_EL0",
+    b"PMEVCNTR2_EL0",
+    b"PMEVCNTR3_EL0",
+    b"PMEVCNTR4_EL0",
+    b"PMEVCNTR5_EL0",
+    b"PMCNTENSET_EL0",
+    b"PMCR_EL0",
+    b"MDCR_EL2",
+    b"PMSELR_EL0",
+    b"PMINTENSET_EL1",
+    b"PMOVSSET_EL0",
+];
+
+/// QEMU's handles of the registers, each null where it has none.
+#[derive(Clone, Copy, Debug)]
+pub struct Monitors(pub [*mut c_void; NAMES.len()]);
+
+/// Indices into [`NAMES`].
+pub mod at {
+    use super::COUNTERS;
+    pub const TYPES: usize = 0;
+    pub const VALUES: usize = COUNTERS;
+    pub const ENABLED: usize = 2 * COUNTERS;
+    pub const CONTROL: usize = ENABLED + 1;
+    pub const RESERVED: usize = ENABLED + 2;
+    pub const SELECTED: usize = ENABLED + 3;
+    pub const INTERRUPTS: usize = ENABLED + 4;
+    pub const OVERFLOWS: usize = ENABLED + 5;
+}
+
+impl Monitors {
+    /// Returns a table without handles.
+    pub const fn new() -> Self {
+        Self([std::ptr::null_mut(); NAMES.len()])
+    }
+    /// Records QEMU's handle of the register with this name.
+    pub fn learn(&mut self, name: &[u8], handle: *mut c_void) {
+        if let Some(place) = NAMES.iter().position(|known| *known == name) {
+            self.0[place] = handle;
+        }
+    }
+    /// Returns the first register that QEMU lacks.
+    pub fn missing(&self) -> Option<&'static str> {
+        let place = self.0.iter().position(|handle| handle.is_null())?;
+        std::str::from_utf8(NAMES[place]).ok()
+    }
+}
