@@ -1,4 +1,4 @@
-//! Addresses as types: a physical address is not an intermediate one, and neither is a number.
+//! Addresses as types: physical and intermediate physical addresses cannot be confused with each other or with numbers.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -16,26 +16,26 @@ macro_rules! address {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The first byte of the page that holds this address.
+            /// Returns the first byte of the page that contains this address.
             pub const fn page_base(self) -> Self {
                 Self(self.0 & !(PAGE_SIZE - 1))
             }
-            /// Whether this is the first byte of a page.
+            /// Returns whether this is the first byte of a page.
             pub const fn is_page_aligned(self) -> bool {
                 self.0.is_multiple_of(PAGE_SIZE)
             }
-            /// The page's number: the address without its offset.
+            /// Returns the page's number: the address divided by the page size.
             pub const fn page_number(self) -> u64 {
                 self.0 >> PAGE_SHIFT
             }
-            /// The address `bytes` further on, or nothing where that wraps.
+            /// Returns the address `bytes` higher, or `None` if that wraps.
             pub const fn checked_add(self, bytes: u64) -> Option<Self> {
                 match self.0.checked_add(bytes) {
                     Some(sum) => Some(Self(sum)),
                     None => None,
                 }
             }
-            /// The first byte of the `pages`-th page after the one that holds this address.
+            /// Returns the first byte of the `pages`-th page after the one that contains this address.
             pub const fn page(self, pages: u64) -> Self {
                 Self(self.page_base().0 + pages * PAGE_SIZE)
             }
@@ -58,9 +58,9 @@ address! {
     PhysAddr
 }
 address! {
-    /// An intermediate physical address: what a guest takes for physical, before stage 2.
+    /// An intermediate physical address: what a guest takes for a physical address, before stage 2.
     ///
-    /// Holding one says nothing about whether a VM may touch it: stage 2 alone decides.
+    /// An `Ipa` does not imply that a VM may access the address: only stage 2 decides that.
     Ipa
 }
 
@@ -74,15 +74,16 @@ pub struct PhysRange {
 }
 
 impl PhysRange {
-    /// First byte after the range (saturating, so that a range up to the top of the address space stays one).
+    /// Returns the first byte after the range (saturating, so that a range up to the top of the address space remains
+    /// valid).
     pub const fn end(&self) -> PhysAddr {
         PhysAddr(self.start.0.saturating_add(self.len))
     }
-    /// Whether `pa` lies in the range.
+    /// Returns whether `pa` is in the range.
     pub const fn contains(&self, pa: PhysAddr) -> bool {
         pa.0 >= self.start.0 && pa.0 < self.end().0
     }
-    /// Whether the two ranges share a byte.
+    /// Returns whether the two ranges share a byte.
     pub const fn overlaps(&self, other: &Self) -> bool {
         self.start.0 < other.end().0 && other.start.0 < self.end().0
     }

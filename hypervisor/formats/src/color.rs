@@ -7,7 +7,7 @@ use crate::addr::{PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The most colors that a [`ColorSet`] can hold.
+/// Maximum number of colors in a [`ColorSet`].
 pub const MAX_COLORS: u32 = 64;
 
 /// One page color.
@@ -33,43 +33,43 @@ impl ColorSet {
     /// No color.
     pub const EMPTY: Self = Self(0);
 
-    /// The colors `0..count`.
+    /// Returns the set of the colors `0..count`.
     pub const fn first(count: u32) -> Self {
         if count >= MAX_COLORS { Self(u64::MAX) } else { Self((1 << count) - 1) }
     }
-    /// The set with one color more.
+    /// Returns the set with one more color.
     #[must_use]
     pub const fn with(self, color: Color) -> Self {
         Self(self.0 | 1 << color.0)
     }
-    /// Whether `color` is in the set.
+    /// Returns whether `color` is in the set.
     pub const fn contains(self, color: Color) -> bool {
         color.0 < 64 && self.0 >> color.0 & 1 == 1
     }
-    /// The colors in both.
+    /// Returns the colors in both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
-    /// The colors in either.
+    /// Returns the colors in either set.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
-    /// The colors of `self` that are not in `other`.
+    /// Returns the colors of `self` that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
-    /// How many colors the set holds.
+    /// Returns the number of colors in the set.
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
-    /// Whether it holds none.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
-    /// The colors, lowest first.
+    /// Iterates over the colors, lowest first.
     pub fn iter(self) -> impl Iterator<Item = Color> {
         let mut rest = self.0;
         core::iter::from_fn(move || {
@@ -84,7 +84,7 @@ impl ColorSet {
 }
 
 impl fmt::Display for ColorSet {
-    /// As ranges, the way configurations write them: `0-3,8`.
+    /// Formats the set as ranges, as configurations do: `0-3,8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
         let mut low = 0;
@@ -115,20 +115,20 @@ impl fmt::Display for ColorSet {
 /// The last-level cache, as CCSIDR_EL1 or a board file describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheGeometry {
-    /// Bytes in all.
+    /// Total size in bytes.
     pub size: u64,
     /// Associativity.
     pub ways: u32,
-    /// Bytes in a line.
+    /// Bytes per line.
     pub line: u32,
 }
 
-/// Why a cache geometry gives no usable colors.
+/// Why a cache geometry does not give usable colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GeometryError {
     /// A field is zero, or the number of sets is not a power of two.
     NotPowerOfTwo,
-    /// More colors than [`MAX_COLORS`].
+    /// There are more colors than [`MAX_COLORS`].
     TooManyColors(u64),
 }
 
@@ -150,12 +150,12 @@ impl CacheGeometry {
         Self { size: sets * ways as u64 * line as u64, ways, line }
     }
 
-    /// Returns the last level that has a cache, from 0 on as CSSELR_EL1.Level counts, by CLIDR_EL1's seven `Ctype` fields.
+    /// Returns the last level that has a cache, numbered from 0 as in CSSELR_EL1.Level, from CLIDR_EL1's seven `Ctype` fields.
     pub fn last_level(clidr: u64) -> u64 {
         (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0)
     }
 
-    /// How many colors the cache divides the pages into: bytes per way over bytes per page, at least 1.
+    /// Returns the number of colors: bytes per way over bytes per page, at least 1.
     pub const fn colors(&self) -> Result<u32, GeometryError> {
         if self.ways == 0 || self.line == 0 || !self.size.is_multiple_of(self.ways as u64 * self.line as u64) {
             return Err(GeometryError::NotPowerOfTwo);
@@ -172,7 +172,7 @@ impl CacheGeometry {
     }
 }
 
-/// The color of the page that holds `pa`, where the cache makes `colors` (a power of two) of them.
+/// Returns the color of the page that contains `pa`, for a cache with `colors` colors (a power of two).
 pub const fn color_of(pa: PhysAddr, colors: u32) -> Color {
     Color((pa.0 >> PAGE_SHIFT & (colors as u64 - 1)) as u8)
 }

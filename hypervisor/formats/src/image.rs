@@ -1,4 +1,4 @@
-//! The system image: what follows the hypervisor's own code in the boot image, and what it says.
+//! The system image: the data after the hypervisor's own code in the boot image.
 //!
 //! ```text
 //! hypervisor code and data   (a whole number of pages)
@@ -9,7 +9,7 @@
 //! end marker                 8 bytes, `END_MARKER`
 //! ```
 //!
-//! The host writes it after checking everything that can be checked; the hypervisor checks the header, both CRCs and
+//! The host writes it after checking everything that can be checked. The hypervisor checks the header, both CRCs and
 //! the end marker again, and every number that it uses as an index or an address.
 
 use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
-/// Version of the header and of [`System`]. An image of any other version is refused.
+/// Version of the header and of [`System`]. Images of any other version are rejected.
 pub const VERSION: u32 = 4;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
@@ -37,7 +37,7 @@ pub struct Header {
     pub config_len: u32,
     /// CRC-32 (ISO-HDLC, as in zlib) of the configuration.
     pub config_crc: u32,
-    /// Where the payload starts; a multiple of the page size.
+    /// Offset of the payload; a multiple of the page size.
     pub payload_offset: u32,
     /// Length of the payload without the end marker.
     pub payload_len: u32,
@@ -45,47 +45,47 @@ pub struct Header {
     pub payload_crc: u32,
 }
 
-/// Why a system image is refused. `Display` is the one line that the user sees on the UART.
+/// Why a system image is rejected. `Display` is the line that the user sees on the UART.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageError {
-    /// The magic is not there: no system image follows the hypervisor.
+    /// The magic is missing: no system image follows the hypervisor.
     NoImage,
-    /// Built for another version of the hypervisor.
+    /// The image was built for another version of the hypervisor.
     Version {
-        /// The version that the image says.
+        /// Version of the image.
         found: u32,
     },
     /// The header's own CRC does not match.
     HeaderCrc {
-        /// What the header says.
+        /// CRC in the header.
         expected: u32,
-        /// What was computed.
+        /// CRC that was computed.
         found: u32,
     },
-    /// The header's lengths make no sense.
+    /// The header's lengths are inconsistent.
     Layout,
-    /// The end marker is missing: the image was cut off.
+    /// The end marker is missing: the image was truncated.
     Truncated {
-        /// How long the system image should be, header and end marker included.
+        /// Expected length of the system image, including header and end marker.
         expected_len: u64,
     },
     /// The configuration's CRC does not match.
     ConfigCrc {
-        /// What the header says.
+        /// CRC in the header.
         expected: u32,
-        /// What was computed.
+        /// CRC that was computed.
         found: u32,
     },
     /// The payload's CRC does not match.
     PayloadCrc {
-        /// What the header says.
+        /// CRC in the header.
         expected: u32,
-        /// What was computed.
+        /// CRC that was computed.
         found: u32,
     },
     /// The configuration does not decode.
     Decode,
-    /// The configuration decodes but refers to something that is not there.
+    /// The configuration decodes but is inconsistent; the text says why.
     Invalid(&'static str),
 }
 
@@ -127,7 +127,7 @@ fn word(bytes: &[u8], index: usize) -> u32 {
 }
 
 impl Header {
-    /// Reads and checks a header; `crc` computes CRC-32 (ISO-HDLC).
+    /// Reads and checks a header. `crc` computes CRC-32 (ISO-HDLC).
     pub fn parse(bytes: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Self, ImageError> {
         if bytes.len() < HEADER_LEN || bytes[..8] != MAGIC {
             return Err(ImageError::NoImage);
@@ -155,7 +155,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The header's 64 bytes.
+    /// Returns the header's 64 bytes.
     pub fn to_bytes(&self, crc: impl Fn(&[u8]) -> u32) -> [u8; HEADER_LEN] {
         let mut bytes = [0; HEADER_LEN];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -169,13 +169,13 @@ impl Header {
         bytes
     }
 
-    /// Length of the whole system image, end marker included.
+    /// Returns the length of the whole system image, including the end marker.
     pub fn total_len(&self) -> u64 {
         u64::from(self.payload_offset) + u64::from(self.payload_len) + END_MARKER.len() as u64
     }
 
-    /// Checks the rest of the image behind a parsed header (`image` starts at the header and is `total_len` long) and
-    /// decodes the configuration.
+    /// Checks the rest of the image after a parsed header, and decodes the configuration. `image` starts at the header
+    /// and is `total_len` bytes long.
     pub fn decode(&self, image: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<System, ImageError> {
         let expected_len = self.total_len();
         let truncated = ImageError::Truncated { expected_len };
@@ -201,9 +201,9 @@ impl Header {
     }
 }
 
-/// Writes a whole system image: header, configuration, payload and end marker.
+/// Builds a complete system image: header, configuration, payload and end marker.
 ///
-/// `payload` must already place each guest image on a page boundary, where [`Image::offset`] says.
+/// `payload` must contain each guest image at its [`Image::offset`], on a page boundary.
 pub fn encode(system: &System, payload: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Vec<u8>, postcard::Error> {
     let config = postcard::to_allocvec(system)?;
     let payload_offset = (HEADER_LEN + config.len()).next_multiple_of(PAGE_SIZE as usize);
@@ -223,14 +223,14 @@ pub fn encode(system: &System, payload: &[u8], crc: impl Fn(&[u8]) -> u32) -> Re
     Ok(image)
 }
 
-/// Everything the hypervisor is told.
+/// Everything that the hypervisor is told at boot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct System {
     /// The configuration's name, for the banner and the log.
     pub name: String,
     /// The machine.
     pub board: Board,
-    /// How much the hypervisor says.
+    /// Level of the hypervisor's messages.
     pub log_level: LogLevel,
     /// The colors that hold the hypervisor's own text, data, stacks and page tables.
     pub hypervisor_colors: ColorSet,
@@ -238,15 +238,15 @@ pub struct System {
     pub contiguous: u64,
     /// The memory pools.
     pub pools: Vec<Pool>,
-    /// The virtual machines; their position is their id.
+    /// The virtual machines; a VM's index is its id.
     pub vms: Vec<Vm>,
-    /// After building the stage-2 tables, walk them as the MMU would, log every page, and stop before any guest runs.
+    /// Walk the stage-2 tables as the MMU would after building them, log every page, and stop before any guest runs.
     pub audit: bool,
-    /// When this VM is off, the others are stopped and the machine is turned off; `None`: when all are off.
+    /// When this VM is off, stop the others and turn the machine off; `None`: when all are off.
     pub ends_with: Option<u8>,
 }
 
-/// How much the hypervisor says on the console.
+/// Level of the hypervisor's messages on the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs)]
 pub enum LogLevel {
@@ -264,34 +264,34 @@ pub struct Board {
     pub name: String,
     /// MPIDR affinity of each physical core, in the order of core numbers.
     pub cores: Vec<u64>,
-    /// The word in reserved RAM at which each core waits for its first address; `None`: PSCI starts cores.
+    /// The word in reserved RAM that each core polls for its entry address; `None` if PSCI starts cores.
     pub spin_table: Option<Vec<PhysAddr>>,
-    /// What turns the machine off; `None`: PSCI.
+    /// Registers that turn the machine off; `None` if PSCI does.
     pub power_off: Option<PowerOff>,
-    /// The console.
+    /// The UART of the console.
     pub console: Uart,
-    /// The telemetry UART; without it the log only counts what it drops.
+    /// The UART of the telemetry; without it, records are only counted as dropped.
     pub telemetry: Option<Uart>,
     /// The interrupt controller.
     pub gic: Gic,
-    /// The PMU's overflow interrupt (a PPI, the same number on each core), where the board wires it to the GIC as a
-    /// private interrupt. Without it quotas are polled by the EL2 timer.
+    /// The PMU's overflow interrupt (a PPI with the same number on each core), if the board wires it to the GIC as a
+    /// private interrupt. Without it, the EL2 timer polls the quotas.
     pub pmu_irq: Option<u32>,
-    /// Set where an event counter's overflow interrupt needs a second counter on the same event, preset one lower
-    /// (QEMU before a fix of its overflow timer).
+    /// Whether an event counter's overflow interrupt needs a second counter on the same event, preset one lower (QEMU
+    /// before a fix of its overflow timer).
     pub pmu_shadow: bool,
     /// The last-level cache; compared with CCSIDR_EL1 at boot.
     pub llc: CacheGeometry,
     /// RAM that Cloison may manage.
     pub ram: Vec<PhysRange>,
-    /// Parts of `ram` that it must not touch (firmware).
+    /// Parts of `ram` that Cloison must not touch (firmware).
     pub reserved: Vec<PhysRange>,
 }
 
-/// Registers whose writing turns the machine off.
+/// Registers that turn the machine off when they are written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PowerOff {
-    /// The page that they are in.
+    /// The page that contains them.
     pub page: PhysAddr,
     /// Byte offset in the page and 32-bit value of each write, in order.
     pub writes: Vec<(u16, u32)>,
@@ -300,11 +300,11 @@ pub struct PowerOff {
 /// A UART.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Uart {
-    /// Which programming model.
+    /// Its programming model.
     pub kind: UartKind,
-    /// First register.
+    /// Address of the first register.
     pub base: PhysAddr,
-    /// Its interrupt (GIC id), for input.
+    /// Its interrupt (GIC ID), for input.
     pub irq: u32,
 }
 
@@ -319,8 +319,8 @@ pub enum UartKind {
     Mini,
 }
 
-/// A GICv2 with the virtualization extensions. The second pages are given apart because the ZCU102 places them 64 KiB
-/// after the first ones.
+/// A GICv2 with the virtualization extensions. The second pages are listed separately because the ZCU102 places them 64
+/// KiB after the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gic {
     /// Distributor.
@@ -335,8 +335,8 @@ pub struct Gic {
     pub gicv: PhysAddr,
     /// Virtual CPU interface, second page (GICV_DIR).
     pub gicv_dir: PhysAddr,
-    /// Set where the GIC does not look at a level interrupt again when a guest's EOI deactivates it through a list
-    /// register (QEMU's): the virtual timer's interrupt is deactivated by the hypervisor then.
+    /// Whether the GIC does not sample a level interrupt again when a guest's EOI deactivates it through a list
+    /// register (as in QEMU). The hypervisor then deactivates the virtual timer's interrupt.
     pub mediated_timer: bool,
 }
 
@@ -349,12 +349,11 @@ pub struct Pool {
     pub kind: PoolKind,
     /// Its colors.
     pub colors: ColorSet,
-    /// The most pages that may be taken from it for regions and migration together; `None`: as many as its colors
-    /// have.
+    /// Maximum number of pages taken from it for regions and migration together; `None`: all pages of its colors.
     pub limit: Option<u32>,
 }
 
-/// PVT: one VM's own; SH: several VMs may use it.
+/// Whether a pool belongs to one VM (PVT) or may be used by several (SH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolKind {
     /// Private: colors that no other pool has.
@@ -368,62 +367,63 @@ pub enum PoolKind {
 pub struct Vm {
     /// Name, as the console prints it.
     pub name: String,
-    /// Physical cores; position is the vCPU number.
+    /// Physical cores; the index is the vCPU number.
     pub cores: Vec<u8>,
     /// Memory and devices.
     pub regions: Vec<Region>,
-    /// What is loaded before the VM starts, and again when it restarts.
+    /// The image that is loaded when the VM starts or restarts.
     pub image: Image,
-    /// What is loaded besides: an initial RAM disk, a device tree.
+    /// Additional modules that are loaded with it: an initial RAM disk, a device tree.
     pub modules: Vec<Module>,
     /// `x0`–`x3` of vCPU 0 at its first instruction.
     pub args: [u64; 4],
     /// Services granted: bits of `cloison_abi::services`.
     pub services: u32,
-    /// What a forbidden access does.
+    /// Effect of a forbidden access.
     pub on_fault: OnFault,
-    /// Physical SPIs that belong to this VM, under the same number.
+    /// Physical SPIs that belong to this VM, with the same numbers.
     pub irqs: Vec<u32>,
     /// Budgets of its cores.
     pub quotas: Vec<Quota>,
-    /// Events counted in an observation segment, at most 6 less what the quotas of the same core take.
+    /// Events counted in an observation segment: at most 6 minus the counters that the quotas of the same core use.
     pub hems: Vec<EventId>,
-    /// It has a PMU: the counters that no quota takes. Not together with `hems`.
+    /// Whether it has a PMU with the counters that no quota uses. Excludes `hems`.
     pub pmu: bool,
-    /// It has the services page (`cloison_abi::page`).
+    /// Whether it has the services page (`cloison_abi::page`).
     pub services_page: bool,
-    /// Its page profile.
+    /// Its page profile, if it has one.
     pub profile: Option<Profile>,
-    /// Runs that it is started anew for.
+    /// Its campaign, if it has one.
     pub campaign: Option<Campaign>,
 }
 
-/// Runs of a VM for each of several sets of events (MUCH, section III: sub-experiments). Each time the VM turns itself off
-/// it is restarted, until all runs are done.
+/// Repeated runs of a VM for each of several sets of events (MUCH, section III: sub-experiments). Each time the VM
+/// turns itself off, it is restarted, until all runs are done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Campaign {
-    /// The sub-experiments: what is counted in a run's observation segment, in place of [`Vm::hems`].
+    /// The sub-experiments: the events counted in a run's observation segment, instead of [`Vm::hems`].
     pub sub_experiments: Vec<Vec<EventId>>,
-    /// Runs of each.
+    /// Runs of each sub-experiment.
     pub runs: u32,
-    /// The argument of the guest to which the number of runs so far is added: another input, another seed in each run.
+    /// Index of the guest's argument to which the number of runs so far is added, so that each run has another input or
+    /// seed.
     pub vary: Option<u8>,
 }
 
 impl Campaign {
-    /// Which sub-experiment and which of its runs comes after `done` runs in all.
+    /// Returns the sub-experiment and its run that follow after `done` runs in total.
     pub fn next(&self, done: u32) -> Option<(u32, u32)> {
         let (set, run) = (done.checked_div(self.runs)?, done.checked_rem(self.runs)?);
         (usize::try_from(set).ok()? < self.sub_experiments.len()).then_some((set, run))
     }
 }
 
-/// What the hypervisor does when a guest touches what it does not have.
+/// What the hypervisor does when a guest accesses memory that it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OnFault {
-    /// The guest takes a synchronous external abort, as on hardware where nothing answers.
+    /// The guest takes a synchronous external abort, as on hardware where nothing responds.
     Abort,
-    /// The VM is stopped for good.
+    /// The VM is killed.
     Kill,
 }
 
@@ -436,11 +436,11 @@ pub struct Region {
     pub ipa: Ipa,
     /// Length in pages.
     pub pages: u32,
-    /// What is behind it.
+    /// What backs it.
     pub backing: Backing,
 }
 
-/// What is behind a region.
+/// What backs a region.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Backing {
     /// Pages of the pool with this index.
@@ -451,7 +451,7 @@ pub enum Backing {
     Device(PhysAddr),
 }
 
-/// Bytes of the payload that lie in a VM's memory when it starts.
+/// Bytes of the payload that are in a VM's memory when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Module {
     /// Offset in the payload; a multiple of the page size.
@@ -478,7 +478,7 @@ pub struct Image {
 /// A budget of events per period on one core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quota {
-    /// The vCPU (not the physical core) that it binds.
+    /// The vCPU (not the physical core) that it applies to.
     pub vcpu: u8,
     /// The event that is counted.
     pub event: EventId,
@@ -486,24 +486,24 @@ pub struct Quota {
     pub budget: Events,
     /// The period.
     pub period: Period,
-    /// Poll interval where there is no overflow interrupt, or with `backstop`.
+    /// Poll interval, if there is no overflow interrupt or `backstop` is set.
     pub poll: Nanos,
-    /// Poll even where there is an overflow interrupt, against one that comes late.
+    /// Poll even with an overflow interrupt, in case that comes late.
     pub backstop: bool,
     /// Log every period, not only the totals.
     pub trace: bool,
 }
 
-/// A page profile in use: which pages matter, and when they move.
+/// A VM's page profile: which pages matter, and when they move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Index of the PVT pool that pages move to.
+    /// Index of the PVT pool to which pages move.
     pub pool: u8,
     /// The pages, in any order.
     pub pages: Vec<ProfiledPage>,
-    /// How many of the most important pages the hypervisor moves on its own.
+    /// Number of the most important pages that the hypervisor moves by itself.
     pub top: u32,
-    /// How long after the VM's start it moves them; `None`: only when a guest asks.
+    /// Time from the VM's start to that move; `None`: only at the guest's request.
     pub after: Option<Nanos>,
 }
 
@@ -514,12 +514,13 @@ pub struct ProfiledPage {
     pub region: u8,
     /// Page number in the region.
     pub page: u32,
-    /// How much the page matters; larger is more. Units are the profile's own.
+    /// How much the page matters; a higher number matters more. The unit is up to the profile.
     pub importance: u64,
 }
 
 impl System {
-    /// What the hypervisor relies on and does not check again: indices in range, images inside their payload.
+    /// Checks everything that the hypervisor relies on and does not check again: indices are in range, images are
+    /// inside the payload.
     pub fn validate(&self, payload_len: u32) -> Result<(), &'static str> {
         let cores = self.board.cores.len();
         if cores == 0 || cores > MAX_CORES {
@@ -660,7 +661,7 @@ impl System {
 }
 
 impl Vm {
-    /// All that is loaded before the VM starts.
+    /// Iterates over everything that is loaded before the VM starts.
     pub fn loaded(&self) -> impl Iterator<Item = Module> + '_ {
         let Image { offset, len, load, .. } = self.image;
         core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
@@ -668,7 +669,7 @@ impl Vm {
 }
 
 impl Board {
-    /// Pages of the devices that the hypervisor keeps for itself.
+    /// Iterates over the pages of the devices that the hypervisor keeps for itself.
     fn own_devices(&self) -> impl Iterator<Item = PhysAddr> {
         let gic = &self.gic;
         let pages = [gic.gicd, gic.gicc, gic.gicc_dir, gic.gich, gic.gicv, gic.gicv_dir, self.console.base];
@@ -681,12 +682,12 @@ impl Board {
 pub const IPA_BITS: u32 = 39;
 
 impl Region {
-    /// Whether the two share a page.
+    /// Returns whether the two regions share a page.
     pub fn overlaps(&self, other: &Self) -> bool {
         let end = |region: &Self| region.ipa.page_number() + u64::from(region.pages);
         self.ipa.page_number() < end(other) && other.ipa.page_number() < end(self)
     }
-    /// Whether `ipa` lies in the region.
+    /// Returns whether `ipa` is in the region.
     pub fn contains(&self, ipa: Ipa) -> bool {
         ipa >= self.ipa && ipa.page_number() < self.ipa.page_number() + u64::from(self.pages)
     }

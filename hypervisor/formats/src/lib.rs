@@ -1,13 +1,13 @@
 //! The formats and units that the hypervisor and the host share.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`addr`] | physical and intermediate physical addresses as types |
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`units`] | events, cycles, periods |
 //! | [`image`] | the system image: header, configuration, payload |
-//! | [`limits`] | how many cores, VMs and list registers there can be |
-//! | [`telemetry`] | the telemetry stream of the second UART: HEM records and the rest |
+//! | [`limits`] | maximum numbers of cores, VMs and list registers |
+//! | [`telemetry`] | the telemetry stream of the second UART: HEM records and others |
 #![no_std]
 #![forbid(unsafe_code)]
 

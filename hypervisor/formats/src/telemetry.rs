@@ -1,7 +1,7 @@
-//! The telemetry stream: what the hypervisor sends out on the second UART, and how the host reads it back.
+//! The telemetry stream: what the hypervisor sends on the second UART, and how the host decodes it.
 //!
-//! Each frame is a postcard message followed by its CRC-32 (ISO-HDLC, little-endian), COBS-encoded, closed by a zero
-//! byte. A reader that joins late or loses bytes finds the next frame at the next zero.
+//! Each message is a postcard payload followed by its CRC-32 (ISO-HDLC, little-endian), COBS-encoded and terminated by
+//! a zero byte. A reader that joins late or loses bytes finds the next message after the next zero byte.
 
 use crate::addr::{Ipa, PhysAddr};
 use crate::color::ColorSet;
@@ -14,36 +14,36 @@ use crc::{CRC_32_ISO_HDLC, Crc, Table};
 use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
-/// Version of the frames below; the first frame of a stream carries it.
+/// Version of the messages below, which the first message of a stream contains.
 pub const VERSION: u16 = 2;
-/// The most events that one HEM record carries.
+/// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
-/// No encoded frame is longer than this, its closing zero included.
+/// Maximum length of an encoded message, including its terminating zero byte.
 pub const MAX_MESSAGE: usize = 4096;
-/// Pages per [`Stage2Run`] at most, so that it fits [`MAX_MESSAGE`].
+/// Maximum number of pages in a [`Stage2Run`], so that it fits in [`MAX_MESSAGE`].
 pub const MAX_RUN: usize = 128;
 
 static CRC32: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
 
-/// CRC-32 (ISO-HDLC), in software. For small inputs.
+/// Computes CRC-32 (ISO-HDLC) in software. For small inputs.
 pub fn crc32(bytes: &[u8]) -> u32 {
     CRC32.checksum(bytes)
 }
 
-/// One frame of the stream.
+/// A message of the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// The first frame: which system this is.
+    /// The first message: the system that sends the stream.
     Boot(BootInfo),
-    /// A pool after all regions were allocated.
+    /// A pool, after all regions were allocated.
     Pool(PoolInfo),
-    /// A VM, its id being the position among the frames of this kind.
+    /// A VM; its id is its position among the messages of this kind.
     Vm(VmInfo),
     /// Consecutive pages read back from a VM's stage-2 tables (audit).
     Stage2(Stage2Run),
-    /// The audit is complete; this many pages were logged.
+    /// The end of the audit.
     AuditEnd {
-        /// Pages in all `Stage2` frames.
+        /// Number of pages in all `Stage2` messages.
         pages: u64,
     },
     /// Something that happened while guests ran.
@@ -55,7 +55,7 @@ pub enum Message {
 /// The system that sends the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BootInfo {
-    /// [`VERSION`].
+    /// Version of the format: [`VERSION`].
     pub version: u16,
     /// The configuration's name.
     pub system: String,
@@ -65,10 +65,10 @@ pub struct BootInfo {
     pub colors: u32,
     /// The hypervisor's own colors.
     pub hypervisor_colors: ColorSet,
-    /// How many frames hold the hypervisor's text, data, stacks, heap and page tables. They take its colors in turn,
-    /// lowest first.
+    /// Number of frames that hold the hypervisor's text, data, stacks, heap and page tables. They use its colors in
+    /// turn, lowest first.
     pub hypervisor_pages: u32,
-    /// Page numbers of these frames; empty but in an audit.
+    /// Page numbers of these frames; empty except in an audit.
     pub hypervisor_frames: Vec<u32>,
     /// CNTFRQ_EL0 in hertz.
     pub timer_hz: u64,
@@ -77,33 +77,33 @@ pub struct BootInfo {
 /// A pool's state at boot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PoolInfo {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// PVT or SH.
     pub kind: PoolKind,
-    /// Its colors.
+    /// Colors of the pool.
     pub colors: ColorSet,
-    /// Pages taken per color, in the order of `colors`.
+    /// Number of pages taken of each color, in the order of `colors`.
     pub used: Vec<u32>,
-    /// Pages that exist per color.
+    /// Number of pages that exist of each color, in the same order.
     pub total: Vec<u32>,
 }
 
 /// A VM at boot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VmInfo {
-    /// Its name.
+    /// Name of the VM.
     pub name: String,
-    /// Physical cores by vCPU.
+    /// Physical core of each vCPU.
     pub cores: Vec<u8>,
-    /// Mapped pages.
+    /// Number of mapped pages.
     pub pages: u32,
 }
 
-/// Consecutive IPA pages and the frames behind them.
+/// Consecutive IPA pages and the frames that back them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Run {
-    /// The VM's id.
+    /// Id of the VM.
     pub vm: u8,
     /// IPA of the first page.
     pub ipa: Ipa,
@@ -111,22 +111,22 @@ pub struct Stage2Run {
     pub frames: Vec<u32>,
 }
 
-/// Consecutive pages of EL2's address space that serve one purpose, with the same rights.
+/// Consecutive pages of EL2's address space with the same purpose and the same rights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage1Run {
     /// Virtual address of the first page.
     pub va: u64,
-    /// What the addresses are for.
+    /// Purpose of the pages.
     pub part: Part,
-    /// Whether EL2 may write there.
+    /// Whether EL2 may write to them.
     pub writable: bool,
-    /// Whether EL2 may execute what lies there.
+    /// Whether EL2 may execute them.
     pub executable: bool,
     /// Physical page numbers, at most [`MAX_RUN`].
     pub frames: Vec<u32>,
 }
 
-/// What a part of EL2's address space is for.
+/// Purpose of a part of EL2's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Part {
     /// Text, data and heap.
@@ -145,18 +145,18 @@ pub enum Part {
     Trampoline,
 }
 
-/// A record with its origin.
+/// A record with its core and time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// Physical core that wrote it.
     pub core: u8,
-    /// When, in nanoseconds of the system counter since reset.
+    /// Time since reset, in nanoseconds of the system counter.
     pub at: Nanos,
-    /// What.
+    /// What happened.
     pub record: Record,
 }
 
-/// What happened. No variant owns heap memory: records are written on run-time paths.
+/// Something that happened while guests ran. No variant owns heap memory: records are written on run-time paths.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Record {
     /// One run of one observation segment.
@@ -174,7 +174,7 @@ pub enum Record {
         /// The new state.
         state: VmState,
     },
-    /// The core's ring was full: this many records were lost since the last one that got through.
+    /// The core's ring was full: this many records were lost since its last record that was sent.
     Dropped {
         /// Lost records.
         count: u32,
@@ -183,7 +183,7 @@ pub enum Record {
     Exits {
         /// VM id.
         vm: u8,
-        /// How often, by [`ExitReason`].
+        /// Number of entries by [`ExitReason`].
         counts: [u64; ExitReason::ALL.len()],
     },
 }
@@ -197,11 +197,11 @@ pub enum ExitReason {
     Distributor,
     /// An access to the emulated UART or to the services page.
     Device,
-    /// A system register that is emulated or refused.
+    /// A system register that is emulated or rejected.
     SystemRegister,
     /// A page that was being moved, or that the VM does not have.
     Memory,
-    /// WFI behind an unfinished line on the console.
+    /// WFI after an unfinished line on the console.
     Wait,
     /// Anything else that the guest executed.
     Other,
@@ -212,7 +212,7 @@ pub enum ExitReason {
 }
 
 impl ExitReason {
-    /// All of them, in their order.
+    /// All reasons, in declaration order.
     pub const ALL: [Self; 9] = [
         Self::Hypercall,
         Self::Distributor,
@@ -225,7 +225,7 @@ impl ExitReason {
         Self::Interrupt,
     ];
 
-    /// Its name in tables.
+    /// Returns its name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hypercall => "hypercalls",
@@ -248,17 +248,17 @@ pub struct HemRecord {
     pub vm: u8,
     /// vCPU in the VM.
     pub vcpu: u8,
-    /// The guest's name for what ran.
+    /// The guest's number for the workload.
     pub workload: u32,
     /// Sub-experiment number.
     pub sub_experiment: u32,
     /// Run number.
     pub run: u32,
-    /// PMCCNTR_EL0 over the segment, EL0 and EL1 only.
+    /// PMCCNTR_EL0 over the segment, at EL1 and EL0 only.
     pub cycles: Cycles,
-    /// How many of `events` and `counts` are used.
+    /// Number of entries of `events` and `counts` that are used.
     pub len: u8,
-    /// What was counted.
+    /// Events that were counted.
     pub events: [EventId; MAX_HEMS],
     /// The counts (32-bit counters).
     pub counts: [u32; MAX_HEMS],
@@ -266,16 +266,16 @@ pub struct HemRecord {
     pub overflowed: u8,
 }
 
-/// One page's move.
+/// The move of one page.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MigrationRecord {
     /// VM id.
     pub vm: u8,
-    /// The page.
+    /// Address of the page.
     pub ipa: Ipa,
-    /// Where it was.
+    /// Its frame before the move.
     pub from: PhysAddr,
-    /// Where it is.
+    /// Its frame after the move.
     pub to: PhysAddr,
     /// Time from the first change of the page table to the last barrier, in nanoseconds.
     pub took: Nanos,
@@ -286,11 +286,11 @@ pub struct MigrationRecord {
 /// How a migration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MigrationOutcome {
-    /// To the PVT pool.
+    /// Moved to the PVT pool.
     Moved,
-    /// Back to its region's pool.
+    /// Moved back to its region's pool.
     Restored,
-    /// The PVT pool could not hold the whole plan; `from` and `to` are the same, and no page of the plan has moved.
+    /// The PVT pool could not hold the whole plan: `from` equals `to`, and no page of the plan has moved.
     PoolFull,
     /// Moved, then moved back because a later page of the same plan found the pool full.
     RolledBack,
@@ -307,11 +307,11 @@ pub struct QuotaPeriod {
     pub index: u32,
     /// Events counted in the period.
     pub events: Events,
-    /// Budget that was in force.
+    /// Budget that applied in the period.
     pub budget: Events,
-    /// When the core was stopped, on the system counter; zero where the budget lasted.
+    /// Time when the core was stopped, by the system counter; zero if the budget lasted.
     pub throttled_at: Nanos,
-    /// When the period was due to end, on the system counter.
+    /// Time when the period was due to end, by the system counter.
     pub due: Nanos,
     /// How long the core was held in the hypervisor.
     pub throttled: Nanos,
@@ -324,34 +324,34 @@ pub struct QuotaTotal {
     pub vm: u8,
     /// Index of the quota in its VM.
     pub quota: u8,
-    /// Whether the budget is enforced by overflow interrupt (else polled).
+    /// Whether the budget is enforced by overflow interrupt (otherwise by polling).
     pub by_interrupt: bool,
     /// Periods that ended.
     pub periods: u32,
     /// Periods in which the core was throttled.
     pub throttled_periods: u32,
-    /// Time throttled in all.
+    /// Total time throttled.
     pub throttled: Nanos,
-    /// Events counted in all.
+    /// Total number of events.
     pub events: Events,
-    /// Most events beyond the budget in one period.
+    /// Maximum overshoot in one period.
     pub max_overshoot: Events,
-    /// Events beyond the budget in all.
+    /// Total overshoot.
     pub overshoot: Events,
 }
 
 /// A VM's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum VmState {
-    /// First instruction about to run.
+    /// Its first instruction is about to run.
     Started,
-    /// PSCI SYSTEM_RESET; it starts again.
+    /// It restarts after PSCI SYSTEM_RESET.
     Restarted,
-    /// PSCI SYSTEM_OFF, or its last vCPU turned itself off.
+    /// It turned itself off by PSCI SYSTEM_OFF, or its last vCPU did.
     Off,
-    /// Stopped for good by the hypervisor.
+    /// The hypervisor killed it.
     Killed,
-    /// Stopped because the VM that the system ends with is off.
+    /// It was stopped because the VM named by `ends_with` is off.
     Stopped,
 }
 
@@ -367,7 +367,8 @@ impl fmt::Display for VmState {
     }
 }
 
-/// Encodes a frame into `buffer` and returns the bytes to send, the closing zero included; `None` where it does not fit.
+/// Encodes a message into `buffer`. Returns the bytes to send, including the terminating zero byte; `None` if it does
+/// not fit.
 ///
 /// ```
 /// use cloison_formats::telemetry::{DecodeError, Message, decode, encode};
@@ -386,16 +387,16 @@ pub fn encode<'a>(frame: &Message, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     postcard::serialize_with_flavor(frame, flavor).ok().map(|sent: &mut [u8]| &*sent)
 }
 
-/// Why a frame could not be read.
+/// Why a message could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// No zero byte closes it: the log was cut off.
+    /// No zero byte terminates it: the stream was truncated.
     Unterminated,
-    /// Not valid COBS.
+    /// It is not valid COBS.
     Framing,
     /// The CRC does not match.
     Crc,
-    /// CRC right, content not: written by another version.
+    /// The CRC matches but the payload cannot be decoded: another version wrote it.
     Content,
 }
 
@@ -410,7 +411,7 @@ impl fmt::Display for DecodeError {
     }
 }
 
-/// Reads a stream frame by frame; each item says at which byte its frame starts.
+/// Decodes a stream message by message; each item starts with the byte offset of its message.
 pub fn decode(stream: &[u8]) -> impl Iterator<Item = (usize, Result<Message, DecodeError>)> {
     let mut at = 0;
     core::iter::from_fn(move || {
@@ -443,8 +444,8 @@ fn decode_one(encoded: &[u8]) -> Result<Message, DecodeError> {
     }
 }
 
-/// COBS in place (Cheshire and Baker, 1999): `bytes` without the closing zero. The decoded length, or `None` where a
-/// code byte points past the end.
+/// Decodes COBS in place (Cheshire and Baker, 1999). `bytes` excludes the terminating zero byte. Returns the decoded
+/// length, or `None` if a code byte points past the end.
 fn cobs_decode(bytes: &mut [u8]) -> Option<usize> {
     let (mut read, mut write) = (0, 0);
     while read < bytes.len() {

@@ -31,7 +31,7 @@ unit! {
     Nanos, "ns"
 }
 
-/// The length of a quota's period.
+/// Length of a quota's period.
 pub type Period = Nanos;
 
 /// A PMU event number (Arm ARM DDI 0487, D13.12; 16 bits, the A53 uses 10).

@@ -1,4 +1,4 @@
-//! Who speaks on the one console, and who listens: lines of guests, and the input switch.
+//! Sharing one console: guests' output as lines of text, and the selection of the VM that gets the input.
 //!
 //! ```text
 //! byte from a guest   if let Some(part) = buffer.push(byte) { output.prefix(vm, &part) … }
@@ -12,40 +12,41 @@
 //!                     }
 //! ```
 
-/// Bytes of a guest's line that are collected before they are printed.
+/// Maximum length of a guest's line before it is printed in parts.
 pub const MAX_LINE: usize = 160;
-/// Begins a command to the switch: Ctrl-T.
+/// Starts a command to the switch: Ctrl-T.
 pub const ESCAPE: u8 = 0x14;
 /// What [`Action::Help`] prints.
 pub const HELP: &str =
     "Ctrl-T, then: 1 to 8 for input to that VM, n for the next VM, Ctrl-T for a Ctrl-T to the VM, ? for this help";
 
-/// Longest text that one byte becomes: `\xNN`.
+/// Maximum length of the text for one byte: `\xNN`.
 const ESCAPED: usize = 4;
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// A part of a guest's line, ready to be printed.
+/// A part of a guest's line of text, ready to be printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part<'a> {
     /// Printable text.
     pub text: &'a str,
-    /// An earlier part of the same line was handed out before.
+    /// An earlier part of the same line was already returned.
     pub continues: bool,
-    /// The line ends here.
+    /// The line ends with this part.
     pub ends: bool,
 }
 
 /// Collects a guest's output into lines.
 ///
-/// Tabs, backspaces and terminal sequences (ESC) pass, other bytes that are not printable ASCII become `\xNN`, carriage
-/// returns go. A line that is too long, or whose guest pauses before its end (a prompt), is handed out in parts.
+/// Tabs, backspaces and terminal sequences (ESC) pass through, other bytes that are not printable ASCII become `\xNN`,
+/// and carriage returns are dropped. A line that is too long, or whose guest pauses before its end (a prompt), is
+/// returned in parts.
 #[derive(Clone, Debug)]
 pub struct LineBuffer {
     bytes: [u8; MAX_LINE],
     len: usize,
-    /// The bytes were handed out; the next one comes after them.
+    /// The collected bytes were returned; the next byte starts a new part.
     taken: bool,
-    /// A part of the line was handed out.
+    /// A part of the line was returned.
     continues: bool,
 }
 
@@ -56,7 +57,7 @@ impl Default for LineBuffer {
 }
 
 impl LineBuffer {
-    /// Empty.
+    /// Creates an empty buffer.
     pub const fn new() -> Self {
         Self { bytes: [0; MAX_LINE], len: 0, taken: false, continues: false }
     }
@@ -75,17 +76,17 @@ impl LineBuffer {
         (self.len + ESCAPED > MAX_LINE).then(|| self.take(false))
     }
 
-    /// What was collected of a line that has not ended, which may go on later.
+    /// Returns what was collected of an unfinished line, which may continue later.
     pub fn pause(&mut self) -> Option<Part<'_>> {
         self.is_waiting().then(|| self.take(false))
     }
 
-    /// Whether something was collected that nobody has got.
+    /// Returns whether there are collected bytes that have not been returned.
     pub const fn is_waiting(&self) -> bool {
         !self.taken && self.len > 0
     }
 
-    /// The end of a line whose guest does not end it any more.
+    /// Returns the end of a line that its guest will not finish.
     pub fn flush(&mut self) -> Option<Part<'_>> {
         if self.taken {
             (self.taken, self.len) = (false, 0);
@@ -107,28 +108,28 @@ impl LineBuffer {
     }
 }
 
-/// Whose line stands open on the console, for all that print there.
+/// The VM with an unfinished line on the console, shared by all that print there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Output {
     open: Option<u8>,
 }
 
-/// What is printed before a part.
+/// What is printed before a part of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {
-    /// A line end, since another line stands open.
+    /// A line end, because another line is unfinished.
     pub line_end: bool,
-    /// The VM's name: `[name] ` for a new line, `[name]+` where one goes on that another speaker has cut.
+    /// The VM's name: `[name] ` for a new line, `[name]+` if it continues one that was interrupted.
     pub name: Option<char>,
 }
 
 impl Output {
-    /// Nothing stands open.
+    /// Creates the state without an unfinished line.
     pub const fn new() -> Self {
         Self { open: None }
     }
 
-    /// A VM prints a part.
+    /// Returns the prefix for a part that a VM prints.
     pub fn part(&mut self, vm: u8, part: &Part<'_>) -> Prefix {
         let goes_on = part.continues && self.open == Some(vm);
         let prefix = Prefix {
@@ -139,26 +140,26 @@ impl Output {
         prefix
     }
 
-    /// Somebody else prints whole lines. Whether a line end is due before them.
+    /// Prepares for a complete line from elsewhere. Returns whether a line end must be printed before it.
     pub fn line(&mut self) -> bool {
         self.open.take().is_some()
     }
 }
 
-/// What a byte of input means.
+/// The meaning of an input byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The VM gets the byte.
+    /// Pass the byte to this VM.
     Deliver(u8, u8),
-    /// From now on this VM gets the input.
+    /// This VM gets the input from now on.
     Switched(u8),
-    /// The user asks what can be typed: [`HELP`].
+    /// Print what can be typed: [`HELP`].
     Help,
     /// Nothing to do.
     None,
 }
 
-/// Decides which VM gets the console's input; the first one to begin with.
+/// Selects the VM that gets the console's input, initially the first one.
 #[derive(Clone, Debug)]
 pub struct InputSwitch {
     vms: u8,
@@ -167,17 +168,17 @@ pub struct InputSwitch {
 }
 
 impl InputSwitch {
-    /// For a system with this many VMs, at least one.
+    /// Creates the switch for a system with this many VMs, at least one.
     pub const fn new(vms: u8) -> Self {
         Self { vms: if vms == 0 { 1 } else { vms }, selected: 0, escaped: false }
     }
 
-    /// The VM that gets the input.
+    /// Returns the VM that gets the input.
     pub const fn selected(&self) -> u8 {
         self.selected
     }
 
-    /// Takes a byte of input.
+    /// Processes a byte of input.
     pub const fn push(&mut self, byte: u8) -> Action {
         if !self.escaped {
             self.escaped = byte == ESCAPE;
@@ -189,7 +190,7 @@ impl InputSwitch {
             b'1'..=b'8' if byte - b'1' < self.vms => byte - b'1',
             b'n' if self.selected + 1 < self.vms => self.selected + 1,
             b'n' => 0,
-            // Also for what is no command: the user wants to know.
+            // Also for unknown commands: the user needs the help.
             _ => return Action::Help,
         };
         Action::Switched(self.selected)
@@ -203,7 +204,7 @@ mod tests {
     use std::string::{String, ToString};
     use std::vec::Vec;
 
-    /// What comes of these bytes; a part that does not end its line has a `>` behind it, one that goes on before it.
+    /// Returns the output for these bytes; an unfinished part is followed by `>`, and a continuation preceded by it.
     fn lines(buffer: &mut LineBuffer, bytes: &[u8]) -> Vec<String> {
         bytes.iter().filter_map(|&byte| buffer.push(byte).map(|part| shown(&part))).collect()
     }
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(say(0, true, false), (false, None));
         assert_eq!(say(1, false, true), (true, Some(' ')));
         assert_eq!(say(0, true, false), (false, Some('+')));
-        // A VM that was restarted in mid-line begins a new one.
+        // A VM that was restarted within a line starts a new one.
         assert_eq!(say(0, false, false), (true, Some(' ')));
         assert!(output.line());
         assert!(!output.line());

@@ -1,22 +1,22 @@
 //! The hypervisor's pure logic: decisions that need no hardware, so that they run and are tested on the host.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`clock`] | instants and lengths in ticks, and their conversion |
 //! | [`own_frames`] | the frames of the hypervisor itself |
 //! | [`placement`] | room for contiguous memory; how many stage-2 tables a VM needs |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
-//! | [`quota`] | a core's quotas: their counters and the state machine of a budget per period |
+//! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`features`] | what a guest reads from the feature registers |
-//! | [`migrate`] | which pages of a profile move, and where to |
-//! | [`segment`] | what an observation segment counts, and its record |
-//! | [`ring`] | log entries that wait for the telemetry line |
+//! | [`migrate`] | which pages of a profile move, and where |
+//! | [`segment`] | the counters of an observation segment, and its record |
+//! | [`ring`] | records that wait for the telemetry UART |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
-//! | [`syndrome`] | why a core entered EL2, and what a guest is told instead |
+//! | [`syndrome`] | why a core entered EL2, and the syndrome that a guest sees instead |
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's PL011 |
-//! | [`console`] | guests' lines on the console, and who gets its input |
+//! | [`console`] | guests' lines of text on the console, and the selection of the VM that gets the input |
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Which pages of a profile move to the PVT pool, and the account of those that did.
+//! Which pages of a profile move to the PVT pool, and which have moved.
 //!
-//! A page keeps its home frame while it lives in the PVT pool, so that going back cannot fail.
+//! A page keeps its home frame while it is in the PVT pool, so that moving back cannot fail.
 
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::{Profile, ProfiledPage, Region, Vm};
 
-/// The `k` most important pages of a profile, most important first; ties go to the lower region and page (BBProf,
-/// section 5.1, "Page Ranking and Migration"). Pages named twice count once, with their larger importance.
+/// Returns the `k` most important pages of a profile, most important first; ties go to the lower region and page
+/// (BBProf, section 5.1, "Page Ranking and Migration"). Pages listed twice count once, with the higher importance.
 pub fn top(profile: &Profile, regions: &[Region], k: usize) -> Vec<Ipa> {
     let mut pages: Vec<&ProfiledPage> = profile.pages.iter().collect();
     pages.sort_unstable_by_key(|page| (core::cmp::Reverse(page.importance), page.region, page.page));
@@ -27,61 +27,61 @@ pub fn top(profile: &Profile, regions: &[Region], k: usize) -> Vec<Ipa> {
     chosen
 }
 
-/// A page that lives in the PVT pool.
+/// A page in the PVT pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away {
-    /// The page.
+    /// Address of the page.
     pub ipa: Ipa,
-    /// Its frame in its region's pool, kept for its return.
+    /// Its frame in its region's pool, kept for moving back.
     pub home: PhysAddr,
     /// Its frame in the PVT pool.
     pub frame: PhysAddr,
 }
 
-/// The pages of one VM that live in its PVT pool, in the order in which they went.
+/// The pages of one VM in its PVT pool, in the order in which they moved.
 #[derive(Clone, Debug, Default)]
 pub struct AwayList {
     pages: Vec<Away>,
 }
 
 impl AwayList {
-    /// An empty list that holds up to `capacity` pages without allocating.
+    /// Creates an empty list for up to `capacity` pages, which does not allocate later.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { pages: Vec::with_capacity(capacity) }
     }
-    /// How many pages are away.
+    /// Returns the number of moved pages.
     #[inline]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
-    /// Whether none is.
+    /// Returns whether no page has moved.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
-    /// Whether one more page can be noted without allocating.
+    /// Returns whether one more page fits without allocating.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.pages.len() < self.pages.capacity()
     }
-    /// Whether this page is away.
+    /// Returns whether this page has moved.
     #[inline]
     pub fn contains(&self, ipa: Ipa) -> bool {
         self.pages.iter().any(|page| page.ipa == ipa)
     }
-    /// Notes a page that has just gone.
+    /// Records a page that has just moved.
     #[inline]
     pub fn push(&mut self, page: Away) {
         self.pages.push(page);
     }
-    /// The page that went last, taken off the list: undoing goes backwards.
+    /// Removes and returns the page that moved last, for undoing in reverse order.
     #[inline]
     pub fn pop(&mut self) -> Option<Away> {
         self.pages.pop()
     }
 }
 
-/// Pages outside its profile that a guest may have migrated by name.
+/// Number of pages outside its profile that a guest may migrate individually.
 const EXTRA_PAGES: usize = 64;
 
 /// A VM's migration state.
@@ -89,12 +89,12 @@ const EXTRA_PAGES: usize = 64;
 pub struct Migration {
     /// The profile's pages, most important first.
     pub ranking: Vec<Ipa>,
-    /// The pages that live in the PVT pool.
+    /// The pages in the PVT pool.
     pub away: AwayList,
 }
 
 impl Migration {
-    /// The state of a VM none of whose pages is away.
+    /// Creates the state of a VM without moved pages.
     pub fn new(vm: &Vm) -> Self {
         let Some(profile) = &vm.profile else { return Self::default() };
         let ranking = top(profile, &vm.regions, usize::MAX);

@@ -1,7 +1,8 @@
 //! Page frames by color, and the PVT and SH pools made of them.
 //!
-//! One bit a frame, one bitmap a color: bit `n` of color `c` is the frame of color `c` in the `n`-th stripe, a stripe
-//! being as many consecutive pages as there are colors. A set bit is a taken frame, so that a fresh map is all zeros.
+//! There is one bitmap per color, with one bit per frame: bit `n` of color `c` is the frame of color `c` in the `n`-th
+//! stripe. A stripe is as many consecutive pages as there are colors. A set bit is a taken frame, so a new map is all
+//! zeros.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,10 +21,10 @@ pub struct FrameAllocator {
     served: u32,
 }
 
-/// A range of RAM, as stripes.
+/// A range of RAM, divided into stripes.
 #[derive(Debug)]
 struct Bank {
-    /// Base of the first stripe (a multiple of the stripe's size; may lie below the RAM it stands for).
+    /// Base of the first stripe: a multiple of the stripe's size, possibly below the RAM itself.
     base: u64,
     first_stripe: u32,
     stripes: u32,
@@ -32,23 +33,23 @@ struct Bank {
 #[derive(Debug)]
 struct ColorMap {
     words: Vec<u64>,
-    /// No frame is free in the words below this one.
+    /// There is no free frame in the words below this one.
     hint: usize,
     total: u32,
     free: u32,
 }
 
-/// Why a frame was not taken back.
+/// Why a frame was not freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FreeError {
-    /// Not a frame of the managed RAM.
+    /// It is not a frame of the managed RAM.
     Foreign(PhysAddr),
-    /// It is free already.
+    /// It is already free.
     NotTaken(PhysAddr),
 }
 
 impl FrameAllocator {
-    /// The frames of `ram` without those that `reserved` touches.
+    /// Creates the allocator for the frames of `ram` except those that `reserved` touches.
     pub fn new(colors: u32, ram: &[PhysRange], reserved: &[PhysRange]) -> Self {
         let stripe = u64::from(colors) * PAGE_SIZE;
         let mut banks = Vec::with_capacity(ram.len());
@@ -86,7 +87,7 @@ impl FrameAllocator {
         allocator
     }
 
-    /// Takes every frame that `range` touches out of the account.
+    /// Excludes every frame that `range` touches.
     pub fn exclude(&mut self, range: PhysRange) {
         let page = |bank: &Bank, pa: u64| pa.saturating_sub(bank.base) / PAGE_SIZE;
         for bank in &self.banks {
@@ -121,13 +122,13 @@ impl FrameAllocator {
     }
 
     fn address(&self, color: Color, stripe: u32) -> PhysAddr {
-        // The last bank that starts at or before the stripe; there is one for every stripe that a map holds.
+        // Finds the last bank that starts at or before the stripe; every stripe of a map has one.
         let bank = self.banks.iter().rev().find(|bank| bank.first_stripe <= stripe);
         let (base, first) = bank.map_or((0, 0), |bank| (bank.base, bank.first_stripe));
         PhysAddr(base + (u64::from(stripe - first) * u64::from(self.colors) + u64::from(color.0)) * PAGE_SIZE)
     }
 
-    /// Takes a free frame of this color, the lowest there is.
+    /// Takes the lowest free frame of this color.
     pub fn allocate(&mut self, color: Color) -> Option<PhysAddr> {
         #[cfg(feature = "fault-injection")]
         let color = {
@@ -148,7 +149,8 @@ impl FrameAllocator {
         Some(self.address(color, stripe))
     }
 
-    /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first` on. How many it took.
+    /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first` on. Returns how
+    /// many.
     #[cfg(not(feature = "fault-injection"))]
     fn allocate_strided(&mut self, color: Color, slots: &mut [PhysAddr], first: usize, step: usize) -> u32 {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
@@ -158,7 +160,7 @@ impl FrameAllocator {
             while map.words[map.hint] == u64::MAX {
                 map.hint += 1;
             }
-            // A run of free frames in the lowest word that has one, as far as its bank and the slots go.
+            // Takes a run of free frames from the lowest word that has one, limited by its bank and the slots.
             let free = !map.words[map.hint];
             let start = free.trailing_zeros();
             let stripe = map.hint as u32 * 64 + start;
@@ -179,7 +181,7 @@ impl FrameAllocator {
         before - map.free
     }
 
-    /// Takes a frame back.
+    /// Frees a frame.
     pub fn free(&mut self, pa: PhysAddr) -> Result<(), FreeError> {
         let (color, stripe) = self.locate(pa).ok_or(FreeError::Foreign(pa))?;
         let map = &mut self.maps[usize::from(color.0)];
@@ -193,35 +195,35 @@ impl FrameAllocator {
         Ok(())
     }
 
-    /// How many colors there are.
+    /// Returns the number of colors.
     pub fn colors(&self) -> u32 {
         self.colors
     }
 
-    /// How many frames of this color exist, taken or not.
+    /// Returns the number of frames of this color, taken or not.
     pub fn total(&self, color: Color) -> u32 {
         self.maps.get(usize::from(color.0)).map_or(0, |map| map.total)
     }
 
-    /// How many frames of this color are free.
+    /// Returns the number of free frames of this color.
     pub fn available(&self, color: Color) -> u32 {
         self.maps.get(usize::from(color.0)).map_or(0, |map| map.free)
     }
 }
 
-/// A pool in use: its description, and how far its round over the colors has come.
+/// A pool in use: its description, and the position of its round over the colors.
 #[derive(Debug)]
 pub struct PoolState {
     spec: Pool,
-    /// Bit of the color that was served last.
+    /// Bit of the color that was used last.
     cursor: u8,
     taken: u32,
 }
 
-/// Why a pool gave no page.
+/// Why a pool provided no page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PoolError {
-    /// The pool's own limit is reached.
+    /// The pool has reached its own limit.
     Limit(u32),
     /// None of its colors has a free frame.
     Exhausted,
@@ -237,22 +239,22 @@ impl fmt::Display for PoolError {
 }
 
 impl PoolState {
-    /// A pool from which nothing has been taken.
+    /// Creates a pool from which nothing has been taken.
     pub fn new(spec: Pool) -> Self {
         Self { spec, cursor: 63, taken: 0 }
     }
 
-    /// Its description.
+    /// Returns its description.
     pub fn spec(&self) -> &Pool {
         &self.spec
     }
 
-    /// How many pages have been taken.
+    /// Returns the number of pages taken.
     pub fn taken(&self) -> u32 {
         self.taken
     }
 
-    /// Takes a page. The colors are served in turn, so that neighbouring pages spread over all sets of the pool.
+    /// Takes a page. Colors are used in turn, so that neighboring pages spread over all sets of the pool.
     pub fn allocate(&mut self, frames: &mut FrameAllocator) -> Result<PhysAddr, PoolError> {
         if let Some(limit) = self.spec.limit.filter(|&limit| self.taken >= limit) {
             return Err(PoolError::Limit(limit));
@@ -267,13 +269,13 @@ impl PoolState {
         Err(PoolError::Exhausted)
     }
 
-    /// Takes as many pages as there are `slots`, spread over the colors as [`allocate`](Self::allocate) does; color by
-    /// color, which is what makes building a large VM cheap. On an error some of the pages have been taken.
+    /// Takes as many pages as there are `slots`, spread over the colors as by [`allocate`](Self::allocate), but color
+    /// by color, which makes building a large VM cheap. On an error, some of the pages have been taken.
     pub fn allocate_many(&mut self, frames: &mut FrameAllocator, slots: &mut [PhysAddr]) -> Result<(), PoolError> {
         let wanted = slots.len() as u32;
         let within_limit = self.spec.limit.is_none_or(|limit| self.taken + wanted <= limit);
         let colors = self.spec.colors.len() as usize;
-        // Uneven colors, a limit in the way: page by page, which finds the exact end.
+        // Uneven colors or a limit: take page by page, which finds the exact end.
         #[cfg(not(feature = "fault-injection"))]
         if within_limit
             && self.spec.colors.iter().all(|color| frames.available(color) as usize >= slots.len().div_ceil(colors))
@@ -282,7 +284,7 @@ impl PoolState {
                 self.advance();
                 self.taken += frames.allocate_strided(Color(self.cursor), slots, first, colors);
             }
-            // The round stops where single pages would have stopped.
+            // The round ends where single pages would have ended.
             for _ in 0..slots.len().saturating_sub(colors) % colors {
                 self.advance();
             }
@@ -296,21 +298,21 @@ impl PoolState {
         Ok(())
     }
 
-    /// Moves the cursor to the next color above the last one served, else to the lowest.
+    /// Moves the cursor to the next color above the one used last, or to the lowest.
     fn advance(&mut self) {
         let colors = self.spec.colors;
         let above = if self.cursor >= 63 { 0 } else { colors.0 >> (self.cursor + 1) << (self.cursor + 1) };
         self.cursor = if above != 0 { above } else { colors.0 }.trailing_zeros() as u8;
     }
 
-    /// Gives a page back.
+    /// Frees a page.
     pub fn free(&mut self, pa: PhysAddr, frames: &mut FrameAllocator) -> Result<(), FreeError> {
         frames.free(pa)?;
         self.taken -= 1;
         Ok(())
     }
 
-    /// Whether `pages` more can be taken: the limit and the free frames of its colors decide.
+    /// Returns whether `pages` more pages are available, given the limit and the free frames of its colors.
     pub fn has_room(&self, pages: u32, frames: &FrameAllocator) -> bool {
         let within_limit = self.spec.limit.is_none_or(|limit| self.taken.saturating_add(pages) <= limit);
         let free: u64 = self.spec.colors.iter().map(|color| u64::from(frames.available(color))).sum();
@@ -400,7 +402,7 @@ mod tests {
     }
 
     proptest! {
-        /// Many pages at once are the pages that single calls would have given, in the same order.
+        /// Allocating many pages at once gives the same pages in the same order as single calls.
         #[test]
         fn many_are_as_good_as_one_by_one(colors in 1u64..0x1_0000, limit in prop::option::of(1u32..200), batches in prop::collection::vec(1usize..120, 1..6)) {
             let ranges = [ram(0x10_3000, MIB), ram(0x80_0000, MIB / 2)];
@@ -421,7 +423,7 @@ mod tests {
             }
         }
 
-        /// Whatever is taken and given back: the account stays right, and no frame is out twice.
+        /// Whatever is taken and freed, the counts stay correct, and no frame is handed out twice.
         #[test]
         fn the_account_holds(colors in 1u64..0x1_0000, steps in prop::collection::vec(any::<(bool, prop::sample::Index)>(), 1..if cfg!(miri) { 60 } else { 300 })) {
             let mut frames = FrameAllocator::new(16, &[ram(0x10_0000, MIB)], &[]);

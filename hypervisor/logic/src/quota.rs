@@ -1,8 +1,8 @@
 //! The quotas of a core: their counters, and the state machine of a budget of events per period.
 //!
-//! The hardware side (counter, overflow interrupt or poll, the wait in EL2) asks and tells; this module decides. Time
-//! is in ticks of the system counter; periods lie on a fixed grid from the start, so that a late
-//! replenishment does not shift the ones after it (MemGuard's regulation, at EL2).
+//! The hardware side (counter, overflow interrupt or poll, waiting in EL2) calls this module, which decides. Time is
+//! given in ticks of the system counter. Periods lie on a fixed grid from the start, so that a late replenishment
+//! does not shift the later ones (MemGuard's regulation, at EL2).
 
 use crate::clock::{Clock, Instant, Ticks};
 use alloc::vec::Vec;
@@ -10,10 +10,10 @@ use cloison_formats::image::Quota;
 use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal};
 use cloison_formats::units::{Events, Nanos};
 
-/// What the core has to do after a look at its counter.
+/// What the core must do after its counter was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is budget left: go on.
+    /// Budget is left: continue.
     Run,
     /// The budget is spent: hold the core until [`Regulator::replenish_at`].
     Throttle,
@@ -22,22 +22,22 @@ pub enum Verdict {
 /// A period that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodReport {
-    /// Its number, from 0.
+    /// Number of the period, starting at 0.
     pub index: u32,
-    /// Events counted in it.
+    /// Events counted in the period.
     pub events: Events,
-    /// The budget that was in force.
+    /// Budget that applied in the period.
     pub budget: Events,
-    /// When the core was stopped; `None` where the budget lasted.
+    /// Time when the core was stopped; `None` if the budget lasted.
     pub throttled_at: Option<Instant>,
-    /// When the period was due to end.
+    /// Time when the period was due to end.
     pub due: Instant,
     /// How long the core was held.
     pub throttled: Ticks,
 }
 
 impl PeriodReport {
-    /// As the log has it, for quota `quota` of VM `vm`.
+    /// Returns the record for the log, for quota `quota` of VM `vm`.
     #[inline]
     pub fn logged(&self, vm: u8, quota: u8, clock: Clock) -> QuotaPeriod {
         QuotaPeriod {
@@ -53,25 +53,25 @@ impl PeriodReport {
     }
 }
 
-/// What a quota has counted since its vCPU started, without the running period.
+/// The totals of a quota since its vCPU started, without the running period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Periods that ended.
+    /// Number of periods that ended.
     pub periods: u32,
-    /// Periods in which the core was held.
+    /// Number of periods in which the core was held.
     pub throttled_periods: u32,
-    /// Time held in all.
+    /// Total time held.
     pub throttled: Ticks,
-    /// Events counted in all.
+    /// Total number of events.
     pub events: Events,
-    /// Most events beyond the budget in one period.
+    /// Maximum overshoot in one period.
     pub max_overshoot: Events,
-    /// Events beyond the budget in all.
+    /// Total overshoot.
     pub overshoot: Events,
 }
 
 impl Totals {
-    /// As the log has it, for quota `quota` of VM `vm`.
+    /// Returns the record for the log, for quota `quota` of VM `vm`.
     pub fn logged(&self, vm: u8, quota: u8, by_interrupt: bool, clock: Clock) -> QuotaTotal {
         QuotaTotal {
             vm,
@@ -116,7 +116,7 @@ pub struct Regulator {
 }
 
 impl Regulator {
-    /// A quota whose first period starts `now`. `budget` and `period` must not be zero.
+    /// Creates a quota whose first period starts at `now`. `budget` and `period` must not be zero.
     pub fn new(budget: Events, period: Ticks, now: Instant) -> Self {
         Self {
             limit: budget,
@@ -130,32 +130,32 @@ impl Regulator {
         }
     }
 
-    /// When the running period ends.
+    /// Returns when the running period ends.
     pub fn replenish_at(&self) -> Instant {
         self.period_end
     }
 
-    /// The budget in force.
+    /// Returns the budget of the running period.
     pub fn budget(&self) -> Events {
         self.budget
     }
 
-    /// Whether the core is being held.
+    /// Returns whether the core is held.
     pub fn is_throttled(&self) -> bool {
         self.throttled_since.is_some()
     }
 
-    /// Number of the running period.
+    /// Returns the number of the running period.
     pub fn period_index(&self) -> u32 {
         self.index
     }
 
-    /// What has been counted so far, without the running period.
+    /// Returns the totals so far, without the running period.
     pub fn totals(&self) -> Totals {
         self.totals
     }
 
-    /// Sets the budget from the next period on. A guest may only lower what its configuration says.
+    /// Sets the budget from the next period on. A guest may only lower the configured budget.
     pub fn set_budget(&mut self, budget: Events) -> Result<(), Events> {
         if budget.0 == 0 || budget > self.limit {
             return Err(self.limit);
@@ -164,7 +164,7 @@ impl Regulator {
         Ok(())
     }
 
-    /// Judges the events counted since the period began.
+    /// Checks the events counted since the period started.
     #[inline]
     pub fn check(&mut self, counted: Events, now: Instant) -> Verdict {
         if counted < self.budget {
@@ -174,8 +174,8 @@ impl Regulator {
         Verdict::Throttle
     }
 
-    /// Ends the running period if its time has come: `counted` is what its counter shows. The counter must start again
-    /// from zero. Periods that passed unseen are counted as periods without events.
+    /// Ends the running period if it is due. `counted` is the value of its counter, which must then restart from zero.
+    /// Missed periods are counted as periods without events.
     #[inline]
     pub fn replenish(&mut self, counted: Events, now: Instant) -> Option<PeriodReport> {
         if now < self.period_end {
@@ -207,21 +207,21 @@ impl Regulator {
     }
 }
 
-/// How a board's cores notice that a budget is spent.
+/// How a board's cores detect that a budget is spent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Enforcement {
-    /// By the PMU's overflow interrupt; else by polling.
+    /// By the PMU's overflow interrupt; otherwise by polling.
     pub by_interrupt: bool,
-    /// Each quota needs a second counter for that (`Board::pmu_shadow`).
+    /// Whether each quota needs a second counter for that (`Board::pmu_shadow`).
     pub shadow: bool,
 }
 
-/// A quota on the core that it binds.
+/// A quota on its core.
 #[derive(Debug)]
 pub struct Entry {
-    /// Position in the VM's configuration.
+    /// Index in the VM's configuration.
     pub index: u8,
-    /// The configuration.
+    /// Its configuration.
     pub spec: Quota,
     /// Its period.
     pub period: Ticks,
@@ -233,24 +233,24 @@ pub struct Entry {
     pub shadow: Option<u32>,
     /// `None` while the vCPU is off.
     pub regulator: Option<Regulator>,
-    /// The counter's value when the period began.
+    /// Value of the counter at the start of the period.
     pub preset: u32,
 }
 
 impl Entry {
-    /// Its counters as a bit mask.
+    /// Returns its counters as a bit mask.
     #[inline]
     pub fn mask(&self) -> u64 {
         1 << self.counter | self.shadow.map_or(0, |shadow| 1 << shadow)
     }
 
-    /// Events since the period began, by what the counter shows.
+    /// Returns the events since the period started, given the counter's value.
     #[inline]
     pub fn counted(&self, shown: u32) -> Events {
         Events(u64::from(shown.wrapping_sub(self.preset)))
     }
 
-    /// Sets the counter's first value, `budget` below its overflow, and returns it.
+    /// Sets the counter's initial value, `budget` before its overflow, and returns it.
     #[inline]
     pub fn preset_for(&mut self, budget: Events) -> u32 {
         self.preset = 0u32.wrapping_sub(budget.0.min(u64::from(u32::MAX)) as u32);
@@ -261,14 +261,14 @@ impl Entry {
 /// The quotas of one core.
 #[derive(Debug)]
 pub struct Quotas {
-    /// In the configuration's order.
+    /// The quotas in configuration order.
     pub entries: Vec<Entry>,
-    /// How a spent budget is noticed.
+    /// How a spent budget is detected.
     pub enforcement: Enforcement,
 }
 
 impl Quotas {
-    /// Those of a VM's quotas that bind `vcpu`, with counters from the highest of `counters` down.
+    /// Returns those of a VM's quotas that apply to `vcpu`, with counters from the highest of `counters` down.
     pub fn assign(quotas: &[Quota], vcpu: usize, counters: u32, enforcement: Enforcement, clock: Clock) -> Self {
         let mut next = counters;
         let mut take = || {
@@ -290,24 +290,24 @@ impl Quotas {
         Self { entries, enforcement }
     }
 
-    /// How many counters the quotas take.
+    /// Returns the number of counters that the quotas use.
     pub fn reserved(&self) -> u32 {
         self.entries.iter().map(|entry| entry.mask().count_ones()).sum()
     }
 
-    /// Whether the timer has to look at a quota's counter between the ends of its periods.
+    /// Returns whether the timer must check a quota's counter between the ends of its periods.
     #[inline]
     pub fn is_polled(&self, entry: &Entry) -> bool {
         !self.enforcement.by_interrupt || entry.spec.backstop
     }
 
-    /// Whether a budget is spent, so that the core is to be held.
+    /// Returns whether a budget is spent, so that the core must be held.
     #[inline]
     pub fn is_throttled(&self) -> bool {
         self.entries.iter().any(|entry| entry.regulator.as_ref().is_some_and(Regulator::is_throttled))
     }
 
-    /// When the core has to look at its quotas next; `None` where none is in force.
+    /// Returns when the core must check its quotas next; `None` if none is active.
     #[inline]
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let due = |entry: &Entry| {
@@ -442,7 +442,7 @@ mod tests {
     }
 
     proptest! {
-        /// However late the replenishments come, they stay on the grid and no event or period is lost.
+        /// However late the replenishments are, they stay on the grid, and no event or period is lost.
         #[test]
         fn the_grid_holds(period in 1u64..10_000, budget in 1u64..1000, steps in prop::collection::vec((1u64..50_000, 0u64..2000), 1..100)) {
             let mut quota = Regulator::new(Events(budget), Ticks::new(period), Instant::at(0));

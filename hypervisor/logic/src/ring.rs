@@ -1,15 +1,15 @@
-//! A core's ring of log entries that wait for the telemetry line.
+//! A core's ring of records that wait for the telemetry UART.
 //!
-//! A full ring drops entries and counts them; the count is itself logged as soon as there is room.
+//! A full ring drops records and counts them; the count is logged as soon as there is room.
 
 use alloc::vec::Vec;
 use cloison_formats::telemetry::{Event, Record};
 use cloison_formats::units::Nanos;
 
-/// Entries that a ring holds.
+/// Number of records in a ring.
 pub const CAPACITY: usize = 256;
 
-/// One core's ring. It allocates once, when it is made.
+/// The ring of one core. It allocates only when it is created.
 #[derive(Debug)]
 pub struct Ring {
     events: Vec<Event>,
@@ -25,24 +25,24 @@ impl Default for Ring {
 }
 
 impl Ring {
-    /// An empty ring.
+    /// Creates an empty ring.
     pub fn new() -> Self {
         Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
     }
 
-    /// Whether no entry waits. Losses may still be unreported.
+    /// Returns whether no record waits. Losses may still be unreported.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether entries were lost that no entry has reported yet.
+    /// Returns whether there are losses that have not been reported yet.
     #[inline]
     pub fn has_losses(&self) -> bool {
         self.dropped > 0
     }
 
-    /// Adds an entry, after a report of losses if there is one to make; a full ring counts it as lost.
+    /// Adds a record, after a report of losses if one is due. If the ring is full, the record is counted as lost.
     #[inline]
     pub fn push(&mut self, event: Event) {
         if self.dropped > 0 && self.len < CAPACITY - 1 {
@@ -56,13 +56,13 @@ impl Ring {
         }
     }
 
-    /// Counts an entry that was taken from the ring and could not be sent.
+    /// Counts a record that was taken from the ring and could not be sent.
     #[inline]
     pub fn count_loss(&mut self) {
         self.dropped = self.dropped.saturating_add(1);
     }
 
-    /// Reports losses that no later entry has reported, once there is room.
+    /// Reports losses that no later record has reported, once there is room.
     pub fn report_losses(&mut self, core: u8, at: Nanos) {
         if self.dropped > 0 && self.len < CAPACITY {
             let count = core::mem::take(&mut self.dropped);
@@ -81,7 +81,7 @@ impl Ring {
         self.len += 1;
     }
 
-    /// Takes the oldest entry.
+    /// Removes and returns the oldest record.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
         if self.len == 0 {
@@ -131,8 +131,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: entries leave in the order in which they came, and those that leave, those that
-        /// are reported lost and those still inside are all that came.
+        /// In any sequence, records leave in the order in which they were added, and every record either leaves, is
+        /// reported lost, or is still inside.
         #[test]
         fn nothing_vanishes_uncounted(steps in prop::collection::vec((0usize..400, 0usize..400), 1..20)) {
             let mut ring = Ring::new();

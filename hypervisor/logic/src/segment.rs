@@ -1,38 +1,38 @@
-//! Observation segments: what is counted between two calls of a guest, and the record of it.
+//! Observation segments: what is counted between two calls of a guest, and the resulting record.
 
 use cloison_formats::image::Vm;
 use cloison_formats::telemetry::{HemRecord, MAX_HEMS};
 use cloison_formats::units::{Cycles, EventId};
 
-/// The segment that a vCPU is in, if it is in one.
+/// The segment of a vCPU, if one is open, and the previous one.
 #[derive(Debug, Default)]
 pub struct Segment {
-    /// It has begun and not ended.
+    /// The open segment.
     pub open: Option<Open>,
-    /// The record of the one before.
+    /// The record of the previous segment.
     pub last: Option<HemRecord>,
 }
 
-/// The numbers by which a guest names a segment.
+/// The numbers by which a guest identifies a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Names {
-    /// What runs.
+    /// Number of the workload.
     pub workload: u32,
-    /// Sub-experiment; a campaign's own number wins over the guest's.
+    /// Number of the sub-experiment; a campaign's own number replaces the guest's.
     pub sub_experiment: u32,
-    /// Run; a campaign's own number wins over the guest's.
+    /// Number of the run; a campaign's own number replaces the guest's.
     pub run: u32,
 }
 
-/// A segment that has begun.
+/// A segment that has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     names: Names,
     hems: u32,
 }
 
-/// What a VM counts: its HEMs, or in a campaign those of the sub-experiment, which then comes with its number and the
-/// run's.
+/// Returns what a VM counts: its HEMs, or in a campaign those of the sub-experiment, with the numbers of sub-experiment
+/// and run.
 pub fn selected(vm: &Vm, runs_over: u32) -> (&[EventId], Option<(u32, u32)>) {
     if let Some(campaign) = &vm.campaign
         && let Some((set, run)) = campaign.next(runs_over)
@@ -44,7 +44,7 @@ pub fn selected(vm: &Vm, runs_over: u32) -> (&[EventId], Option<(u32, u32)>) {
 }
 
 impl Open {
-    /// A segment over the first of `events`, one per counter, while `free` counters last.
+    /// Starts a segment that counts the first of `events`, one per counter, as far as there are `free` counters.
     pub fn new(mut names: Names, events: &[EventId], campaign: Option<(u32, u32)>, free: u32) -> Self {
         if let Some((sub_experiment, run)) = campaign {
             names = Names { sub_experiment, run, ..names };
@@ -52,17 +52,17 @@ impl Open {
         Self { names, hems: (events.len().min(MAX_HEMS) as u32).min(free) }
     }
 
-    /// How many events are counted: on the counters from 0 on.
+    /// Returns the number of events counted, on the counters from 0 on.
     pub fn hems(&self) -> u32 {
         self.hems
     }
 
-    /// These counters as a bit mask.
+    /// Returns these counters as a bit mask.
     pub fn mask(&self) -> u64 {
         (1 << self.hems) - 1
     }
 
-    /// The segment's record; `count` reads a counter.
+    /// Returns the segment's record; `count` reads a counter.
     pub fn record(
         &self,
         (vm, vcpu): (u8, u8),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     proptest! {
-        /// Never more counters than are free or than a record holds, and each count beside its event.
+        /// It never uses more counters than are free or fit in a record, and each count belongs to its event.
         #[test]
         fn counts_are_beside_their_events(raw in prop::collection::vec(any::<u16>(), 0..12), free in 0u32..10) {
             let events: std::vec::Vec<EventId> = raw.into_iter().map(EventId).collect();

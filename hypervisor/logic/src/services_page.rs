@@ -1,28 +1,28 @@
-//! The registers of the services page (`cloison_abi::page`): arguments collected, a call made, results handed out.
+//! The registers of the services page (`cloison_abi::page`): they collect arguments, make a call, and return results.
 
 use cloison_abi::{ABI_VERSION, page};
 
-/// Who reads.
+/// The vCPU that reads, and what its VM is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader {
-    /// Services that its VM is granted.
+    /// Services granted to its VM.
     pub services: u32,
-    /// The VM's number.
+    /// Number of the VM.
     pub vm: u8,
-    /// The vCPU's number.
+    /// Number of the vCPU.
     pub vcpu: u8,
 }
 
-/// A call to be made: `w0`, and `x1` to `x3`.
+/// A requested call: `w0`, and `x1` to `x3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Function identifier.
     pub function: u32,
-    /// Its arguments.
+    /// Arguments of the call.
     pub arguments: [u64; 3],
 }
 
-/// A VM's registers that can be written.
+/// The writable registers of a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mailbox {
     status: u64,
@@ -34,7 +34,7 @@ fn argument(offset: u16) -> Option<usize> {
 }
 
 impl Mailbox {
-    /// What a read of 64 bits at `offset` finds.
+    /// Returns what a 64-bit read at `offset` returns.
     pub fn read(&self, offset: u16, reader: Reader) -> u64 {
         match offset {
             page::MAGIC => page::MAGIC_VALUE,
@@ -47,8 +47,8 @@ impl Mailbox {
         }
     }
 
-    /// Takes a write of 64 bits at `offset`; the call, where it makes one. Bits of the function identifier above 31 are not
-    /// looked at, as with `w0`.
+    /// Handles a 64-bit write at `offset`. Returns the call that it makes, if any. Bits of the function identifier
+    /// above 31 are ignored, as with `w0`.
     pub fn write(&mut self, offset: u16, value: u64) -> Option<Request> {
         if offset == page::CALL {
             return Some(Request { function: value as u32, arguments: self.words });
@@ -59,7 +59,7 @@ impl Mailbox {
         None
     }
 
-    /// Takes what a call returned: `x0` to `x3`.
+    /// Stores the result of a call: `x0` to `x3`.
     pub fn answer(&mut self, [status, words @ ..]: [u64; 4]) {
         *self = Self { status, words };
     }

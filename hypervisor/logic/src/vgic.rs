@@ -1,13 +1,13 @@
-//! The emulated GICv2 distributor of a VM, and what goes into its list registers.
+//! The emulated GICv2 distributor of a VM, and the contents of its list registers.
 //!
-//! The guest's CPU interface is the hardware's GICV, so acknowledging and ending an interrupt costs no exit. This
-//! module keeps what the guest reads and writes in GICD (Arm IHI 0048B, chapter 4.3) and fills the list registers
-//! (5.3.9). The state has three parts, so that the paths a guest takes often need no lock:
+//! The guest's CPU interface is the hardware's GICV, so acknowledging and ending an interrupt causes no exit. This
+//! module keeps the state that the guest reads and writes in GICD (Arm IHI 0048B, chapter 4.3), and fills the list
+//! registers (5.3.9). The state has three parts, so that frequent paths need no lock:
 //!
-//! | type | one per | who touches it |
+//! | type | one per | accessed by |
 //! | --- | --- | --- |
 //! | [`Banked`] | vCPU | only the core that runs the vCPU: enables and priorities of SGIs and PPIs, list registers |
-//! | [`Distributor`] | VM | every core, by atomics: pending SGIs, the word that SPIs wait, GICD_CTLR |
+//! | [`Distributor`] | VM | every core, by atomics: pending SGIs, the flag that SPIs wait, GICD_CTLR |
 //! | [`Shared`] | VM | every core, under the hypervisor's lock: SPIs |
 //!
 //! ```text
@@ -37,9 +37,9 @@ use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Interrupt ids end here (GICD_TYPER.ITLinesNumber says so).
+/// Exclusive upper bound of interrupt IDs (GICD_TYPER.ITLinesNumber reports it).
 pub const MAX_IRQ: u32 = 256;
-/// The EL1 virtual timer's PPI: the private interrupt that is passed through.
+/// The EL1 virtual timer's PPI: the only private interrupt that is passed through.
 pub const TIMER: u32 = 27;
 
 const GROUPS: usize = (MAX_IRQ / 32) as usize;
@@ -60,11 +60,11 @@ const COPY_LATCHED: u32 = 1 << 20;
 
 /// What this module needs of the EL2 image on the calling core; a fake in the tests.
 pub trait Host {
-    /// The VM's part without lock.
+    /// Returns the part of the VM's state that needs no lock.
     fn distributor(&self) -> &Distributor;
-    /// Locks the VM's SPIs.
+    /// Locks the VM's SPIs and returns them.
     fn lock(&self) -> impl DerefMut<Target = Shared>;
-    /// List registers that the guest is done with: GICH_ELRSR0 | GICH_EISR0.
+    /// Returns the list registers that the guest has finished: GICH_ELRSR0 | GICH_EISR0.
     fn done(&self) -> u32;
     /// Reads GICH_LRn.
     fn get(&self, index: usize) -> u32;
@@ -87,7 +87,7 @@ pub trait Host {
 #[must_use]
 pub struct Vcpus(pub u8);
 
-/// Why an access is not emulated; the guest gets an external abort.
+/// Why an access is not emulated; the guest takes an external abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Beyond the distributor's 4 KiB.
@@ -99,7 +99,7 @@ pub enum Refused {
 }
 
 impl Width {
-    /// Where in its 32-bit register an access lies: shift and mask.
+    /// Returns the position of an access in its 32-bit register: shift and mask.
     #[inline(always)]
     const fn lane(self, offset: u16) -> Result<(u32, u32), Refused> {
         let (low, mask) = match self {
@@ -116,7 +116,7 @@ impl Width {
     }
 }
 
-/// What a register with one bit per interrupt sets, clears and shows.
+/// The state that a register with one bit per interrupt sets, clears and shows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Enabled,
@@ -124,18 +124,18 @@ enum State {
     Active,
 }
 
-/// What an offset names; the number is that of the 32-bit register among its like.
+/// The register at an offset; the number is its index among registers of its kind.
 #[derive(Clone, Copy)]
 enum Register {
     Control,
     Type,
     Implementer,
-    /// Whether it sets (else clears), and which group of 32.
+    /// Whether it sets (or clears), and which group of 32.
     Bits(State, bool, usize),
     Priority(usize),
     Targets(usize),
     Config(usize),
-    /// Whether it sets (else clears), and which four SGIs.
+    /// Whether it sets (or clears), and which four SGIs.
     SgiPending(bool, usize),
     Identification(usize),
     Reserved,
@@ -164,12 +164,12 @@ fn decode(offset: u16) -> Register {
 const IDENTIFICATION: [u8; 12] = [0x04, 0, 0, 0, 0x90, 0xb4, 0x2b, 0, 0x0d, 0xf0, 0x05, 0xb1];
 const IMPLEMENTER: u32 = 0x0200_143b;
 
-/// The bytes of a register with one byte per interrupt, for a bit mask of its four interrupts.
+/// Returns the bytes of a register with one byte per interrupt, for a bit mask of its four interrupts.
 const fn byte_mask(bits: u32) -> u32 {
     ((bits & 0xf).wrapping_mul(0x0020_4081) & 0x0101_0101) * 0xff
 }
 
-/// The byte of `irq` in registers with four interrupts each. `N` is a power of two: the bound check is a mask.
+/// Returns the byte of `irq` in registers with four interrupts each. `N` is a power of two: the bounds check is a mask.
 #[inline]
 fn byte<const N: usize>(words: &[u32; N], irq: u32) -> u32 {
     words[(irq >> 2) as usize % N] >> ((irq & 3) * 8) & 0xff
@@ -180,7 +180,7 @@ const fn assign(word: &mut u32, mask: u32, on: bool) {
     *word = if on { *word | mask } else { *word & !mask };
 }
 
-/// Numbers of the bits that are set.
+/// Iterates over the numbers of the set bits.
 #[inline]
 fn ones(mut mask: u32) -> impl Iterator<Item = u32> {
     core::iter::from_fn(move || {
@@ -190,7 +190,7 @@ fn ones(mut mask: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What other cores leave for a vCPU. A cache line of its own, so that cores do not slow each other down.
+/// What other cores leave for a vCPU. Has its own cache line, so that cores do not slow each other down.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Mail {
@@ -208,14 +208,14 @@ impl Mail {
     fn clear(&self, sgi: u32, source: u32) {
         self.sgis[source as usize >> 2 & 1].fetch_and(!(1 << ((source & 3) * 16 + sgi)), Ordering::AcqRel);
     }
-    /// Mask of the SGIs that are pending from any source.
+    /// Returns the mask of the SGIs that are pending from any source.
     #[inline]
     fn pending(&self) -> u32 {
         let any = self.sgis[0].load(Ordering::Acquire) | self.sgis[1].load(Ordering::Acquire);
         let any = any | any >> 32;
         (any | any >> 16) as u32 & SGIS
     }
-    /// The sources from which `sgi` is pending.
+    /// Returns the sources from which `sgi` is pending.
     fn sources(&self, sgi: u32) -> u32 {
         let [low, high] = [0, 1].map(|word: usize| {
             let bits = self.sgis[word].load(Ordering::Acquire) >> sgi & SOURCES;
@@ -223,13 +223,13 @@ impl Mail {
         });
         low | high << 4
     }
-    /// Takes all SGIs away.
+    /// Removes all SGIs.
     fn empty(&self) {
         self.sgis.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 }
 
-/// A VM's distributor as far as it needs no lock.
+/// The part of a VM's distributor that needs no lock.
 #[derive(Debug)]
 pub struct Distributor {
     vcpus: u8,
@@ -238,17 +238,17 @@ pub struct Distributor {
 }
 
 impl Distributor {
-    /// For a VM with this many vCPUs (1 to 8).
+    /// Creates it for a VM with this many vCPUs (1 to 8).
     pub fn new(vcpus: u8) -> Self {
         let vcpus = vcpus.clamp(1, MAX_VCPUS as u8);
         Self { vcpus, forward: AtomicBool::new(false), mail: Default::default() }
     }
-    /// GICD_TYPER: how many interrupts and vCPUs.
+    /// Returns GICD_TYPER: the number of interrupts and vCPUs.
     #[inline]
     pub fn type_register(&self) -> u32 {
         (GROUPS as u32 - 1) | (u32::from(self.vcpus) - 1) << 5
     }
-    /// As after power-on. No vCPU of the VM may run.
+    /// Resets to the state after power-on. No vCPU of the VM may run.
     pub fn reset(&self) {
         self.forward.store(false, Ordering::Relaxed);
         for mail in &self.mail {
@@ -269,15 +269,16 @@ impl Distributor {
     }
 }
 
-/// The state of 32 interrupts. `owned` bounds all the other masks.
+/// The state of 32 interrupts. `owned` limits all other masks.
 #[derive(Clone, Debug, Default)]
 struct Group {
     owned: u32,
     physical: u32,
-    /// Of the physical ones: those that the hypervisor deactivates when the guest has ended them.
+    /// Physical interrupts that the hypervisor deactivates after the guest has ended them.
     mediated: u32,
     enabled: u32,
-    /// Emulated: the level of the line. Physical: taken by the hypervisor, not yet in a list register.
+    /// Emulated interrupts: the level of the line. Physical ones: taken by the hypervisor, but not in a list register
+    /// yet.
     line: u32,
     latched: u32,
     /// In a list register.
@@ -286,17 +287,17 @@ struct Group {
 }
 
 impl Group {
-    /// Those that could go into a list register; `sgis` are pending elsewhere.
+    /// Returns those that could go into a list register; `sgis` are pending elsewhere.
     #[inline]
     const fn waiting(&self, sgis: u32) -> u32 {
         (self.line | self.latched | sgis) & self.enabled & !self.placed
     }
-    /// Orders interrupts as the GIC does: by priority, then by id.
+    /// Returns an interrupt's rank in the GIC's order: by priority, then by ID.
     #[inline]
     fn rank(&self, irq: u32) -> u32 {
         byte(&self.priority, irq) << 10 | irq
     }
-    /// Takes the pending state of an interrupt. Returns its list register's fields without id and priority.
+    /// Takes the pending state of an interrupt. Returns its list register's fields without ID and priority.
     fn take(&mut self, irq: u32) -> u32 {
         let bit = 1 << (irq & 31);
         self.placed |= bit;
@@ -310,7 +311,7 @@ impl Group {
             LR_EOI
         }
     }
-    /// Makes an interrupt pending as it was before [`Group::take`]; a line has not forgotten.
+    /// Restores an interrupt's pending state from before [`Group::take`]; a line keeps its level anyway.
     const fn put_back(&mut self, copy: u32) {
         let bit = 1 << (copy & 31);
         if copy & COPY_LATCHED != 0 {
@@ -319,11 +320,11 @@ impl Group {
             self.line |= bit;
         }
     }
-    /// Whether a list register's interrupt is active in the physical GIC until the hypervisor deactivates it.
+    /// Returns whether a list register's interrupt is active in the physical GIC until the hypervisor deactivates it.
     const fn is_mediated(&self, copy: u32) -> bool {
         copy & COPY_LATCHED == 0 && self.mediated >> (copy & 31) & 1 == 1
     }
-    /// Writes a register with one bit per interrupt (but active bits, which are in the list registers).
+    /// Writes a register with one bit per interrupt (except active bits, which are in the list registers).
     fn write(&mut self, state: State, set: bool, bits: u32, first: u32, host: &impl Host) {
         match state {
             State::Enabled => {
@@ -343,17 +344,17 @@ impl Group {
 /// A VM's SPIs.
 #[derive(Clone, Debug)]
 pub struct Shared {
-    /// The first stays empty.
+    /// Groups of 32 interrupts; the first one stays empty.
     groups: [Group; GROUPS],
     config: [u32; GROUPS * 2],
     targets: [u32; GROUPS * 8],
-    /// The vCPU whose list register holds an SPI.
+    /// The vCPU whose list register contains an SPI.
     holder: [u8; MAX_IRQ as usize],
     all: u8,
 }
 
 impl Shared {
-    /// For a VM with this many vCPUs (1 to 8); it owns no SPI yet.
+    /// Creates the state for a VM with this many vCPUs (1 to 8), without any SPI.
     pub fn new(vcpus: u8) -> Self {
         Self {
             groups: Default::default(),
@@ -363,7 +364,7 @@ impl Shared {
             all: Distributor::new(vcpus).all(),
         }
     }
-    /// Gives the VM an SPI, emulated or passed through. Ids that are no SPIs are ignored.
+    /// Gives the VM an SPI, emulated or passed through. IDs that are not SPIs are ignored.
     pub fn own(&mut self, irq: u32, physical: bool) {
         if (32..MAX_IRQ).contains(&irq) {
             let group = self.group(irq);
@@ -372,8 +373,8 @@ impl Shared {
             self.targets[irq as usize >> 2] |= 1 << ((irq & 3) * 8);
         }
     }
-    /// As after power-on, with the same SPIs; disables and deactivates the physical ones. After every
-    /// [`Banked::reset`], before a vCPU runs.
+    /// Resets to the state after power-on with the same SPIs; disables and deactivates the physical ones. To be called
+    /// after every [`Banked::reset`], before a vCPU runs.
     pub fn reset(&mut self, host: &impl Host) {
         let old = core::mem::replace(self, Self { all: self.all, ..Self::new(1) });
         for (first, group) in (0..).step_by(32).zip(&old.groups) {
@@ -389,7 +390,7 @@ impl Shared {
         &mut self.groups[(irq >> 5) as usize % GROUPS]
     }
 
-    /// Sets the line of an emulated SPI. Returns the vCPU that has to look at its interrupts.
+    /// Sets the line of an emulated SPI. Returns the vCPU that must check its interrupts.
     pub fn set_line(&mut self, irq: u32, high: bool, distributor: &Distributor) -> Vcpus {
         let (group, bit) = (self.group(irq), 1 << (irq & 31));
         if irq >= MAX_IRQ || group.owned & !group.physical & bit == 0 || (group.line & bit != 0) == high {
@@ -398,7 +399,8 @@ impl Shared {
         assign(&mut group.line, bit, high);
         Vcpus(self.notify(irq, distributor))
     }
-    /// A physical SPI was taken (acknowledged and dropped, not deactivated). Returns the vCPU that has to look.
+    /// Records a physical SPI that was taken (acknowledged and dropped, not deactivated). Returns the vCPU that must
+    /// check.
     pub fn raise(&mut self, irq: u32, distributor: &Distributor) -> Vcpus {
         let (group, bit) = (self.group(irq), 1 << (irq & 31));
         if irq >= MAX_IRQ || group.physical & bit == 0 {
@@ -407,7 +409,7 @@ impl Shared {
         group.line |= bit;
         Vcpus(self.notify(irq, distributor))
     }
-    /// Tells the vCPU that holds `irq`, or that it is for, to look at it.
+    /// Tells the vCPU that has `irq` in a list register, or is its target, to check it.
     fn notify(&mut self, irq: u32, distributor: &Distributor) -> u8 {
         let (group, bit) = (self.group(irq), 1 << (irq & 31));
         let vcpu = if group.placed & bit != 0 {
@@ -421,12 +423,12 @@ impl Shared {
         distributor.mail(vcpu).spis.store(true, Ordering::Release);
         1 << (vcpu & 7)
     }
-    /// The vCPU that an SPI goes to.
+    /// Returns the target vCPU of an SPI.
     fn target(&self, irq: u32) -> Option<u8> {
         let targets = byte(&self.targets, irq);
         (targets != 0).then(|| targets.trailing_zeros() as u8)
     }
-    /// [`Group::rank`] of the best SPI that waits for `vcpu`, `u32::MAX` where none does.
+    /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`, or `u32::MAX`.
     fn best(&self, vcpu: u8) -> u32 {
         let ranks = (32..).step_by(32).zip(&self.groups[1..]).flat_map(|(first, group)| {
             let ours = ones(group.waiting(0)).filter(move |bit| self.target(first + bit) == Some(vcpu));
@@ -446,7 +448,7 @@ impl Shared {
             Register::Bits(state, set, n) => {
                 let bits = value & self.groups[n].owned;
                 if set && matches!(state, State::Enabled) {
-                    // The guest may never have written ITARGETSR: the hardware follows what it reads there.
+                    // The guest may never have written ITARGETSR: the hardware is set to what it reads there.
                     for irq in ones(bits & self.groups[n].physical).map(|bit| n as u32 * 32 + bit) {
                         self.target(irq).into_iter().for_each(|vcpu| host.route(irq, vcpu));
                     }
@@ -490,28 +492,29 @@ impl Shared {
 pub struct Banked {
     vcpu: u8,
     group: Group,
-    /// What was last written to each list register, 0 where it was seen empty.
+    /// What was last written to each list register; 0 if it was seen empty.
     lr: [u32; LIST_REGISTERS],
     /// List registers with an SPI or an EOI maintenance interrupt: [`Banked::fill`] must see them end.
     held: u32,
-    /// The timer's list register value while it is enabled, else 0.
+    /// The timer's list register value while it is enabled, otherwise 0.
     timer: u32,
     underflow: bool,
 }
 
 impl Banked {
-    /// For vCPU `vcpu`, with the SGIs, the timer and these emulated PPIs (as a mask of bits 16 to 31). With
-    /// `mediated_timer` the timer's list register has HW = 0, and its physical interrupt is deactivated when the guest
-    /// has ended it: for a GIC that then looks at the line again, and after a deactivation by HW = 1 does not.
+    /// Creates the state of `vcpu` with the SGIs, the timer and these emulated PPIs (a mask of bits 16 to 31). With
+    /// `mediated_timer`, the timer's list register has HW = 0 and the hypervisor deactivates its physical interrupt
+    /// after the guest has ended it: for a GIC that samples the line again then, but not after a deactivation by HW =
+    /// 1.
     pub fn new(vcpu: u8, emulated: u32, mediated_timer: bool) -> Self {
         let physical = 1 << TIMER;
         let mediated = if mediated_timer { physical } else { 0 };
         let group = Group { owned: emulated | physical | SGIS, physical, mediated, enabled: SGIS, ..Group::default() };
         Self { vcpu: vcpu % MAX_VCPUS as u8, group, lr: [0; LIST_REGISTERS], held: 0, timer: 0, underflow: false }
     }
-    /// As after power-on: on the vCPU's core, when it starts or stops. SPIs that it has not acknowledged go to other
-    /// vCPUs, and the timer's physical PPI is off until the guest enables it. SGIs stay pending, as in a real
-    /// distributor: one may have been sent before the vCPU's core got here.
+    /// Resets to the state after power-on, on the vCPU's core, when it starts or stops. SPIs that it has not
+    /// acknowledged go to other vCPUs, and the timer's physical PPI is off until the guest enables it. SGIs stay
+    /// pending, as in a real distributor: one may have been sent before the vCPU's core got here.
     pub fn reset(&mut self, host: &impl Host) -> Vcpus {
         let mut shared = host.lock();
         let mut kick = self.collect(Some(&mut shared), host, true).1;
@@ -525,7 +528,7 @@ impl Banked {
         self.others(kick)
     }
 
-    /// A trapped read of GICD.
+    /// Handles a trapped read of GICD.
     #[inline]
     pub fn read(&self, host: &impl Host, offset: u16, width: Width) -> Result<u32, Refused> {
         let (shift, mask) = width.lane(offset)?;
@@ -556,12 +559,12 @@ impl Banked {
         };
         Ok(word >> shift & mask)
     }
-    /// Interrupts of group `n` that one of our list registers has in `state`.
+    /// Returns the interrupts of group `n` that are in `state` in a list register of this vCPU.
     fn listed(&self, n: usize, state: u32, host: &impl Host) -> u32 {
         let ours = self.lr.iter().enumerate().filter(|&(_, &copy)| copy != 0 && (copy & LR_ID) as usize >> 5 == n);
         ours.filter(|&(index, _)| host.get(index) & state != 0).fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
     }
-    /// A byte of pending sources for each of four SGIs.
+    /// Returns a byte of pending sources for each of four SGIs.
     #[inline(never)]
     fn sgi_sources(&self, n: u32, mail: &Mail, host: &impl Host) -> u32 {
         let mut word = match mail.pending() >> (n * 4) & 0xf {
@@ -576,7 +579,7 @@ impl Banked {
         word
     }
 
-    /// A trapped write to GICD. Returns the other vCPUs that have to look at their interrupts.
+    /// Handles a trapped write to GICD. Returns the other vCPUs that must check their interrupts.
     #[inline]
     pub fn write(&mut self, host: &impl Host, offset: u16, width: Width, value: u32) -> Result<Vcpus, Refused> {
         let (shift, mask) = width.lane(offset)?;
@@ -586,7 +589,8 @@ impl Banked {
             _ => Ok(self.write_slowly(host, decode(offset), mask << shift, (value & mask) << shift)),
         }
     }
-    /// All but SGIR: takes back what the guest has not acknowledged, writes, and lists anew by the new state.
+    /// Handles all registers but SGIR: takes back what the guest has not acknowledged, writes, and lists again in the
+    /// new state.
     #[inline(never)]
     fn write_slowly(&mut self, host: &impl Host, register: Register, lanes: u32, value: u32) -> Vcpus {
         let private = matches!(register, Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..));
@@ -628,7 +632,7 @@ impl Banked {
         Vcpus(vcpus & !(1 << self.vcpu))
     }
 
-    /// GICD_SGIR: a software-generated interrupt.
+    /// Handles GICD_SGIR: sends a software-generated interrupt.
     #[inline]
     fn send(&mut self, host: &impl Host, value: u32) -> Vcpus {
         let (own, distributor) = (1u8 << self.vcpu, host.distributor());
@@ -654,7 +658,7 @@ impl Banked {
         self.others(targets | kick)
     }
 
-    /// Sets the line of an emulated PPI of this vCPU. Whether it has changed: then call [`Banked::fill`] next.
+    /// Sets the line of an emulated PPI of this vCPU. Returns whether it has changed; then call [`Banked::fill`].
     pub fn set_line(&mut self, irq: u32, high: bool) -> bool {
         let bit = 1u32.checked_shl(irq).unwrap_or(0) & self.group.owned & !(SGIS | self.group.physical);
         let before = self.group.line;
@@ -662,11 +666,11 @@ impl Banked {
         self.group.line != before
     }
 
-    /// The virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated). `false`: it could
-    /// not go straight into a list register; call [`Banked::fill`].
+    /// Records that the virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated).
+    /// Returns `false` if it could not go directly into a list register; then call [`Banked::fill`].
     #[inline]
     pub fn inject_timer(&mut self, host: &impl Host) -> bool {
-        // It fired, so the guest has ended it and no list register has it, unless software made it pending; then
+        // It fired, so the guest has ended it and no list register contains it, unless software made it pending; then
         // `held` is not 0.
         let listed = self.timer != 0 && self.list_now(self.timer, host.done(), host);
         if !listed {
@@ -674,8 +678,7 @@ impl Banked {
         }
         listed
     }
-    /// Writes a free list register, where nothing asks for a closer look. The caller knows that the interrupt is in
-    /// none.
+    /// Writes a free list register if nothing requires a closer look. The caller knows that the interrupt is in none.
     #[inline(always)]
     fn list_now(&mut self, value: u32, done: u32, host: &impl Host) -> bool {
         let free = done & ((1 << LIST_REGISTERS) - 1);
@@ -689,8 +692,8 @@ impl Banked {
         true
     }
 
-    /// Puts pending interrupts into list registers, by priority. Where more wait than fit, the underflow interrupt
-    /// comes when the guest has ended all but one. Returns the other vCPUs that have to look.
+    /// Puts pending interrupts into list registers by priority. If more wait than fit, the underflow interrupt is
+    /// raised when the guest has ended all but one. Returns the other vCPUs that must check.
     #[inline]
     pub fn fill(&mut self, host: &impl Host) -> Vcpus {
         let mail = host.distributor().mail(self.vcpu);
@@ -707,7 +710,7 @@ impl Banked {
         let (free, mut kick) = self.collect(shared.as_deref_mut(), host, withdraw);
         let mut more = self.place(shared.as_deref_mut(), host, free);
         if more && !withdraw {
-            // What waits may be more urgent than what is listed.
+            // A waiting interrupt may be more urgent than a listed one.
             let (free, again) = self.collect(shared.as_deref_mut(), host, true);
             kick |= again;
             more = self.place(shared, host, free);
@@ -719,8 +722,8 @@ impl Banked {
         kick
     }
 
-    /// Empties list registers that the guest is done with and, with `withdraw`, those it has not acknowledged;
-    /// without `shared` not those that hold SPIs. Returns the free ones, and vCPUs that have to look.
+    /// Empties list registers that the guest has finished and, with `withdraw`, those that it has not acknowledged;
+    /// without `shared`, not those that contain SPIs. Returns the free ones, and the vCPUs that must check.
     fn collect(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, withdraw: bool) -> (u32, u8) {
         let mail = host.distributor().mail(self.vcpu);
         let (done, sgis) = (host.done(), mail.pending());
@@ -735,7 +738,8 @@ impl Banked {
             if irq >= 32 && shared.is_none() {
                 continue;
             }
-            // Pending once more: merges with the listed one if that is not yet acknowledged, else has to follow it.
+            // Pending again: merges with the listed one if that is not acknowledged yet, otherwise it must follow
+            // later.
             let again = irq < 16 && sgis >> irq & 1 == 1;
             if done & slot != 0 {
                 if copy & LR_EOI != 0 {
@@ -765,7 +769,7 @@ impl Banked {
         }
         (free, kick)
     }
-    /// Notes that a list register is empty.
+    /// Records that a list register is empty.
     fn vacate(&mut self, index: usize, shared: Option<&mut Shared>, host: &impl Host) -> u8 {
         let irq = self.lr[index] & LR_ID;
         self.lr[index] = 0;
@@ -778,7 +782,7 @@ impl Banked {
             _ => 0,
         }
     }
-    /// Deactivates those of `bits` in group `n` that are active in our list registers.
+    /// Deactivates those of `bits` in group `n` that are active in this vCPU's list registers.
     fn clear_active(&mut self, n: usize, bits: u32, mut shared: Option<&mut Shared>, host: &impl Host) -> u8 {
         let active = self.listed(n, LR_ACTIVE, host) & bits;
         let mut kick = 0;
@@ -798,7 +802,7 @@ impl Banked {
     /// Fills the free list registers. Returns whether more interrupts wait.
     fn place(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, mut free: u32) -> bool {
         let mail = host.distributor().mail(self.vcpu);
-        // Only who holds the lock can see the SPIs and take the note away.
+        // Only the holder of the lock can see the SPIs and clear the flag.
         let unseen = if shared.is_some() {
             mail.spis.store(false, Ordering::Relaxed);
             false
@@ -838,7 +842,7 @@ impl Banked {
             free &= free - 1;
         }
     }
-    /// Takes an SGI from one of its sources; the next source's has to follow when the guest has ended this one.
+    /// Takes an SGI from one of its sources; the next source's must follow after the guest has ended this one.
     fn take_sgi(&mut self, sgi: u32, mail: &Mail) -> u32 {
         let sources = mail.sources(sgi);
         let source = sources.trailing_zeros() & 7;

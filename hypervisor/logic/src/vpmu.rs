@@ -1,7 +1,7 @@
 //! The virtual PMU of a vCPU (PMUv3, Arm ARM DDI 0487, chapter D13 and D24.5).
 //!
-//! Every access of a guest's traps. The guest's counters are the physical ones that no quota has, from 0 on, and the cycle
-//! counter; its registers show those and no others.
+//! Every access by a guest traps. The guest's counters are the cycle counter and the physical counters that no quota
+//! uses, from 0 on; its registers show only these.
 //!
 //! ```text
 //! trapped access     value = pmu.access(&host, register, write); line(pmu.line(&host))
@@ -9,8 +9,8 @@
 //! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&host)
 //! ```
 //!
-//! `line` sets the level of the guest's PMU interrupt. While the line is high the physical interrupts of the counters that
-//! raised it are off, so that they do not come again and again.
+//! `line` sets the level of the guest's PMU interrupt. While the line is high, the physical interrupts of the counters
+//! that raised it are disabled, so that they do not repeat.
 
 use crate::syndrome::Encoding;
 
@@ -21,44 +21,44 @@ pub trait Host {
     fn counter(&self, counter: u32) -> u32;
     /// Writes an event counter.
     fn set_counter(&self, counter: u32, value: u32);
-    /// Sets what an event counter counts, and at which exception levels (PMEVTYPER).
+    /// Sets an event counter's event and exception levels (PMEVTYPER).
     fn set_type(&self, counter: u32, value: u32);
     /// Reads the cycle counter.
     fn cycles(&self) -> u64;
     /// Writes the cycle counter.
     fn set_cycles(&self, value: u64);
-    /// Sets at which exception levels cycles are counted (PMCCFILTR).
+    /// Sets the exception levels at which cycles are counted (PMCCFILTR).
     fn set_cycle_filter(&self, value: u32);
     /// Starts and stops counters.
     fn enable(&self, on: u32, off: u32);
-    /// Lets overflows of counters interrupt, and no longer.
+    /// Enables and disables the overflow interrupts of counters.
     fn interrupts(&self, on: u32, off: u32);
-    /// Counters that have overflowed.
+    /// Returns the counters that have overflowed.
     fn overflows(&self) -> u32;
     /// Sets and clears overflow flags.
     fn change_overflows(&self, set: u32, clear: u32);
-    /// What programs may read themselves (PMUSERENR).
+    /// Sets what programs at EL0 may access (PMUSERENR).
     fn allow_user(&self, value: u32);
-    /// PMCR_EL0's fields that name the CPU's maker, and PMCEID0_EL0 or PMCEID1_EL0.
+    /// Returns PMCR_EL0's fields that identify the CPU's implementer.
     fn identity(&self) -> u32;
-    /// PMCEID0_EL0 (0) or PMCEID1_EL0 (1).
+    /// Returns PMCEID0_EL0 (0) or PMCEID1_EL0 (1).
     fn common_events(&self, which: u32) -> u64;
 }
 
-/// The cycle counter's bit.
+/// Bit of the cycle counter.
 const CYCLES: u32 = 1 << 31;
-/// PMCR: enable; reset of the event counters, of the cycle counter.
+/// PMCR: enable; reset of the event counters; reset of the cycle counter.
 const E: u32 = 1;
 const P: u32 = 1 << 1;
 const C: u32 = 1 << 2;
-/// PMCR: what is kept as written (DP, X, E), and what reads as one without AArch32 (LC).
+/// PMCR: the bits that are kept as written (DP, X, E), and the one that reads as one without AArch32 (LC).
 const KEPT: u32 = 1 << 5 | 1 << 4 | E;
 const LC: u32 = 1 << 6;
-/// PMEVTYPER: event, and the filters for EL1 and EL0. Those for EL2 and EL3 stay zero: a guest counts itself.
+/// PMEVTYPER: event, and the filters for EL1 and EL0. Those for EL2 and EL3 stay zero: a guest counts only itself.
 const TYPE: u32 = 0xf000_ffff;
-/// PMCCFILTR: the filters alone.
+/// PMCCFILTR: only the filters.
 const FILTER: u32 = 0xf000_0000;
-/// The most event counters that there are.
+/// Maximum number of event counters.
 const MOST: usize = 31;
 
 /// A register of the PMU.
@@ -66,7 +66,7 @@ const MOST: usize = 31;
 #[allow(missing_docs)]
 pub enum Register {
     Control,
-    /// Whether it sets (else clears).
+    /// Whether it sets (or clears).
     Enable(bool),
     Overflow(bool),
     Interrupt(bool),
@@ -125,13 +125,13 @@ pub struct Vpmu {
 }
 
 impl Vpmu {
-    /// With this many event counters, at most 31.
+    /// Creates a PMU with this many event counters, at most 31.
     pub const fn new(counters: u32) -> Self {
         let counters = if counters > MOST as u32 { MOST as u32 } else { counters };
         Self { counters, control: 0, enabled: 0, interrupts: 0, select: 0, user: 0, filter: 0, types: [0; MOST] }
     }
 
-    /// Brings the guest's counters into the state after power-on: nothing counts, nothing interrupts.
+    /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts.
     pub fn reset(&mut self, host: &impl Host) {
         *self = Self::new(self.counters);
         host.enable(0, self.all());
@@ -140,12 +140,12 @@ impl Vpmu {
         host.allow_user(0);
     }
 
-    /// All the guest's counters.
+    /// Returns the mask of all the guest's counters.
     const fn all(&self) -> u32 {
         CYCLES | ((1 << self.counters) - 1)
     }
 
-    /// The level of the guest's PMU interrupt. Brings the physical interrupts in line with it.
+    /// Returns the level of the guest's PMU interrupt, and adjusts the physical interrupts to it.
     pub fn line(&self, host: &impl Host) -> bool {
         let overflows = host.overflows() & self.all();
         let wanted = if self.control & E != 0 { self.interrupts } else { 0 };
@@ -154,7 +154,7 @@ impl Vpmu {
         wanted & overflows != 0
     }
 
-    /// A trapped read (without `write`) or write.
+    /// Handles a trapped read (without `write`) or write.
     pub fn access(&mut self, host: &impl Host, register: Register, write: Option<u64>) -> u64 {
         let Some(value) = write else { return self.read(host, register) };
         let (word, bits) = (value as u32, value as u32 & self.all());
@@ -222,13 +222,13 @@ impl Vpmu {
         })
     }
 
-    /// Counts what is enabled, if the whole is.
+    /// Starts the enabled counters, if the PMU as a whole is enabled.
     fn run(&self, host: &impl Host) {
         let on = if self.control & E != 0 { self.enabled } else { 0 };
         host.enable(on, self.all() & !on);
     }
 
-    /// PMSWINC: counters of event 0 (SW_INCR) that count.
+    /// PMSWINC: increments the enabled counters of event 0 (SW_INCR).
     fn increment(&self, host: &impl Host, bits: u32) {
         let on = if self.control & E != 0 { self.enabled & bits } else { 0 };
         for counter in (0..self.counters).filter(|counter| on >> counter & 1 == 1) {
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use core::cell::{Cell, RefCell};
 
-    /// Six counters, of which the upper two are the hypervisor's: whatever touches those is an error.
+    /// Six counters, of which the upper two belong to the hypervisor: any access to those is an error.
     #[derive(Default)]
     struct Fake {
         counters: RefCell<[u32; 6]>,
@@ -399,7 +399,7 @@ mod tests {
         assert_eq!(host.overflows.get(), 0x20);
         assert!(!pmu.line(&host));
         assert_eq!(host.interrupts.get(), 0x3);
-        // Of the hypervisor's own overflow the guest learns nothing.
+        // The guest learns nothing of the hypervisor's own overflow.
         host.overflows.set(0x30);
         assert!(!pmu.line(&host));
         assert_eq!(pmu.access(&host, Register::Overflow(true), None), 0);

@@ -7,18 +7,18 @@
 //! after each      kick(spis.set_line(irq::UART, uart.line_level(), &dist))
 //! ```
 //!
-//! Bytes leave at once, so the transmit FIFO is always empty and its interrupt is raised again by each write. Baud
-//! rate, line control and FIFO levels are kept and read back, but change nothing: the receive interrupt is raised
-//! by the first byte. The whole state is behind one lock of the hypervisor; report the line's level before giving it
-//! back, so that two cores cannot report in the wrong order.
+//! Bytes are sent at once, so the transmit FIFO is always empty and each write raises its interrupt again. Baud rate,
+//! line control and FIFO levels are stored and read back, but have no effect: the first byte raises the receive
+//! interrupt. One lock of the hypervisor protects the whole state; report the line's level before releasing it, so that
+//! two cores cannot report in the wrong order.
 
 use cloison_abi::pl011::offset::*;
 
-/// Bytes that the receive FIFO holds: more than a PL011's 32, since nothing holds back what is typed or pasted while the
+/// Capacity of the receive FIFO: more than a PL011's 32, because nothing throttles what is typed or pasted while the
 /// guest is busy.
 pub const RX_FIFO: usize = 1024;
 
-/// FR: clear to send, data set ready and carrier detect, as a null modem says.
+/// FR: clear to send, data set ready and carrier detect, as reported by a null modem.
 const FR_MODEM: u32 = 0b111;
 const FR_RXFE: u32 = 1 << 4;
 const FR_RXFF: u32 = 1 << 6;
@@ -34,7 +34,7 @@ const DR_OVERRUN: u32 = 1 << 11;
 /// UARTPeriphID0-3 (PL011 r1p5: 32-byte FIFOs) and UARTPCellID0-3.
 const IDENTIFICATION: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
-/// The receive FIFO is full; the byte is lost, and the guest will see an overrun.
+/// The receive FIFO is full: the byte is lost, and the guest will see an overrun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -65,7 +65,7 @@ impl Default for Pl011 {
 }
 
 impl Pl011 {
-    /// As after reset.
+    /// Creates a PL011 in its reset state.
     pub const fn new() -> Self {
         Self {
             fifo: [0; RX_FIFO],
@@ -85,7 +85,7 @@ impl Pl011 {
         }
     }
 
-    /// A trapped read; offsets without a register read as 0. Narrow reads take the low bits.
+    /// Handles a trapped read; offsets without a register read as 0. Narrow reads get the low bits.
     pub fn read(&mut self, offset: u16) -> u32 {
         match offset {
             DR => self.pop_rx(),
@@ -110,7 +110,7 @@ impl Pl011 {
         }
     }
 
-    /// A trapped write. Returns the byte that the guest sent, if it did.
+    /// Handles a trapped write. Returns the byte that the guest sent, if any.
     pub fn write(&mut self, offset: u16, value: u32) -> Option<u8> {
         match offset {
             DR => {
@@ -125,8 +125,8 @@ impl Pl011 {
             CR => self.control = value & 0xff87,
             IFLS => self.fifo_levels = value & 0x3f,
             IMSC => {
-                // The FIFO is below its level whenever a driver begins to wait for that, as one that first filled it
-                // up on real hardware would soon see.
+                // The FIFO is below its level whenever a driver starts to wait for that. On real hardware, a driver
+                // that had filled it first would soon see the same.
                 if value & !self.mask & INT_TX != 0 {
                     self.raised |= INT_TX;
                 }
@@ -142,7 +142,7 @@ impl Pl011 {
         None
     }
 
-    /// A byte arrives for the guest.
+    /// Adds a byte that arrives for the guest.
     pub fn push_rx(&mut self, byte: u8) -> Result<(), Full> {
         if self.len == RX_FIFO {
             self.overrun = true;
@@ -162,18 +162,18 @@ impl Pl011 {
         let byte = self.fifo[self.head];
         self.head = (self.head + 1) % RX_FIFO;
         self.len -= 1;
-        // An overrun is reported with the last byte that did fit.
+        // An overrun is reported with the last byte that fitted.
         let lost = self.len == 0 && self.overrun;
         u32::from(byte) | if lost { DR_OVERRUN } else { 0 }
     }
 
-    /// Raw interrupt status. With bytes in the FIFO both the level and the timeout interrupt are raised: the guest may
-    /// wait for either.
+    /// Returns the raw interrupt status. With bytes in the FIFO, both the level and the timeout interrupt are raised,
+    /// because the guest may wait for either.
     const fn status(&self) -> u32 {
         self.raised | if self.len > 0 && !self.timeout_cleared { INT_RX | INT_RT } else { 0 }
     }
 
-    /// The level of the interrupt line.
+    /// Returns the level of the interrupt line.
     pub const fn line_level(&self) -> bool {
         self.status() & self.mask != 0
     }
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn identifies_itself_to_the_amba_bus() {
         let mut uart = Pl011::new();
-        // As Linux puts it together from eight words: its PL011 driver wants id 0x00041011 under mask 0x000fffff.
+        // As Linux combines it from eight words: its PL011 driver expects ID 0x00041011 under mask 0x000fffff.
         let word = |uart: &mut Pl011, first: u16| (0..4).fold(0, |id, n| id | uart.read(first + n * 4) << (n * 8));
         assert_eq!(word(&mut uart, 0xfe0) & 0x000f_ffff, 0x0004_1011);
         assert_eq!(word(&mut uart, 0xff0), 0xb105_f00d);
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(uart.push_rx(b'a'), Ok(()));
         assert_eq!(uart.push_rx(b'b'), Ok(()));
         assert!(uart.line_level());
-        // Cleared, the interrupt comes back with the next byte.
+        // After being cleared, the interrupt is raised again by the next byte.
         uart.write(ICR, INT_RX | INT_RT);
         assert!(!uart.line_level());
         assert_eq!(uart.push_rx(b'c'), Ok(()));
@@ -265,7 +265,7 @@ mod tests {
                     0 if uart.push_rx(value as u8).is_ok() => fifo.push_back(value as u8),
                     0 => prop_assert_eq!(fifo.len(), RX_FIFO),
                     1 => {
-                        // Often a register, sometimes anything.
+                        // Usually a register, sometimes an arbitrary offset.
                         let offset = if value & 3 == 0 { offset } else { offset & 0x7c };
                         let read = uart.read(offset);
                         if offset == DR {

@@ -1,4 +1,4 @@
-//! The emulated distributor and the list registers, on a host of their own.
+//! Tests of the emulated distributor and the list registers on a fake of the hardware.
 
 use super::*;
 use core::cell::{Cell, RefCell};
@@ -8,12 +8,12 @@ use std::vec::Vec;
 const UART: u32 = 33;
 const DISK: u32 = 41;
 const EMULATED_PPI: u32 = 23;
-/// Steps of a random guest.
+/// Number of steps of a random guest.
 const STEPS: usize = if cfg!(miri) { 40 } else { 200 };
-/// Distance of the registers that a sweep reads; Miri, some hundred times slower, reads fewer.
+/// Distance between the registers that a sweep reads. Miri, several hundred times slower, reads fewer.
 const SWEEP: usize = if cfg!(miri) { 0x44 } else { 4 };
 
-/// What the module asked of the physical GIC.
+/// What the module requested of the physical GIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Deactivate(u32),
@@ -22,7 +22,7 @@ enum Asked {
     Configure(u32, bool),
 }
 
-/// A VM, with each core's list registers as the hardware's virtual CPU interface would treat them.
+/// A VM, with each core's list registers treated as by the hardware's virtual CPU interface.
 struct Machine {
     distributor: Distributor,
     shared: RefCell<Shared>,
@@ -36,7 +36,7 @@ struct Core {
     underflow: Cell<bool>,
 }
 
-/// A core's view of its machine.
+/// One core's view of its machine.
 struct View<'a>(&'a Machine, &'a Core);
 
 impl Host for View<'_> {
@@ -75,7 +75,7 @@ impl Host for View<'_> {
 }
 
 impl Machine {
-    /// Distributor on, timer, UART and disk enabled.
+    /// Creates a VM with the distributor on, and timer, UART and disk enabled.
     fn new(vcpus: u8) -> Self {
         let machine = Self::off(vcpus);
         machine.write(0, 0x000, 1);
@@ -108,7 +108,7 @@ impl Machine {
     fn view(&self, vcpu: usize) -> View<'_> {
         View(self, &self.cores[vcpu])
     }
-    /// Runs `fill` on these vCPUs, and on those that it names, as the glue does.
+    /// Runs `fill` on these vCPUs, and on those that it returns, as EL2 does.
     fn kick(&self, vcpus: Vcpus) {
         let mut left = vcpus.0;
         while left != 0 {
@@ -148,7 +148,7 @@ impl Machine {
         let valid = |lr: &u32| lr & (LR_PENDING | LR_ACTIVE) != 0;
         self.cores[vcpu].lr.iter().map(Cell::get).filter(valid).collect()
     }
-    /// The guest reads GICV_IAR: the id and, for an SGI, the source.
+    /// Reads GICV_IAR as the guest: the ID and, for an SGI, the source.
     fn acknowledge(&self, vcpu: usize) -> Option<(u32, u32)> {
         let pending = |lr: &&Cell<u32>| lr.get() & LR_PENDING != 0;
         let best = |lr: &&Cell<u32>| (lr.get() >> 23 & 0x1f, lr.get() & LR_ID);
@@ -157,7 +157,7 @@ impl Machine {
         let id = lr.get() & LR_ID;
         Some((id, if id < 16 { lr.get() >> 10 & 7 } else { 0 }))
     }
-    /// The guest writes GICV_EOIR; the maintenance interrupts that follow are handled.
+    /// Writes GICV_EOIR as the guest; the maintenance interrupts that follow are handled.
     fn end(&self, vcpu: usize, id: u32) {
         let active = |lr: &&Cell<u32>| lr.get() & LR_ACTIVE != 0 && lr.get() & LR_ID == id;
         let Some(lr) = self.cores[vcpu].lr.iter().find(active) else { return };
@@ -197,7 +197,7 @@ fn constants() {
     assert_eq!(machine.read_as(0, 0x102, Width::Word), Err(Refused::Misaligned));
     assert_eq!(machine.read_as(0, 0x100, Width::Double), Err(Refused::Width));
     assert_eq!(machine.access(0, 0xf00, Width::Byte, 0), Err(Refused::Width));
-    // Eight vCPUs: the mask of all must not overflow.
+    // With eight vCPUs, the mask of all must not overflow.
     Machine::off(8).write(0, 0xf00, 1 << 24 | 3);
 }
 
@@ -230,7 +230,7 @@ fn a_mediated_timer_is_deactivated_once_when_the_guest_has_ended_it() {
         machine.end(1, TIMER);
         assert_eq!((deactivated(), machine.listed(1)), (1, Vec::new()));
     }
-    // Taken back before the guest saw it: it waits, still active in the physical GIC.
+    // Taken back before the guest saw it: it waits, and is still active in the physical GIC.
     machine.timer(1);
     machine.write(1, 0x180, 1 << TIMER);
     assert_eq!((machine.listed(1), deactivated()), (Vec::new(), 0));
@@ -244,7 +244,7 @@ fn a_mediated_timer_is_deactivated_once_when_the_guest_has_ended_it() {
     machine.acknowledge(1);
     machine.write(1, 0x380, 1 << TIMER);
     assert_eq!((machine.listed(1), deactivated()), (Vec::new(), 1));
-    // Reset keeps the kind.
+    // Reset keeps the trigger type.
     let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
     machine.write(1, 0x100, 1 << TIMER);
     machine.timer(1);
@@ -259,7 +259,7 @@ fn a_disabled_timer_waits() {
     assert_eq!(machine.drain(0), []);
     machine.write(0, 0x100, 1 << TIMER);
     assert_eq!(machine.listed(0), [LR_HW | LR_PENDING | TIMER << 10 | TIMER]);
-    // Disabling takes back what is not acknowledged; so does turning the distributor off.
+    // Disabling takes back what is not acknowledged, and so does turning the distributor off.
     machine.write(0, 0x180, 1 << TIMER);
     assert_eq!(machine.listed(0), []);
     machine.write(0, 0x100, 1 << TIMER);
@@ -292,11 +292,11 @@ fn a_high_line_interrupts_until_it_falls() {
     machine.uart(false);
     machine.end(0, UART);
     assert_eq!(machine.acknowledge(0), None);
-    // A line that falls before the guest looks leaves nothing behind.
+    // A line that falls before the guest notices leaves nothing pending.
     machine.uart(true);
     machine.uart(false);
     assert_eq!(machine.listed(0), []);
-    // Disabled it stays out, also when another SPI makes the vCPU look.
+    // While disabled it is not listed, even if another SPI makes the vCPU check.
     machine.write(0, 0x184, 1 << (UART - 32));
     machine.uart(true);
     machine.write(0, 0x204, 1 << (UART - 32) | 1 << (DISK - 32));
@@ -310,12 +310,12 @@ fn a_retargeted_spi_moves() {
     machine.write(1, 0x820, 0x0000_0400);
     assert_eq!(machine.listed(0), []);
     assert_eq!(machine.acknowledge(2), Some((UART, 0)));
-    // Active on vCPU 2 it stays there; the next one goes to vCPU 1.
+    // While active on vCPU 2 it stays there; the next one goes to vCPU 1.
     machine.write(0, 0x820, 0x0000_0600);
     assert_eq!(machine.acknowledge(1), None);
     machine.end(2, UART);
     assert_eq!(machine.acknowledge(1), Some((UART, 0)));
-    // Targets that do not exist are not stored.
+    // Nonexistent targets are not stored.
     machine.write(0, 0x820, 0x0000_ff00);
     assert_eq!(machine.read(0, 0x820), 0x0000_0700);
 }
@@ -346,7 +346,7 @@ fn a_physical_spi_is_ended_by_the_guest() {
     assert_eq!(machine.acknowledge(1), Some((DISK, 0)));
     machine.end(1, DISK);
     assert_eq!(machine.acknowledge(1), None);
-    // It comes again, now for vCPU 0, though vCPU 1 has not looked at its list registers since.
+    // It is raised again, now for vCPU 0, although vCPU 1 has not checked its list registers since.
     machine.write(0, 0x828, 0x0000_0100);
     raise();
     assert_eq!(machine.drain(0), [(DISK, 0)]);
@@ -375,7 +375,7 @@ fn sgis_of_several_sources_follow_each_other() {
     let mut seen = machine.drain(0);
     seen.sort_unstable();
     assert_eq!(seen, [(5, 1), (5, 2)]);
-    // To all but itself; to itself; to a list with a vCPU that does not exist.
+    // To all except itself; to itself; to a list with a nonexistent vCPU.
     machine.write(1, 0xf00, 1 << 24 | 7);
     machine.write(1, 0xf00, 2 << 24 | 8);
     machine.write(1, 0xf00, 0x11 << 16 | 9);
@@ -408,7 +408,7 @@ fn an_sgi_sent_to_a_vcpu_that_is_still_starting_is_not_lost() {
     let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
     machine.kick(post);
     assert_eq!(machine.drain(1), [(7, 0)]);
-    // Nor where a parked core had listed it already.
+    // Nor if a parked core had already listed it.
     machine.write(0, 0xf00, 2 << 16 | 7);
     assert_eq!(machine.listed(1).len(), 1);
     let _ = machine.cores[1].banked.borrow_mut().reset(&machine.view(1));
@@ -440,7 +440,7 @@ fn resets_forget_and_hand_over() {
     }
 }
 
-/// Offsets that mean something as often as offsets that do not.
+/// Offsets of registers as often as offsets without one.
 fn offsets() -> impl Strategy<Value = u16> {
     prop_oneof![any::<u16>(), 0u16..0x1000, Just(0), (0u16..0x20).prop_map(|n| 0x100 + n * 0x20), 0x800u16..0x840]
 }
@@ -449,7 +449,7 @@ fn widths() -> impl Strategy<Value = Width> {
     (0u64..4).prop_map(Width::from_sas)
 }
 
-/// Invariants that no guest may break.
+/// Checks the invariants that no guest may break.
 fn check(machine: &Machine) -> Result<(), TestCaseError> {
     let owned = [SGIS | 1 << TIMER | 1 << EMULATED_PPI, 1 << (UART - 32) | 1 << (DISK - 32), 0, 0, 0, 0, 0, 0];
     let shared = machine.shared.borrow();
@@ -497,7 +497,7 @@ proptest! {
         steps in prop::collection::vec((0u8..8, 0usize..3, offsets(), widths(), any::<u32>()), 0..60)
     ) {
         let machine = Machine::new(3);
-        // What the physical GIC has active; it does not fire again before it is deactivated.
+        // Interrupts that are active in the physical GIC; they do not fire again before they are deactivated.
         let mut fired = [false; 3];
         for (kind, vcpu, offset, width, value) in steps {
             match kind {
@@ -535,7 +535,7 @@ proptest! {
                 let _ = machine.access(1, offset & !3, Width::Word, value);
             }
         }
-        // GICD_CTLR, the registers with one byte per interrupt, and the bitmaps: all but SGIR.
+        // GICD_CTLR, the registers with one byte per interrupt, and the bitmaps: all except SGIR.
         if offset & !3 != 0xf00 {
             machines[0].write(1, offset, value);
             for lane in 0..4 {
@@ -561,7 +561,7 @@ proptest! {
         steps in prop::collection::vec((0u8..4, 0usize..4, 0u32..16, any::<u8>()), 0..STEPS)
     ) {
         let machine = Machine::new(4);
-        // The reference: what is pending at whom, from whom; and what each guest has active.
+        // The reference: what is pending for which vCPU from which source, and what is active in each guest.
         let mut pending = std::collections::BTreeSet::new();
         let mut active: [Vec<u32>; 4] = Default::default();
         let mut timers = [0; 4];
@@ -573,7 +573,7 @@ proptest! {
                     pending.extend(targets.map(|target| (target, sgi, vcpu as u32)));
                 }
                 2 => {
-                    // The virtual CPU interface preempts only for what is more urgent; take what comes.
+                    // The virtual CPU interface preempts only for more urgent interrupts; take whatever comes.
                     match machine.acknowledge(vcpu) {
                         Some((TIMER, _)) => {
                             timers[vcpu] -= 1;
@@ -629,12 +629,12 @@ proptest! {
         }
         machine.uart(others & 4 != 0);
         machine.write(0, 0x204, u32::from(others >> 3) << (DISK - 32));
-        // A level-sensitive line would interrupt for ever; latch the UART's instead.
+        // A level-sensitive line would interrupt endlessly; latch the UART's instead.
         if others & 4 != 0 {
             machine.write(0, 0x204, 1 << (UART - 32));
             machine.uart(false);
         }
-        // Last, so that nothing after them lists anew.
+        // Last, so that nothing after them lists again.
         for sgi in (0..16).filter(|sgi| sgis >> sgi & 1 == 1) {
             machine.write(1, 0xf00, 1 << 16 | sgi);
         }
