@@ -6,7 +6,7 @@
 
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
-use cloison_engine::qemu::{Board, Machine, Outcome};
+use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::image::System;
@@ -15,6 +15,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
+
+/// QEMU's virtual board.
+pub const VIRT: &str = "virt";
+/// The ZCU102, as QEMU emulates it.
+pub const ZCU102: &str = "zcu102";
+/// The two boards on which all promises are tested. `tests/tests/system/boards.rs` has some tests for every board.
+pub const BOTH: [&str; 2] = [VIRT, ZCU102];
 
 /// Time after which a board is considered hung. Far longer than any test takes.
 pub const LIMIT: Duration = Duration::from_secs(150);
@@ -42,8 +49,8 @@ pub fn all_shipped() -> Vec<PathBuf> {
 }
 
 /// Loads and checks a configuration for a board.
-pub fn load(path: &Path, board: Board) -> Result<Checked> {
-    let mut checked = configuration::load(path, Some(board.name()))?;
+pub fn load(path: &Path, board: &str) -> Result<Checked> {
+    let mut checked = configuration::load(path, Some(board))?;
     let guests = GUESTS.as_ref().map_err(|error| miette!("{error}"))?;
     for image in &mut checked.images {
         if let ImageSource::Workload(name) = image {
@@ -83,24 +90,24 @@ pub enum Clock {
 }
 
 /// Returns a board with this image, ready to start.
-pub fn machine(board: Board, file: &Path, clock: Clock) -> Result<Machine> {
+pub fn machine(board: &str, file: &Path, clock: Clock) -> Result<Machine> {
     setup::qemu()?;
     let icount = match clock {
         Clock::Counted => Some(0),
         Clock::Real => None,
     };
-    Ok(Machine::new(board, file).icount(icount).limit(LIMIT))
+    Ok(Machine::new(&configuration::emulation(board)?, file).icount(icount).limit(LIMIT))
 }
 
 /// Boots a configuration and waits until the board turns itself off.
-pub fn run(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
+pub fn run(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
     let image = image(checked)?;
     let outcome = boot(&image.bytes, board, clock)?;
     Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome })
 }
 
 /// Boots an image and waits until the board turns itself off.
-pub fn boot(bytes: &[u8], board: Board, clock: Clock) -> Result<Outcome> {
+pub fn boot(bytes: &[u8], board: &str, clock: Clock) -> Result<Outcome> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     std::fs::write(&file, bytes).map_err(|error| miette!("{error}"))?;

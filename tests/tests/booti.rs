@@ -1,7 +1,7 @@
 //! Boots the SD card that `cargo xtask image` writes with U-Boot, from power-on.
 
 use cloison::image as boot_media;
-use cloison_engine::qemu::{Board, Machine};
+use cloison_engine::qemu::Machine;
 use cloison_engine::{configuration, image, installation, setup};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -10,13 +10,13 @@ use tempfile::TempDir;
 fn card_and_machine() -> miette::Result<(TempDir, Machine)> {
     setup::qemu()?;
     let firmware = setup::u_boot()?;
-    let checked = configuration::load(&installation::root().join("configs/demo.toml"), Some(Board::Virt.name()))?;
+    let checked = configuration::load(&installation::root().join("configs/demo.toml"), Some("virt"))?;
     let image = image::build(&checked, &[])?;
     let card = tempfile::tempdir().expect("a scratch directory");
     boot_media::write(&image, card.path())?;
     // QEMU shows a directory as a disk with one FAT partition.
     let drive = format!("if=none,id=card,format=raw,readonly=on,file=fat:{}", card.path().display());
-    let machine = Machine::bare(Board::Virt).icount(Some(0)).arg("-bios").arg(firmware).args([
+    let machine = Machine::bare(checked.emulation()?).icount(Some(0)).arg("-bios").arg(firmware).args([
         "-drive",
         &drive,
         "-device",

@@ -2,11 +2,11 @@
 
 use cloison_engine::installation;
 use cloison_engine::model::Model;
-use cloison_engine::qemu::Board;
 use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::{file_of, perform, runner, spec};
 use cloison_lab::much::input::{Chosen, measurements};
+use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -137,13 +137,20 @@ fn known_events_are_counted_as_they_are_known() -> Result<()> {
     Ok(())
 }
 
-fn the_demo(board: Board) -> Result<()> {
+fn the_demo(board: &str) -> Result<()> {
     let directory = scratch();
     let json = directory.path().join("demo.json");
     let out = Some(directory.path().join("out"));
-    demo(&DemoArgs { board, json: Some(json.clone()), out, stock: false, no_open: true, timeout: 150 })?;
+    demo(&DemoArgs {
+        board: board.to_owned(),
+        json: Some(json.clone()),
+        out,
+        stock: false,
+        no_open: true,
+        timeout: 150,
+    })?;
     let all: Value = serde_json::from_slice(&std::fs::read(&json).expect("--json was given")).expect("JSON");
-    assert_eq!((&all["command"], &all["provenance"]["board"]), (&"demo".into(), &board.name().into()));
+    assert_eq!((&all["command"], &all["provenance"]["board"]), (&"demo".into(), &board.into()));
     let of = |name: &str| all["figures"][name].as_f64().unwrap_or_else(|| panic!("no figure {name}"));
     assert!(of("interf_slowdown") > 4.0 && of("quota_slowdown") < 1.3 && of("migration_slowdown") < 1.1, "{all}");
     assert!(of("interf_l2_refills") > 20.0 * of("quota_l2_refills") && of("solo_l2_refills") < 1000.0, "{all}");
@@ -153,12 +160,12 @@ fn the_demo(board: Board) -> Result<()> {
 
 #[test]
 fn the_demo_shows_interference_and_both_remedies_on_virt() -> Result<()> {
-    the_demo(Board::Virt)
+    the_demo(VIRT)
 }
 
 #[test]
 fn the_demo_shows_interference_and_both_remedies_on_zcu102() -> Result<()> {
-    the_demo(Board::Zcu102)
+    the_demo(ZCU102)
 }
 
 /// Returns two runs of each sub-experiment for two workloads of the shipped campaign.

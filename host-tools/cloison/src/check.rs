@@ -1,7 +1,7 @@
 //! `cloison check`: every error of a configuration, with its place and what to do about it.
 
 use cloison_config::problem::{count, display_path};
-use cloison_engine::qemu::Board;
+use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::{configuration, installation};
 use miette::{Report, Result, miette};
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ pub struct CheckArgs {
     /// The configurations
     #[arg(required = true, value_name = "CONFIG")]
     pub files: Vec<PathBuf>,
-    /// The board, if not the one that the configurations name
-    #[arg(long, value_enum)]
-    pub board: Option<Board>,
+    /// The board, if not the one that the configurations name: a name, or the path of a board file
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    pub board: Option<String>,
 }
 
 /// Runs `cloison check`: reports of each file that it is fine, or everything that is wrong with it.
 pub fn check(args: &CheckArgs) -> Result<()> {
     let mut bad = 0;
     for path in &args.files {
-        match configuration::load(path, args.board.map(Board::name)) {
+        match configuration::load(path, args.board.as_deref()) {
             Ok(checked) => {
                 println!("{}: ok ({})", display_path(&installation::find(path)).display(), checked.summary());
                 for warning in checked.warnings {

@@ -1,9 +1,9 @@
 //! `cargo xtask image`: what goes on an SD card so that U-Boot starts Cloison.
 
+use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::image::{self, Image};
-use cloison_engine::qemu::Board;
 use cloison_engine::{configuration, installation, text};
 use miette::Result;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 pub struct ImageArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// The board, if not the one that the configuration names
-    #[arg(long, value_enum)]
-    pub board: Option<Board>,
+    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    pub board: Option<String>,
     /// Where the files go [default: target/cloison/image/CONFIG-BOARD]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -26,7 +26,7 @@ pub struct ImageArgs {
 
 /// Runs `cargo xtask image`.
 pub fn image(args: &ImageArgs) -> Result<()> {
-    let checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    let checked = configuration::load(&args.config, args.board.as_deref())?;
     let image = image::build(&checked, &[])?;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
     let name = format!("{stem}-{}", image.system.board.name);

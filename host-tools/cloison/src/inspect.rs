@@ -1,10 +1,10 @@
 //! `cargo xtask inspect`: the color map of a configuration, and the proof that a booted system keeps to it.
 
 use crate::{color_map, live};
+use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
-use cloison_engine::qemu::Board;
 use cloison_engine::{cargo, configuration, image, parts, setup};
-use miette::{Result, WrapErr, miette};
+use miette::{Result, WrapErr};
 use std::path::PathBuf;
 
 /// `cargo xtask inspect`.
@@ -15,9 +15,9 @@ pub struct InspectArgs {
     /// Boot it, walk its real stage-2 tables, and prove that each page's color belongs to its pool
     #[arg(long)]
     pub live: bool,
-    /// The board, if not the one that the configuration names
-    #[arg(long, value_enum)]
-    pub board: Option<Board>,
+    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    pub board: Option<String>,
     /// Write the figures here too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -28,7 +28,7 @@ pub struct InspectArgs {
 
 /// Runs `cargo xtask inspect`.
 pub fn inspect(args: &InspectArgs) -> Result<()> {
-    let mut checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    let mut checked = configuration::load(&args.config, args.board.as_deref())?;
     color_map::print_color_map(&checked);
     let name = checked.system.board.name.clone();
     let mut figures = Figures::new("inspect").board(&name).config(&args.config);
@@ -36,15 +36,13 @@ pub fn inspect(args: &InspectArgs) -> Result<()> {
         figures.count(figure, value as u64);
     }
     let verdict = if args.live {
-        let board = Board::from_name(&name).ok_or_else(|| {
-            miette!(help = "leave out --live, or name a board with --board", "QEMU does not emulate board `{name}`")
-        })?;
+        let emulation = checked.emulation()?.clone();
         parts::prepare()?;
         setup::qemu()?;
         checked.system.audit = true;
         let features: &[&str] = if args.fault_injection { &[cargo::FAULT_INJECTION] } else { &[] };
         let image = image::build(&checked, features)?;
-        let audit = live::boot_and_judge(&image, board).wrap_err("the system could not be inspected")?;
+        let audit = live::boot_and_judge(&image, &emulation).wrap_err("the system could not be inspected")?;
         println!("{audit}");
         audit.figures(&mut figures);
         audit.verdict()

@@ -4,9 +4,10 @@
 //! made here, from the configuration, with none of the allocator's code.
 
 use cloison_abi::map;
+use cloison_config::Emulation;
 use cloison_engine::figures::Figures;
 use cloison_engine::image::Image;
-use cloison_engine::qemu::{Board, Machine};
+use cloison_engine::qemu::Machine;
 use cloison_engine::telemetry::Telemetry;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::color_of;
@@ -416,7 +417,7 @@ impl fmt::Display for Audit {
 }
 
 /// Boots an image whose system says `audit`, and judges what it sends.
-pub fn boot_and_judge(image: &Image, board: Board) -> Result<Audit> {
+pub fn boot_and_judge(image: &Image, board: &Emulation) -> Result<Audit> {
     let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     image.write(&file)?;

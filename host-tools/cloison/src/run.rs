@@ -2,11 +2,12 @@
 
 use anstyle::{AnsiColor, Style};
 use cloison_config::{Checked, ImageSource};
+use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::{Logs, Piece, Splitter};
 use cloison_engine::files::write_atomic;
 use cloison_engine::linux::shell::Shells;
 use cloison_engine::progress::spinner;
-use cloison_engine::qemu::{Board, Exit, Machine};
+use cloison_engine::qemu::{Exit, Machine};
 use cloison_engine::{configuration, image, installation, parts, setup};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::{IsTerminal, Write};
@@ -25,9 +26,9 @@ const COLORS: [AnsiColor; 6] =
 pub struct RunArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// The board, if not the one that the configuration names
-    #[arg(long, value_enum)]
-    pub board: Option<Board>,
+    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    pub board: Option<String>,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
     #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0")]
     pub icount: Option<u8>,
@@ -53,20 +54,17 @@ pub struct RunArgs {
 
 /// Runs `cargo xtask run`.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
-    let checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    let checked = configuration::load(&args.config, args.board.as_deref())?;
     let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
     parts::prepare()?;
     setup::qemu()?;
     let image = image::build(&checked, &[])?;
     let name = &image.system.board.name;
-    let board = Board::from_name(name).ok_or_else(|| {
-        miette!(help = "`cargo xtask image` writes what real hardware boots", "QEMU does not emulate board `{name}`")
-    })?;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
     let directory = installation::output_dir().join("run").join(format!("{stem}-{name}"));
     let file = directory.join("Image");
     image.write(&file)?;
-    let machine = Machine::new(board, &file).icount(args.icount).args(args.extra.iter().cloned());
+    let machine = Machine::new(checked.emulation()?, &file).icount(args.icount).args(args.extra.iter().cloned());
     if args.verbose {
         eprintln!("{}", machine.command_line());
     }
@@ -74,14 +72,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     if let (Some(command), Some(vm)) = (&args.exec, vm) {
         return exec(args, &machine, &names, vm, command);
     }
-    eprintln!("{stem} on {board}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input");
+    eprintln!("{stem} on {name}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input");
     let limit = args.timeout.map(Duration::from_secs);
     let (exit, telemetry) =
         machine.run_on_terminal(limit, Terminal::new(&names, args.log.as_deref())?.into_listener())?;
     let log = directory.join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
     eprintln!(
-        "\n{board}: {exit}; {} bytes of telemetry (`cargo xtask hem decode {}` reads them)",
+        "\n{name}: {exit}; {} bytes of telemetry (`cargo xtask hem decode {}` reads them)",
         telemetry.len(),
         installation::display(&log)
     );

@@ -4,8 +4,9 @@
 //! guests'.
 
 use cloison_config::events::EventNames;
+use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::model::{self, Caches, Model};
-use cloison_engine::qemu::{Board, Machine, Received};
+use cloison_engine::qemu::{Machine, Received};
 use cloison_engine::telemetry::{End, Growing, Telemetry};
 use cloison_engine::text::{duration, grouped, share};
 use cloison_engine::{configuration, image, installation, parts, setup};
@@ -34,9 +35,9 @@ const BAR: usize = 20;
 pub struct TopArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// The board, if not the one that the configuration names
-    #[arg(long, value_enum)]
-    pub board: Option<Board>,
+    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    pub board: Option<String>,
     /// On the board model: caches, memory and their time are modelled, and cache events count
     #[arg(long)]
     pub model: bool,
@@ -178,7 +179,7 @@ fn bar(share: f64) -> String {
 
 /// Runs `cargo xtask top`.
 pub fn top(args: &TopArgs) -> Result<()> {
-    let mut checked = configuration::load(&args.config, args.board.map(Board::name))?;
+    let mut checked = configuration::load(&args.config, args.board.as_deref())?;
     for quota in checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
         quota.trace = true;
     }
@@ -193,15 +194,15 @@ pub fn top(args: &TopArgs) -> Result<()> {
     setup::qemu()?;
     let image = image::build(&checked, &[])?;
     let board = &image.system.board.name;
-    let board = Board::from_name(board).ok_or_else(|| miette!("QEMU does not emulate board `{board}`"))?;
+    let emulation = checked.emulation()?;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let directory = installation::output_dir().join("top").join(format!("{stem}-{board}"));
     let file = directory.join("Image");
     image.write(&file)?;
     let limit = args.timeout.map_or(LONGEST, Duration::from_secs);
-    let mut machine = Machine::new(board, &file);
+    let mut machine = Machine::new(emulation, &file);
     if args.model {
-        let model = Model::load(&installation::root().join(model::ZCU102))?;
+        let model = Model::load(model::of(emulation)?)?;
         machine = model.attach(machine, 0, Caches::Warm, &directory.join("statistics.json"));
     }
     let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });

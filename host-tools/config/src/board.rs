@@ -1,5 +1,6 @@
 //! Board files: `configs/boards/<name>.toml`, what differs between machines.
 
+use crate::emulation::{Emulation, Hardware};
 use crate::events::EventTable;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
 use crate::node::{Context, Field, Table};
@@ -26,6 +27,8 @@ pub struct BoardFile {
     pub counters: u32,
     /// The events of its CPU.
     pub events: EventTable,
+    /// How QEMU emulates it; `None` where it does not.
+    pub emulation: Option<Emulation>,
 }
 
 /// No board has more RAM in one piece than this.
@@ -45,8 +48,9 @@ pub fn available(dir: &Path) -> Vec<String> {
 }
 
 impl BoardFile {
-    /// Reads and checks the board file at `path`, and the event table that it names.
-    pub fn load(path: &Path, events_dir: &Path) -> Result<Self, Vec<Problem>> {
+    /// Reads and checks the board file at `path`, and the event table that it names. Event tables and models are in
+    /// `configs`.
+    pub fn load(path: &Path, configs: &Path) -> Result<Self, Vec<Problem>> {
         let read = |path: &Path| {
             std::fs::read_to_string(path).map_err(|error| {
                 let file = SourceFile::new(path, String::new());
@@ -54,7 +58,7 @@ impl BoardFile {
             })
         };
         let context = Context::new(SourceFile::new(path, read(path)?));
-        let Some((mut file, cpu_path)) = Self::read(&context, path, events_dir) else {
+        let Some((mut file, cpu_path)) = Self::read(&context, path, configs) else {
             return Err(context.into_problems());
         };
         let mut problems = context.into_problems();
@@ -71,7 +75,8 @@ impl BoardFile {
     }
 
     /// The board and the path of its CPU's events.
-    fn read(context: &Context, path: &Path, events_dir: &Path) -> Option<(Self, PathBuf)> {
+    fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
+        let events_dir = &configs.join("events");
         let document = context.parse()?;
         let root = context.root(&document);
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
@@ -162,6 +167,14 @@ impl BoardFile {
         let gic = root.required("gic", "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir");
         let gic = gic.and_then(|field| read_gic(&field));
         let pmu = root.required("pmu", "describe the PMU: [pmu] counters = 6").and_then(|field| read_pmu(&field));
+        let hardware = Hardware {
+            name: stem,
+            cores: cores.as_ref().map_or(1, Vec::len),
+            ram: ram.iter().map(|(range, _)| range.len).sum(),
+            telemetry: telemetry.is_some(),
+        };
+        let emulation = root.optional("qemu");
+        let emulation = emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
         root.finish();
         let (pmu_irq, pmu_shadow, counters) = pmu?;
         let llc = llc?;
@@ -186,6 +199,7 @@ impl BoardFile {
             colors: llc.colors().ok()?,
             counters,
             events: EventTable::default(),
+            emulation,
         };
         (!context.has_errors()).then_some((file, cpu_path?))
     }

@@ -1,11 +1,14 @@
 //! A configuration after its check.
 
 use crate::board::BoardFile;
+use crate::emulation::Emulation;
 use crate::memory;
 use crate::problem::{Problem, count};
 use crate::sources::ImageSource;
 use cloison_formats::image::System;
+use miette::Diagnostic;
 use std::path::PathBuf;
+use thiserror::Error;
 
 /// A configuration in which no error was found.
 #[derive(Clone, Debug)]
@@ -25,7 +28,27 @@ pub struct Checked {
     pub warnings: Vec<Problem>,
 }
 
+/// Why a system cannot run in QEMU.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Diagnostic)]
+#[error("QEMU does not emulate board `{board}`")]
+#[diagnostic(help(
+    "its board file has no [qemu] table; `cloison image` writes what the real machine boots, and `--board` names another"
+))]
+pub struct NotEmulated {
+    /// The board's name.
+    pub board: String,
+}
+
 impl Checked {
+    /// How QEMU emulates the system's board.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`NotEmulated`] where the board file has no `[qemu]` table.
+    pub fn emulation(&self) -> Result<&Emulation, NotEmulated> {
+        self.board.emulation.as_ref().ok_or_else(|| NotEmulated { board: self.board.board.name.clone() })
+    }
+
     /// One line on what the configuration makes: board, VMs, cores, colors, memory.
     pub fn summary(&self) -> String {
         let system = &self.system;

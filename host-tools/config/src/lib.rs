@@ -7,7 +7,7 @@
 //! | --- | --- |
 //! | `node` | walks a TOML document with the place of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
-//! | [`board`], `firmware`, [`events`] | the files below `configs/boards` and `configs/events` |
+//! | [`board`], `firmware`, [`emulation`], [`events`] | the files below `configs/boards` and `configs/events` |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`] | what a VM runs |
 //! | `scene` | what the parts are checked against |
@@ -22,6 +22,7 @@
 pub mod board;
 mod campaign;
 pub mod checked;
+pub mod emulation;
 pub mod events;
 mod firmware;
 pub mod guest_linux;
@@ -43,6 +44,7 @@ mod vm_linux;
 
 pub use board::BoardFile;
 pub use checked::Checked;
+pub use emulation::Emulation;
 pub use problem::{Errors, Problem};
 pub use shipped::Shipped;
 pub use sources::ImageSource;

@@ -27,9 +27,4 @@ impl Shipped<'_> {
     pub(crate) fn board_dirs(&self, base: &Path) -> [PathBuf; 2] {
         [base.join("boards"), self.configs.join("boards")]
     }
-
-    /// Where the event tables are.
-    pub(crate) fn events_dir(&self) -> PathBuf {
-        self.configs.join("events")
-    }
 }

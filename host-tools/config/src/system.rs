@@ -14,7 +14,7 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
 use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The most VMs that the hypervisor keeps.
 const MOST_VMS: usize = 8;
@@ -147,6 +147,10 @@ fn read_board(
         None => DEFAULT_BOARD,
     };
     let name = wanted.unwrap_or(named);
+    if name.ends_with(".toml") {
+        let path = if wanted.is_some() { PathBuf::from(name) } else { base.join(name) };
+        return BoardFile::load(&path, shipped.configs).map_err(|mut problems| others.append(&mut problems)).ok();
+    }
     let dirs = shipped.board_dirs(base);
     let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     let found = dirs.iter().map(|dir| dir.join(format!("{name}.toml"))).find(|path| fits && path.is_file());
@@ -163,7 +167,7 @@ fn read_board(
         )));
         return None;
     };
-    BoardFile::load(&path, &shipped.events_dir()).map_err(|mut problems| others.append(&mut problems)).ok()
+    BoardFile::load(&path, shipped.configs).map_err(|mut problems| others.append(&mut problems)).ok()
 }
 
 /// A set of colors, each of which the cache has.

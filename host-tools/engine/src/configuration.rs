@@ -2,9 +2,10 @@
 
 use crate::installation;
 use crate::linux::packages;
+use cloison_config::checked::NotEmulated;
 use cloison_config::events::EventNames;
 use cloison_config::guest_linux::Flavor;
-use cloison_config::{BoardFile, Checked, Errors, Shipped};
+use cloison_config::{BoardFile, Checked, Emulation, Errors, Shipped};
 use std::path::{Path, PathBuf};
 
 /// Where the shipped boards, events, models and systems are.
@@ -37,10 +38,43 @@ pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Check
     cloison_config::load_text(path, text, board, &shipped)
 }
 
+/// Reads and checks a shipped board file.
+///
+/// # Errors
+///
+/// Returns all errors of the file, each with its place.
+pub fn board(name: &str) -> Result<BoardFile, Errors> {
+    let path = directory().join("boards").join(format!("{name}.toml"));
+    BoardFile::load(&path, &directory()).map_err(|problems| Errors::new(&path.display().to_string(), problems))
+}
+
+/// How QEMU emulates a shipped board.
+///
+/// # Errors
+///
+/// Returns the errors of the board file, or that it has no table `[qemu]`.
+pub fn emulation(name: &str) -> miette::Result<Emulation> {
+    board(name)?.emulation.ok_or_else(|| NotEmulated { board: name.to_owned() }.into())
+}
+
+/// The names of the shipped boards, sorted.
+pub fn boards() -> Vec<String> {
+    cloison_config::board::available(&directory().join("boards"))
+}
+
+/// The shipped boards that QEMU emulates, by their names, sorted.
+///
+/// # Errors
+///
+/// Returns the errors of the first board file that has any: a board that cannot be read must not go missing in silence.
+pub fn emulated_boards() -> Result<Vec<String>, Errors> {
+    let boards = boards().iter().map(|name| board(name)).collect::<Result<Vec<_>, _>>()?;
+    let emulated = boards.into_iter().filter_map(|file| file.emulation);
+    Ok(emulated.map(|emulation| emulation.board).collect())
+}
+
 /// The names that a board's CPU gives its events, or none where its description cannot be read: a log can be decoded
 /// without it.
 pub fn event_names(board: &str) -> EventNames {
-    let path = directory().join("boards").join(format!("{board}.toml"));
-    let file = BoardFile::load(&path, &directory().join("events"));
-    file.map_or_else(|_| EventNames::default(), |file| EventNames::of(&file.events))
+    self::board(board).map_or_else(|_| EventNames::default(), |file| EventNames::of(&file.events))
 }

@@ -7,6 +7,7 @@
 //! | [`cargo`] | builds the parts in a checkout |
 //! | [`setup`] | finds out what is missing on this machine and installs it |
 //! | [`configuration`] | reads configurations with this installation's boards and events |
+//! | [`board_argument`] | the option `--board` of commands |
 //! | [`image`] | lays out the system image: hypervisor, configuration, guests |
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`qemu`] | runs a board in QEMU, console and telemetry included |
@@ -19,6 +20,7 @@
 //! | [`progress`] | what a command shows while it works |
 //! | [`files`] | files that appear whole or not at all |
 
+pub mod board_argument;
 pub mod bundle;
 pub mod cargo;
 pub mod configuration;

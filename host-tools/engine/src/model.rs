@@ -5,13 +5,11 @@ use crate::installation;
 use crate::parts;
 use crate::qemu::Machine;
 use cloison_board_model::Board as ModelBoard;
+use cloison_config::Emulation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-
-/// The model of the ZCU102 that comes with Cloison.
-pub const ZCU102: &str = "configs/models/zcu102.toml";
 
 /// How a region of interest begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +81,21 @@ impl Model {
             .args(["-accel", "tcg,thread=single", "-rtc", "base=2000-01-01,clock=vm", "-seed", "1", "-plugin"])
             .arg(plugin)
     }
+}
+
+/// The file of the model that a board file names for its emulation.
+///
+/// # Errors
+///
+/// Returns an error where it names none: on such a board only QEMU as it is can be run.
+pub fn of(emulation: &Emulation) -> Result<&Path> {
+    emulation.model.as_deref().ok_or_else(|| {
+        miette!(
+            help = "run it without the model (`demo --stock`), or take a board whose [qemu] table names a model",
+            "there is no model of the memory hierarchy of board `{}`",
+            emulation.board
+        )
+    })
 }
 
 /// Reads and checks a model's board file.

@@ -1,7 +1,8 @@
 //! A board in QEMU: started, listened to, typed at, and always stopped.
 
 use crate::setup::emulator::{PROGRAM, QEMU_HELP};
-use clap::ValueEnum;
+use cloison_config::Emulation;
+use cloison_config::emulation::Serial;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use std::ffi::OsString;
 use std::fmt;
@@ -13,64 +14,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use thiserror::Error;
-
-/// The boards that QEMU emulates and Cloison runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
-pub enum Board {
-    /// QEMU's `virt` machine with four Cortex-A53 cores.
-    Virt,
-    /// Xilinx ZCU102 (Zynq UltraScale+), QEMU's `xlnx-zcu102`.
-    Zcu102,
-}
-
-impl Board {
-    /// Both boards.
-    pub const ALL: [Self; 2] = [Self::Virt, Self::Zcu102];
-
-    /// The name in `configs/boards/` and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Virt => "virt",
-            Self::Zcu102 => "zcu102",
-        }
-    }
-    /// The board with this name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|board| board.name() == name)
-    }
-    fn arguments(self, cntfrq: Option<u64>) -> Vec<String> {
-        let mut arguments: Vec<String> = match self {
-            Self::Virt => {
-                let frequency = cntfrq.map_or(String::new(), |hz| format!(",cntfrq={hz}"));
-                let cpu = format!("cortex-a53{frequency}");
-                vec![
-                    "-M".into(),
-                    "virt,virtualization=on,gic-version=2".into(),
-                    "-cpu".into(),
-                    cpu,
-                    "-m".into(),
-                    "1G".into(),
-                ]
-            }
-            Self::Zcu102 => {
-                let mut arguments: Vec<String> =
-                    ["-M", "xlnx-zcu102,virtualization=on", "-m", "2G", "-audio", "none"].map(String::from).into();
-                if let Some(hz) = cntfrq {
-                    arguments.extend(["-global".into(), format!("cortex-a53-arm-cpu.cntfrq={hz}")]);
-                }
-                arguments
-            }
-        };
-        arguments.extend(["-smp", "4", "-nic", "none", "-display", "none", "-no-reboot"].map(String::from));
-        arguments
-    }
-}
-
-impl fmt::Display for Board {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
 
 /// What goes wrong between a board and its listener.
 #[derive(Debug, Error, Diagnostic)]
@@ -155,7 +98,7 @@ pub struct Outcome {
 /// A board that can be started: what runs on it, and how.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    board: Board,
+    board: Emulation,
     kernel: Option<PathBuf>,
     icount: Option<u8>,
     cntfrq: Option<u64>,
@@ -165,12 +108,19 @@ pub struct Machine {
 
 impl Machine {
     /// A board that starts `image` (with an arm64 Image header).
-    pub fn new(board: Board, image: &Path) -> Self {
+    pub fn new(board: &Emulation, image: &Path) -> Self {
         Self { kernel: Some(image.to_path_buf()), ..Self::bare(board) }
     }
     /// A board that starts nothing of itself: give firmware with [`Machine::arg`].
-    pub fn bare(board: Board) -> Self {
-        Self { board, kernel: None, icount: None, cntfrq: None, extra: Vec::new(), limit: Duration::from_secs(120) }
+    pub fn bare(board: &Emulation) -> Self {
+        Self {
+            board: board.clone(),
+            kernel: None,
+            icount: None,
+            cntfrq: None,
+            extra: Vec::new(),
+            limit: Duration::from_secs(120),
+        }
     }
     /// One instruction takes 2^`shift` ns of guest time, and runs repeat exactly.
     pub fn icount(mut self, shift: Option<u8>) -> Self {
@@ -199,14 +149,29 @@ impl Machine {
     }
 
     fn arguments(&self, telemetry: &Path, console: &str) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = self.board.arguments(self.cntfrq).into_iter().map(OsString::from).collect();
+        let board = &self.board;
+        let cores = board.cores.to_string();
+        let fixed = ["-M", &board.machine, "-cpu", &board.cpu, "-m", &board.memory, "-smp", &cores];
+        let mut arguments: Vec<OsString> = fixed.map(OsString::from).into();
+        arguments.extend(["-nic", "none", "-display", "none", "-no-reboot"].map(OsString::from));
+        arguments.extend(board.options.iter().map(OsString::from));
+        if let Some(hz) = self.cntfrq {
+            arguments.extend(["-global".into(), format!("{}-arm-cpu.cntfrq={hz}", board.cpu).into()]);
+        }
         if let Some(shift) = self.icount {
             // While all cores wait, guest time jumps to the next timer: real time has no part in the run.
             arguments.extend(["-icount".into(), format!("shift={shift},sleep=off").into()]);
         }
-        let mut file = OsString::from("file:");
-        file.push(telemetry);
-        arguments.extend(["-serial".into(), console.into(), "-serial".into(), file]);
+        for line in &board.serial {
+            let mut file = OsString::from("file:");
+            file.push(telemetry);
+            let to = match line {
+                Serial::Console => console.into(),
+                Serial::Telemetry => file,
+                Serial::Unused => "null".into(),
+            };
+            arguments.extend(["-serial".into(), to]);
+        }
         if let Some(kernel) = &self.kernel {
             arguments.extend(["-kernel".into(), kernel.into()]);
         }

@@ -7,7 +7,7 @@ use crate::lines;
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
 use cloison_engine::progress::stage;
-use cloison_engine::qemu::{Board, Machine, Outcome};
+use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::report::Section;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::text::{Spread, grouped};
@@ -18,6 +18,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// The board that is measured.
+const BOARD: &str = "virt";
 /// What is measured.
 const CONFIG: &str = "tests/configs/bench.toml";
 /// One tick per instruction.
@@ -97,7 +99,7 @@ impl Aim {
 /// Runs `cargo xtask bench`.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     let path = installation::root().join(CONFIG);
-    let checked = configuration::load(&path, Some(Board::Virt.name()))?;
+    let checked = configuration::load(&path, Some(BOARD))?;
     stage("set-up", || {
         parts::prepare()?;
         setup::qemu()
@@ -116,7 +118,7 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     let missing: Vec<&str> =
         PATHS.iter().map(|path| path.figure).filter(|figure| !first.contains_key(*figure)).collect();
 
-    let mut figures = Figures::new("bench").board(Board::Virt.name()).config(&path);
+    let mut figures = Figures::new("bench").board(BOARD).config(&path);
     let mut section = Section::new(
         "Instructions per path (QEMU virt, -icount shift=0)",
         &["figure", "path", "instructions", "most seen", "aim, at most", "Bao 2.0", "aim met"],
@@ -192,7 +194,10 @@ fn measure(image: &Image) -> Result<BTreeMap<String, u64>> {
     let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     image.write(&file)?;
-    let machine = Machine::new(Board::Virt, &file).icount(Some(0)).cntfrq(CNTFRQ).limit(Duration::from_secs(120));
+    let machine = Machine::new(&configuration::emulation(BOARD)?, &file)
+        .icount(Some(0))
+        .cntfrq(CNTFRQ)
+        .limit(Duration::from_secs(120));
     let outcome = machine.run()?;
     if !outcome.exit.is_clean() {
         let lines: Vec<&str> = outcome.console.lines().collect();

@@ -4,12 +4,13 @@
 //! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them all, on all cores and at
 //! all exception levels. A boot ends where the first process would give its shell: it turns the machine off instead.
 
+use cloison_config::Emulation;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
 use cloison_engine::linux::{device_tree, load};
 use cloison_engine::progress::stage;
-use cloison_engine::qemu::{Board, Machine};
+use cloison_engine::qemu::Machine;
 use cloison_engine::report::Section;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::text::grouped;
@@ -25,6 +26,8 @@ use std::time::Duration;
 pub const CONFIGS: [&str; 2] = ["linux-cloud", "linux-rt"];
 /// How much longer a boot may become.
 pub const AIM: f64 = 1.10;
+/// The board that boots them.
+const BOARD: &str = "virt";
 /// A boot takes some seconds.
 const LIMIT: Duration = Duration::from_secs(400);
 
@@ -117,7 +120,7 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
 /// Boots the system of a shipped configuration with the hypervisor and without.
 pub fn measure(name: &'static str, plugin: &Path) -> Result<Boots> {
     let file = installation::root().join("configs").join(name).with_extension("toml");
-    let mut checked = configuration::load(&file, Some(Board::Virt.name()))?;
+    let mut checked = configuration::load(&file, Some(BOARD))?;
     for image in &mut checked.images {
         if let ImageSource::Linux(linux) = image {
             linux.exec = Some("true".to_owned());
@@ -125,7 +128,8 @@ pub fn measure(name: &'static str, plugin: &Path) -> Result<Boots> {
     }
     let image = image::build(&checked, &[])?;
     let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
-    let (under, exits) = with_cloison(&image, plugin, scratch.path())?;
+    let emulation = checked.emulation()?;
+    let (under, exits) = with_cloison(emulation, &image, plugin, scratch.path())?;
     let bare = without(&checked, &image, plugin, scratch.path())?;
     Ok(Boots { name, bare, under, exits })
 }
@@ -149,10 +153,15 @@ fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Counted, Ve
     Ok((serde_json::from_str(&text).into_diagnostic()?, outcome.telemetry))
 }
 
-fn with_cloison(image: &Image, plugin: &Path, scratch: &Path) -> Result<(Counted, [u64; ExitReason::ALL.len()])> {
+fn with_cloison(
+    board: &Emulation,
+    image: &Image,
+    plugin: &Path,
+    scratch: &Path,
+) -> Result<(Counted, [u64; ExitReason::ALL.len()])> {
     let file = scratch.join("Image");
     image.write(&file)?;
-    let (counted, telemetry) = count(Machine::new(Board::Virt, &file), plugin, scratch)?;
+    let (counted, telemetry) = count(Machine::new(board, &file), plugin, scratch)?;
     let exits =
         Telemetry::parse(&telemetry).exits(0).ok_or_else(|| miette!("the log does not say why VMs were left"))?;
     Ok((counted, exits))
@@ -169,7 +178,7 @@ fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> R
     let (kernel, initrd) = (keep("kernel", &loaded.kernel)?, keep("initrd", &loaded.initrd)?);
     let tree = keep("tree", &loaded.device_tree)?;
     let bytes: u64 = vm.regions.iter().map(|region| u64::from(region.pages) * PAGE_SIZE).sum();
-    let machine = Machine::new(Board::Virt, &kernel)
+    let machine = Machine::new(checked.emulation()?, &kernel)
         // A guest's own exception levels: EL1, and no more.
         .args(["-machine", "virtualization=off", "-m", &format!("{}M", bytes >> 20), "-append"])
         .arg(device_tree::command_line(linux, &vm.name))

@@ -7,12 +7,14 @@ use crate::experiment::spec::Experiment;
 use crate::experiment::{self, spec};
 use cloison_config::Checked;
 use cloison_config::events::EventNames;
+use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::hem::Table;
 use cloison_engine::image;
 use cloison_engine::progress::{stage, stage_with};
-use cloison_engine::qemu::{Board, Machine, Outcome};
+use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::report::{self, Page, Summary};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
@@ -31,8 +33,8 @@ const CONFIG: &str = "configs/demo.toml";
 #[derive(Clone, Debug, clap::Args)]
 pub struct DemoArgs {
     /// The machine
-    #[arg(long, value_enum, default_value = "virt")]
-    pub board: Board,
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument, default_value = DEFAULT_BOARD)]
+    pub board: String,
     /// Write the figures here too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -69,9 +71,9 @@ pub fn demo(args: &DemoArgs) -> Result<()> {
 
 /// Four runs on the board model.
 fn modelled(args: &DemoArgs) -> Result<()> {
-    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("demo").join(args.board.name()));
+    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("demo").join(&args.board));
     let path = experiment::file_of("demo");
-    let demo = Experiment { board: args.board, ..spec::load(&path, false)? };
+    let demo = Experiment { board: args.board.clone(), ..spec::load(&path, false)? };
     let done = experiment::perform(&demo, &path, &out, false)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&demo, &out);
@@ -92,10 +94,10 @@ fn has_screen() -> bool {
 
 /// One run on QEMU as it is.
 fn stock(args: &DemoArgs) -> Result<()> {
-    let default = || installation::output_dir().join("demo").join(format!("{}-stock", args.board.name()));
+    let default = || installation::output_dir().join("demo").join(format!("{}-stock", args.board));
     let directory = args.out.clone().unwrap_or_else(default);
     let path = installation::root().join(CONFIG);
-    let checked = stage("configuration", || Ok(configuration::load(&path, Some(args.board.name()))?))?;
+    let checked = stage("configuration", || Ok(configuration::load(&path, Some(&args.board))?))?;
     stage("set-up", || {
         parts::prepare()?;
         setup::qemu()
@@ -103,7 +105,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
     let image = stage("build", || image::build(&checked, &[]))?;
     let file = directory.join("Image");
     image.write(&file)?;
-    let machine = Machine::new(args.board, &file).icount(Some(0)).limit(Duration::from_secs(args.timeout));
+    let machine = Machine::new(checked.emulation()?, &file).icount(Some(0)).limit(Duration::from_secs(args.timeout));
     let outcome = stage_with(&format!("run on {}", args.board), |progress| run(&machine, progress))?;
     write_atomic(&directory.join("console.txt"), outcome.console.as_bytes())?;
     write_atomic(&directory.join("telemetry.bin"), &outcome.telemetry)?;
@@ -111,7 +113,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
     let telemetry = Telemetry::parse(&outcome.telemetry);
     let names = EventNames::of(&checked.board.events);
     let summary = Summary { telemetry: &telemetry, system: &image.system, names: &names };
-    let mut figures = Figures::new("demo").board(args.board.name()).config(&path);
+    let mut figures = Figures::new("demo").board(&args.board).config(&path);
     summary.figures(&mut figures);
     figures.value("wall_s", outcome.wall.as_secs_f64());
     write_report(&directory, args, &checked, &machine, &outcome, &summary, &figures)?;

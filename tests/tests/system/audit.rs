@@ -2,10 +2,9 @@
 
 use cloison::inspect::{InspectArgs, inspect};
 use cloison::live;
-use cloison_engine::qemu::Board;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::{Backing, Region};
-use cloison_tests::{all_shipped, image, load, shipped};
+use cloison_tests::{VIRT, ZCU102, all_shipped, image, load, shipped};
 use miette::Result;
 use serde_json::Value;
 use std::path::Path;
@@ -14,13 +13,13 @@ use std::path::Path;
 const GICV_PAGES: u64 = 2;
 
 /// Runs `inspect --live`. Returns its verdict and the figures that it writes.
-fn inspected(config: &Path, board: Board, fault_injection: bool) -> (Result<()>, Value) {
+fn inspected(config: &Path, board: &str, fault_injection: bool) -> (Result<()>, Value) {
     let directory = tempfile::tempdir().expect("a scratch directory");
     let json = directory.path().join("figures.json");
     let args = InspectArgs {
         config: config.to_path_buf(),
         live: true,
-        board: Some(board),
+        board: Some(board.to_owned()),
         json: Some(json.clone()),
         fault_injection,
     };
@@ -30,36 +29,41 @@ fn inspected(config: &Path, board: Board, fault_injection: bool) -> (Result<()>,
     (verdict, all["figures"].take())
 }
 
-fn every_page_of_every_shipped_system(board: Board) -> Result<()> {
+/// Every page of a system is where its configuration says, and no other.
+pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
+    let vms = load(config, board)?.system.vms;
+    let configured: u64 = vms.iter().flat_map(|vm| &vm.regions).map(|region| u64::from(region.pages)).sum::<u64>()
+        + GICV_PAGES * vms.len() as u64;
+    let (verdict, figures) = inspected(config, board, false);
+    verdict?;
+    assert_eq!(figures["pages_checked"], configured, "{}", config.display());
+    for none in ["pages_outside", "pages_missing", "pages_unexpected", "frames_shared", "hypervisor_frames_outside"] {
+        assert_eq!(figures[none], 0, "{none} of {}", config.display());
+    }
+    assert!(figures["hypervisor_frames"].as_u64().is_some_and(|frames| frames > 0), "{figures}");
+    Ok(())
+}
+
+fn every_page_of_every_shipped_system(board: &str) -> Result<()> {
     let shipped = all_shipped();
     assert!(shipped.len() >= 3, "{shipped:?}");
     for config in shipped {
-        let vms = load(&config, board)?.system.vms;
-        let configured: u64 = vms.iter().flat_map(|vm| &vm.regions).map(|region| u64::from(region.pages)).sum::<u64>()
-            + GICV_PAGES * vms.len() as u64;
-        let (verdict, figures) = inspected(&config, board, false);
-        verdict?;
-        assert_eq!(figures["pages_checked"], configured, "{}", config.display());
-        for none in ["pages_outside", "pages_missing", "pages_unexpected", "frames_shared", "hypervisor_frames_outside"]
-        {
-            assert_eq!(figures[none], 0, "{none} of {}", config.display());
-        }
-        assert!(figures["hypervisor_frames"].as_u64().is_some_and(|frames| frames > 0), "{figures}");
+        every_page_of(&config, board)?;
     }
     Ok(())
 }
 
 #[test]
 fn no_page_of_a_shipped_system_is_outside_its_pool_on_virt() -> Result<()> {
-    every_page_of_every_shipped_system(Board::Virt)
+    every_page_of_every_shipped_system(VIRT)
 }
 
 #[test]
 fn no_page_of_a_shipped_system_is_outside_its_pool_on_zcu102() -> Result<()> {
-    every_page_of_every_shipped_system(Board::Zcu102)
+    every_page_of_every_shipped_system(ZCU102)
 }
 
-fn an_allocator_that_errs(board: Board) {
+fn an_allocator_that_errs(board: &str) {
     let (verdict, figures) = inspected(&shipped("strict"), board, true);
     let message = verdict.expect_err("a hypervisor that hands out wrong colors must not pass").to_string();
     let outside = figures["pages_outside"].as_u64().expect("a figure");
@@ -73,17 +77,17 @@ fn an_allocator_that_errs(board: Board) {
 
 #[test]
 fn a_fault_in_the_allocator_fails_the_proof_on_virt() {
-    an_allocator_that_errs(Board::Virt);
+    an_allocator_that_errs(VIRT);
 }
 
 #[test]
 fn a_fault_in_the_allocator_fails_the_proof_on_zcu102() {
-    an_allocator_that_errs(Board::Zcu102);
+    an_allocator_that_errs(ZCU102);
 }
 
 #[test]
 fn contiguous_memory_and_passed_through_devices_are_proven_too() -> Result<()> {
-    let mut checked = load(&shipped("strict"), Board::Virt)?;
+    let mut checked = load(&shipped("strict"), VIRT)?;
     let system = &mut checked.system;
     system.audit = true;
     system.contiguous = 8 << 20;
@@ -95,7 +99,7 @@ fn contiguous_memory_and_passed_through_devices_are_proven_too() -> Result<()> {
     ] {
         system.vms[vm].regions.push(region);
     }
-    let audit = live::boot_and_judge(&image(&checked)?, Board::Virt)?;
+    let audit = live::boot_and_judge(&image(&checked)?, checked.emulation()?)?;
     audit.verdict()?;
     assert_eq!(audit.checked, 4 * (4096 + GICV_PAGES) + 702);
     Ok(())

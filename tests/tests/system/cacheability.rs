@@ -2,9 +2,8 @@
 
 use cloison_config::Checked;
 use cloison_engine::installation;
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::End;
-use cloison_tests::{Clock, config, image, load, machine, number, run};
+use cloison_tests::{Clock, VIRT, ZCU102, config, image, load, machine, number, run};
 use miette::Result;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -13,11 +12,11 @@ use std::process::Command;
 /// The states of the pages in the final measurement, in order.
 const STATES: [&str; 5] = ["cached", "uncached", "away", "back", "again"];
 
-fn checked(board: Board) -> Result<Checked> {
+fn checked(board: &str) -> Result<Checked> {
     load(&config("cacheability"), board)
 }
 
-fn in_and_out(board: Board, clock: Clock) -> Result<()> {
+fn in_and_out(board: &str, clock: Clock) -> Result<()> {
     let run = run(&checked(board)?, board, clock)?.whole();
     let line = run.line("check", "cacheability-check: rounds=");
     assert_eq!((number(line, "rounds"), number(line, "errors")), (100, 0), "{run}");
@@ -37,22 +36,22 @@ fn in_and_out(board: Board, clock: Clock) -> Result<()> {
 
 #[test]
 fn pages_leave_the_caches_unnoticed_on_virt() -> Result<()> {
-    in_and_out(Board::Virt, Clock::Counted)
+    in_and_out(VIRT, Clock::Counted)
 }
 
 #[test]
 fn pages_leave_the_caches_unnoticed_on_zcu102() -> Result<()> {
-    in_and_out(Board::Zcu102, Clock::Counted)
+    in_and_out(ZCU102, Clock::Counted)
 }
 
 #[test]
 fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_virt() -> Result<()> {
-    in_and_out(Board::Virt, Clock::Real)
+    in_and_out(VIRT, Clock::Real)
 }
 
 #[test]
 fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_zcu102() -> Result<()> {
-    in_and_out(Board::Zcu102, Clock::Real)
+    in_and_out(ZCU102, Clock::Real)
 }
 
 /// Builds the board model as a user would, in its own directory, because cargo's lock is held while tests run.
@@ -66,7 +65,7 @@ fn board_model() -> PathBuf {
 
 #[test]
 fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
-    let mut checked = checked(Board::Virt)?;
+    let mut checked = checked(VIRT)?;
     let (pages, rounds) = (64, 4);
     checked.system.vms[0].args = [pages, rounds, 0, 0];
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -74,12 +73,8 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
     image(&checked)?.write(&file)?;
     let board = installation::root().join("configs/models/zcu102.toml");
     let plugin = format!("{},board={},stats={}", board_model().display(), board.display(), stats.display());
-    let outcome = machine(Board::Virt, &file, Clock::Real)?
-        .arg("-accel")
-        .arg("tcg,thread=single")
-        .arg("-plugin")
-        .arg(plugin)
-        .run()?;
+    let outcome =
+        machine(VIRT, &file, Clock::Real)?.arg("-accel").arg("tcg,thread=single").arg("-plugin").arg(plugin).run()?;
     assert!(outcome.exit.is_clean(), "{}\n{}", outcome.exit, outcome.errors);
     assert!(
         outcome.console.contains("errors=0 ") && outcome.console.contains("restarted wrong=0"),

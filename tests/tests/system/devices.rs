@@ -2,13 +2,12 @@
 
 use cloison::live;
 use cloison_config::Checked;
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{Backing, Quota, Region, System};
 use cloison_formats::telemetry::{QuotaPeriod, VmState};
 use cloison_formats::units::{EventId, Events, Nanos};
-use cloison_tests::{Clock, Run, config, image, load, machine, number, run};
+use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run};
 use miette::{Result, miette};
 
 /// Pages of the virtual CPU interface, which every VM has in addition to its regions.
@@ -16,15 +15,15 @@ const GICV_PAGES: u64 = 2;
 /// Number of the event CPU_CYCLES.
 const CYCLES: EventId = EventId(0x11);
 /// Identification of the devices: QEMU's PL031, and the control register of a triple timer counter after reset.
-const IDS: [(Board, &str); 2] = [(Board::Virt, "id=0x00141031"), (Board::Zcu102, "id=0x00000021")];
+const IDS: [(&str, &str); 2] = [(VIRT, "id=0x00141031"), (ZCU102, "id=0x00000021")];
 
 /// Loads the system with this board's device.
-fn passthrough(board: Board) -> Result<Checked> {
+fn passthrough(board: &str) -> Result<Checked> {
     load(&config(&format!("passthrough/{board}")), board)
 }
 
 /// Boots with the board's clock in guest time, so that a second of the PL031 is a second for its VM.
-fn boot(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
+fn boot(checked: &Checked, board: &str, clock: Clock) -> Result<Run> {
     let image = image(checked)?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
@@ -35,7 +34,7 @@ fn boot(checked: &Checked, board: Board, clock: Clock) -> Result<Run> {
 
 /// Checks that every interrupt for which the device was armed arrived once, and only while it was due.
 #[track_caller]
-fn none_was_lost(run: &Run, board: Board) {
+fn none_was_lost(run: &Run, board: &str) {
     let line = run.line("rtc", "rtc: interrupts=");
     let (_, id) = IDS[IDS.iter().position(|&(of, _)| of == board).expect("both boards are there")];
     assert!(line.contains(id), "{line}");
@@ -62,7 +61,7 @@ fn nobody_else_reached_it(run: &Run) {
     assert_eq!(run.end_of("intruder"), End::Off, "{run}");
 }
 
-fn a_device_interrupts_its_vm_alone(board: Board) -> Result<()> {
+fn a_device_interrupts_its_vm_alone(board: &str) -> Result<()> {
     let run = boot(&passthrough(board)?, board, Clock::Counted)?.whole();
     none_was_lost(&run, board);
     nobody_else_reached_it(&run);
@@ -78,17 +77,17 @@ fn a_device_interrupts_its_vm_alone(board: Board) -> Result<()> {
 
 #[test]
 fn a_clock_interrupts_its_vm_and_no_other_on_virt() -> Result<()> {
-    a_device_interrupts_its_vm_alone(Board::Virt)
+    a_device_interrupts_its_vm_alone(VIRT)
 }
 
 #[test]
 fn a_timer_interrupts_its_vm_and_no_other_on_zcu102() -> Result<()> {
-    a_device_interrupts_its_vm_alone(Board::Zcu102)
+    a_device_interrupts_its_vm_alone(ZCU102)
 }
 
 #[test]
 fn a_device_loses_no_interrupt_while_all_cores_really_run() -> Result<()> {
-    for (board, interrupts, rounds) in [(Board::Virt, 3, 50), (Board::Zcu102, 500, 400)] {
+    for (board, interrupts, rounds) in [(VIRT, 3, 50), (ZCU102, 500, 400)] {
         let mut checked = passthrough(board)?;
         checked.system.vms[0].args[1] = interrupts;
         checked.system.vms[1].args[2] = 100;
@@ -105,7 +104,7 @@ fn a_device_loses_no_interrupt_while_all_cores_really_run() -> Result<()> {
 
 #[test]
 fn a_vm_without_the_interrupt_waits_for_it_in_vain() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let mut checked = passthrough(board)?;
         checked.system.vms[0].irqs.clear();
         let run = boot(&checked, board, Clock::Counted)?.whole();
@@ -122,7 +121,7 @@ fn a_vm_without_the_interrupt_waits_for_it_in_vain() -> Result<()> {
 
 #[test]
 fn the_intruder_would_notice_what_it_gets() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let mut checked = passthrough(board)?;
         let [owner, _, intruder] = &mut checked.system.vms[..] else { panic!("three VMs") };
         intruder.regions.push(owner.regions.remove(1));
@@ -138,7 +137,7 @@ fn the_intruder_would_notice_what_it_gets() -> Result<()> {
 }
 
 /// A VM whose core is held most of the time; cycles also pass while it sleeps.
-fn a_budget_of_cycles(board: Board, interrupts: u64, slack: u64) -> Result<()> {
+fn a_budget_of_cycles(board: &str, interrupts: u64, slack: u64) -> Result<()> {
     let mut checked = passthrough(board)?;
     // Alone on the machine, because QEMU counts the time of all running cores.
     checked.system.vms.truncate(1);
@@ -157,20 +156,20 @@ fn a_budget_of_cycles(board: Board, interrupts: u64, slack: u64) -> Result<()> {
         assert!(period.events.0 <= budget.0 + slack, "{period:?}");
     }
     let (_, total) = run.telemetry.quota_totals().next().expect("a total");
-    assert_eq!(total.by_interrupt, board == Board::Virt);
+    assert_eq!(total.by_interrupt, board == VIRT);
     assert!(total.throttled.0 > periods.len() as u64 * period.0 / 2, "{total:?}");
     Ok(())
 }
 
 #[test]
 fn a_core_held_for_its_cycles_loses_no_interrupt_of_its_device_on_virt() -> Result<()> {
-    a_budget_of_cycles(Board::Virt, 2, 8)
+    a_budget_of_cycles(VIRT, 2, 8)
 }
 
 #[test]
 fn a_core_held_for_its_cycles_loses_no_interrupt_of_its_device_on_zcu102() -> Result<()> {
     // A poll interval of 20 us at 1 GHz, plus the entry into the hypervisor.
-    a_budget_of_cycles(Board::Zcu102, 50, 20_000 + 200)
+    a_budget_of_cycles(ZCU102, 50, 20_000 + 200)
 }
 
 /// Returns the frames that back a region, as the hypervisor read them back.
@@ -197,7 +196,7 @@ fn is_one_piece_of_ram(system: &System, frames: &[PhysAddr]) {
     }
 }
 
-fn every_page_of_a_device_and_of_contiguous_memory(board: Board) -> Result<()> {
+fn every_page_of_a_device_and_of_contiguous_memory(board: &str) -> Result<()> {
     let mut checked = passthrough(board)?;
     checked.system.audit = true;
     let run = run(&checked, board, Clock::Counted)?;
@@ -234,10 +233,10 @@ fn every_page_of_a_device_and_of_contiguous_memory(board: Board) -> Result<()> {
 
 #[test]
 fn device_pages_and_contiguous_memory_are_where_they_should_be_on_virt() -> Result<()> {
-    every_page_of_a_device_and_of_contiguous_memory(Board::Virt)
+    every_page_of_a_device_and_of_contiguous_memory(VIRT)
 }
 
 #[test]
 fn device_pages_and_contiguous_memory_are_where_they_should_be_on_zcu102() -> Result<()> {
-    every_page_of_a_device_and_of_contiguous_memory(Board::Zcu102)
+    every_page_of_a_device_and_of_contiguous_memory(ZCU102)
 }

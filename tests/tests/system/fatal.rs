@@ -3,8 +3,7 @@
 //! No guest can cause such a fault, so the tests do: they patch a few wrong instructions into the image at the start of
 //! a function. What these do, and how the hypervisor reacts, is real.
 
-use cloison_engine::qemu::Board;
-use cloison_tests::{Clock, boot, config, hypervisor, hypervisor_elf, image, load};
+use cloison_tests::{BOTH, Clock, VIRT, boot, config, hypervisor, hypervisor_elf, image, load};
 use miette::Result;
 use object::{Object, ObjectSymbol};
 use std::collections::HashMap;
@@ -55,7 +54,7 @@ fn hex(text: &str) -> Option<u64> {
 }
 
 /// Boots a hypervisor with `instructions` at the start of `function`, and one VM on `core`.
-fn dump(board: Board, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
+fn dump(board: &str, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
     let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
     let file = object::File::parse(&*elf).expect("an ELF file");
     // The compiler's mangled name has the length before the name, and more around both.
@@ -101,7 +100,7 @@ fn dump(board: Board, function: &str, instructions: &[u32], core: u8) -> Result<
 
 #[test]
 fn an_undefined_instruction_is_dumped_with_core_and_place() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         for core in [0, 2] {
             let dump = dump(board, "parked", &[UDF], core)?;
             assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
@@ -114,7 +113,7 @@ fn an_undefined_instruction_is_dumped_with_core_and_place() -> Result<()> {
 #[test]
 fn the_backtrace_names_the_caller() -> Result<()> {
     // The guest's first trap ends here, called by the vector.
-    let dump = dump(Board::Virt, "guest_sync", &[PUSH_FRAME, SET_FRAME, UDF], 3)?;
+    let dump = dump(VIRT, "guest_sync", &[PUSH_FRAME, SET_FRAME, UDF], 3)?;
     assert_eq!((dump.core, dump.class()), (3, UNDEFINED), "{}", dump.console);
     assert_eq!(dump.value("ELR"), dump.function + 8);
     let [caller] = dump.backtrace[..] else { panic!("{:#x?}\n{}", dump.backtrace, dump.console) };
@@ -130,7 +129,7 @@ fn the_backtrace_names_the_caller() -> Result<()> {
 
 #[test]
 fn a_stack_that_overflows_meets_its_guard_page() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let dump = dump(board, "parked", &[PUSH_FRAME, BACK_BY_ONE], 0)?;
         assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_MAPPED), "{}", dump.console);
         // The first push beyond the stack faulted, and the dump did not need that stack.
@@ -142,7 +141,7 @@ fn a_stack_that_overflows_meets_its_guard_page() -> Result<()> {
 
 #[test]
 fn the_hypervisor_cannot_write_its_text() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let dump = dump(board, "parked", &[OWN_ADDRESS, STORE], 0)?;
         assert_eq!((dump.class(), dump.status()), (DATA_ABORT, NOT_PERMITTED), "{}", dump.console);
         assert_eq!((dump.value("FAR"), dump.value("x0")), (dump.function, dump.function));
@@ -153,7 +152,7 @@ fn the_hypervisor_cannot_write_its_text() -> Result<()> {
 
 #[test]
 fn the_hypervisor_cannot_execute_its_data() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let dump = dump(board, "parked", &[ON_STACK, JUMP], 0)?;
         assert_eq!((dump.class(), dump.status()), (INSTRUCTION_ABORT, NOT_PERMITTED), "{}", dump.console);
         assert_eq!((dump.value("ELR"), dump.value("x0")), (dump.value("SP") - 64, dump.value("SP") - 64));

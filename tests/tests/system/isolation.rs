@@ -1,11 +1,10 @@
 //! A guest that tries everything it must not do, and neighbors that must not notice.
 
 use cloison_config::Checked;
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::End;
 use cloison_formats::image::{OnFault, Quota};
 use cloison_formats::telemetry::VmState;
-use cloison_tests::{Clock, Run, config, load, number, run};
+use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
 
 /// The phases of the hostile guest, in order.
@@ -112,13 +111,13 @@ fn quota_stayed_in_force(run: &Run) {
 }
 
 /// Loads `hostile.toml` with another last act.
-fn hostile(board: Board, last_act: u64) -> Result<Checked> {
+fn hostile(board: &str, last_act: u64) -> Result<Checked> {
     let mut checked = load(&config("hostile"), board)?;
     checked.system.vms[0].args = [0, 10_000, last_act, 0];
     Ok(checked)
 }
 
-fn everything_is_refused(board: Board) -> Result<()> {
+fn everything_is_refused(board: &str) -> Result<()> {
     let run = run(&hostile(board, 0)?, board, Clock::Counted)?.whole();
     nothing_leaked(&run);
     hearts_are_unharmed(&run);
@@ -130,19 +129,19 @@ fn everything_is_refused(board: Board) -> Result<()> {
 
 #[test]
 fn a_hostile_guest_gets_nothing_on_virt() -> Result<()> {
-    everything_is_refused(Board::Virt)
+    everything_is_refused(VIRT)
 }
 
 #[test]
 fn a_hostile_guest_gets_nothing_on_zcu102() -> Result<()> {
-    everything_is_refused(Board::Zcu102)
+    everything_is_refused(ZCU102)
 }
 
 #[test]
 fn another_seed_gets_nothing_either() -> Result<()> {
-    let mut checked = hostile(Board::Virt, 0)?;
+    let mut checked = hostile(VIRT, 0)?;
     checked.system.vms[0].args[0] = 0x5eed;
-    let run = run(&checked, Board::Virt, Clock::Counted)?.whole();
+    let run = run(&checked, VIRT, Clock::Counted)?.whole();
     nothing_leaked(&run);
     hearts_are_unharmed(&run);
     Ok(())
@@ -151,9 +150,9 @@ fn another_seed_gets_nothing_either() -> Result<()> {
 #[test]
 fn a_hostile_guest_gets_nothing_while_all_cores_really_run() -> Result<()> {
     // Here the neighbors may finish before the hostile guest.
-    let mut checked = hostile(Board::Virt, 0)?;
+    let mut checked = hostile(VIRT, 0)?;
     checked.system.ends_with = None;
-    let run = run(&checked, Board::Virt, Clock::Real)?.whole();
+    let run = run(&checked, VIRT, Clock::Real)?.whole();
     assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
     killed_are(&run, &[]);
     for heart in HEARTS {
@@ -167,7 +166,7 @@ fn a_hostile_guest_gets_nothing_while_all_cores_really_run() -> Result<()> {
 
 #[test]
 fn a_guest_that_jumps_into_nothing_ends_alone() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let run = run(&hostile(board, 1)?, board, Clock::Counted)?.whole();
         // It takes the fault itself, and its own runtime turns it off.
         assert!(run.said("hostile").any(|(_, text)| text.contains("panicked")), "{run}");
@@ -180,7 +179,7 @@ fn a_guest_that_jumps_into_nothing_ends_alone() -> Result<()> {
 
 #[test]
 fn a_guest_that_runs_wild_spins_alone() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let run = run(&hostile(board, 2)?, board, Clock::Counted)?.whole();
         run.line("hostile", "hostile: last act: garbage");
         assert_eq!(run.end_of("hostile"), End::Stopped, "{run}");
@@ -192,7 +191,7 @@ fn a_guest_that_runs_wild_spins_alone() -> Result<()> {
 
 #[test]
 fn a_guest_that_storms_foreign_memory_without_end_storms_alone() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let run = run(&hostile(board, 3)?, board, Clock::Counted)?.whole();
         run.line("hostile", "hostile: last act: stores");
         assert_eq!(run.end_of("hostile"), End::Stopped, "{run}");
@@ -204,7 +203,7 @@ fn a_guest_that_storms_foreign_memory_without_end_storms_alone() -> Result<()> {
 
 #[test]
 fn a_forbidden_access_kills_a_guest_that_is_to_be_killed_for_it_and_no_other() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let mut checked = hostile(board, 0)?;
         checked.system.vms[0].on_fault = OnFault::Kill;
         let run = run(&checked, board, Clock::Counted)?.whole();
@@ -220,11 +219,11 @@ fn a_forbidden_access_kills_a_guest_that_is_to_be_killed_for_it_and_no_other() -
 #[test]
 fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
     // Alone on the machine, because QEMU counts the instructions of all running cores.
-    let mut checked = hostile(Board::Virt, 0)?;
+    let mut checked = hostile(VIRT, 0)?;
     checked.system.vms.truncate(1);
     checked.images.truncate(1);
     checked.system.ends_with = None;
-    let run = run(&checked, Board::Virt, Clock::Counted)?.whole();
+    let run = run(&checked, VIRT, Clock::Counted)?.whole();
     quota_stayed_in_force(&run);
     assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
     for (_, period) in run.telemetry.quota_periods() {

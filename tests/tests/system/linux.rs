@@ -6,7 +6,6 @@ use cloison_benchmarks::random::Random;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Shown;
 use cloison_engine::linux::shell::Done;
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::End;
 use cloison_engine::{parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
@@ -15,7 +14,7 @@ use cloison_formats::image::{Pool, PoolKind, Profile, ProfiledPage};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
 use cloison_lab::boot_cost;
-use cloison_tests::{Clock, load, shipped};
+use cloison_tests::{BOTH, Clock, VIRT, ZCU102, load, shipped};
 use miette::{Result, miette};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -26,7 +25,7 @@ fn timer_interrupts(table: &str) -> Vec<u64> {
     line.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect()
 }
 
-fn boots_to_a_shell(config: &str, kernel: &str, board: Board, clock: Clock) -> Result<()> {
+fn boots_to_a_shell(config: &str, kernel: &str, board: &str, clock: Clock) -> Result<()> {
     let mut linux = Running::start(&load(&shipped(config), board)?, board, clock)?;
     linux.open("linux")?;
     let name = linux.output("linux", "uname -a");
@@ -56,28 +55,28 @@ fn boots_to_a_shell(config: &str, kernel: &str, board: Board, clock: Clock) -> R
 
 #[test]
 fn the_cloud_kernel_boots_on_virt() -> Result<()> {
-    boots_to_a_shell("linux-cloud", "cloud-arm64 #1 SMP", Board::Virt, Clock::Counted)
+    boots_to_a_shell("linux-cloud", "cloud-arm64 #1 SMP", VIRT, Clock::Counted)
 }
 
 #[test]
 fn the_cloud_kernel_boots_on_zcu102() -> Result<()> {
-    boots_to_a_shell("linux-cloud", "cloud-arm64 #1 SMP", Board::Zcu102, Clock::Counted)
+    boots_to_a_shell("linux-cloud", "cloud-arm64 #1 SMP", ZCU102, Clock::Counted)
 }
 
 #[test]
 fn the_real_time_kernel_boots_on_virt() -> Result<()> {
-    boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", Board::Virt, Clock::Counted)
+    boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", VIRT, Clock::Counted)
 }
 
 #[test]
 fn the_real_time_kernel_boots_on_zcu102() -> Result<()> {
-    boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", Board::Zcu102, Clock::Counted)
+    boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", ZCU102, Clock::Counted)
 }
 
 #[test]
 fn kernels_boot_while_all_cores_really_run() -> Result<()> {
-    boots_to_a_shell("linux-cloud", "cloud-arm64 #1 SMP", Board::Virt, Clock::Real)?;
-    boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", Board::Zcu102, Clock::Real)
+    boots_to_a_shell("linux-cloud", "cloud-arm64 #1 SMP", VIRT, Clock::Real)?;
+    boots_to_a_shell("linux-rt", "SMP PREEMPT_RT", ZCU102, Clock::Real)
 }
 
 /// Returns the seconds since a VM's kernel started.
@@ -88,7 +87,7 @@ fn uptime(linux: &mut Running, vm: &str) -> f64 {
 }
 
 /// In real time: a kernel that has panicked spins.
-fn live_and_die_alone(board: Board) -> Result<()> {
+fn live_and_die_alone(board: &str) -> Result<()> {
     let mut linux = Running::start(&load(&shipped("two-linux"), board)?, board, Clock::Real)?;
     linux.open("rt")?;
     linux.open("cloud")?;
@@ -125,12 +124,12 @@ fn live_and_die_alone(board: Board) -> Result<()> {
 
 #[test]
 fn two_kernels_and_a_bare_metal_vm_live_and_die_alone_on_virt() -> Result<()> {
-    live_and_die_alone(Board::Virt)
+    live_and_die_alone(VIRT)
 }
 
 #[test]
 fn two_kernels_and_a_bare_metal_vm_live_and_die_alone_on_zcu102() -> Result<()> {
-    live_and_die_alone(Board::Zcu102)
+    live_and_die_alone(ZCU102)
 }
 
 /// Number of pages that move while a Linux guest works.
@@ -138,7 +137,7 @@ const PAGES: u32 = 2000;
 
 /// Moves random pages of all of a Linux guest's memory, kernel and programs alike, while it compresses, decompresses
 /// and checksums files.
-fn pages_move_unnoticed(board: Board, clock: Clock) -> Result<()> {
+fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
     let mut checked = load(&shipped("linux-cloud"), board)?;
     let system = &mut checked.system;
     system.pools[0].colors = ColorSet::first(12);
@@ -188,22 +187,22 @@ fn pages_move_unnoticed(board: Board, clock: Clock) -> Result<()> {
 
 #[test]
 fn two_thousand_pages_of_a_working_linux_move_unnoticed_on_virt() -> Result<()> {
-    pages_move_unnoticed(Board::Virt, Clock::Counted)
+    pages_move_unnoticed(VIRT, Clock::Counted)
 }
 
 #[test]
 fn two_thousand_pages_of_a_working_linux_move_unnoticed_on_zcu102() -> Result<()> {
-    pages_move_unnoticed(Board::Zcu102, Clock::Counted)
+    pages_move_unnoticed(ZCU102, Clock::Counted)
 }
 
 #[test]
 fn two_thousand_pages_of_a_working_linux_move_unnoticed_while_all_cores_really_run() -> Result<()> {
-    pages_move_unnoticed(Board::Virt, Clock::Real)
+    pages_move_unnoticed(VIRT, Clock::Real)
 }
 
 #[test]
 fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let cases = [
             (Shown::Reserved, "80000000-8001ffff : reserved\n"),
             (Shown::Hidden, ""),
@@ -240,7 +239,7 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
 
 #[test]
 fn linux_and_its_neighbors_on_shared_colors_go_on_together() -> Result<()> {
-    let board = Board::Virt;
+    let board = VIRT;
     let mut linux = Running::start(&load(&shipped("linux-pvt-sh"), board)?, board, Clock::Real)?;
     linux.open("linux")?;
     linux.output("linux", "sleep 1; uname -a");
@@ -274,10 +273,10 @@ fn a_boot_takes_at_most_a_tenth_more_instructions_than_without_the_hypervisor() 
 #[test]
 fn the_timer_is_mediated_where_the_board_says_so_and_else_not() -> Result<()> {
     for mediated in [true, false] {
-        let mut checked = load(&cloison_tests::config("migrate-alone"), Board::Virt)?;
+        let mut checked = load(&cloison_tests::config("migrate-alone"), VIRT)?;
         assert!(checked.system.board.gic.mediated_timer);
         checked.system.board.gic.mediated_timer = mediated;
-        let run = cloison_tests::run(&checked, Board::Virt, Clock::Counted)?.whole();
+        let run = cloison_tests::run(&checked, VIRT, Clock::Counted)?.whole();
         assert_eq!(run.end_of(&run.system.vms[0].name), End::Off, "{run}");
     }
     Ok(())
@@ -314,7 +313,7 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
 /// Without `pmu` the kernel finds no PMU; with it, the counters that quotas do not use.
 #[test]
 fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
-    let board = Board::Virt;
+    let board = VIRT;
     // QEMU's clock shows the host's time, and its alarm follows that: guest time must not run ahead.
     let mut linux = Running::start(&load(&cloison_tests::config("passthrough/linux"), board)?, board, Clock::Real)?;
     linux.open("linux")?;
@@ -330,7 +329,7 @@ fn debians_driver_drives_a_device_that_is_passed_through() -> Result<()> {
 
 #[test]
 fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         for granted in [false, true] {
             let mut checked = load(&shipped("linux-cloud"), board)?;
             checked.system.vms[0].pmu = granted;

@@ -1,6 +1,7 @@
 //! System tests: the promises of a booted system, one module per promise.
 
 mod audit;
+mod boards;
 mod cacheability;
 mod damaged;
 mod demo;

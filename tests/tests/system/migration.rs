@@ -1,18 +1,17 @@
 //! Pages that move while their VM writes and checks them: no wrong byte, no lost interrupt.
 
 use cloison_config::Checked;
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::End;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::color::color_of;
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord};
 use cloison_formats::units::Nanos;
-use cloison_tests::{Clock, Run, config, load, number, run};
+use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
 use std::collections::HashMap;
 
 /// Number of pages in `migrate.toml`, and how often they move.
-const PAGES: u64 = 64;
+pub const PAGES: u64 = 64;
 const ROUNDS: u64 = 100;
 
 /// Returns the number of records with this outcome.
@@ -66,7 +65,7 @@ fn the_guest_noticed_nothing(run: &Run) -> &str {
     line
 }
 
-fn back_and_forth(checked: &Checked, board: Board, clock: Clock, rounds: u64) -> Result<()> {
+pub fn back_and_forth(checked: &Checked, board: &str, clock: Clock, rounds: u64) -> Result<()> {
     let run = run(checked, board, clock)?.whole();
     let line = the_guest_noticed_nothing(&run);
     assert_eq!((number(line, "rounds"), number(line, "moved")), (rounds, 2 * PAGES * rounds));
@@ -85,41 +84,41 @@ fn back_and_forth(checked: &Checked, board: Board, clock: Clock, rounds: u64) ->
 
 #[test]
 fn pages_migrate_unnoticed_on_virt() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), Board::Virt)?, Board::Virt, Clock::Counted, ROUNDS)
+    back_and_forth(&load(&config("migrate"), VIRT)?, VIRT, Clock::Counted, ROUNDS)
 }
 
 #[test]
 fn pages_migrate_unnoticed_on_zcu102() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), Board::Zcu102)?, Board::Zcu102, Clock::Counted, ROUNDS)
+    back_and_forth(&load(&config("migrate"), ZCU102)?, ZCU102, Clock::Counted, ROUNDS)
 }
 
 #[test]
 fn pages_migrate_unnoticed_while_both_cores_really_run_on_virt() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), Board::Virt)?, Board::Virt, Clock::Real, ROUNDS)
+    back_and_forth(&load(&config("migrate"), VIRT)?, VIRT, Clock::Real, ROUNDS)
 }
 
 #[test]
 fn pages_migrate_unnoticed_while_both_cores_really_run_on_zcu102() -> Result<()> {
-    back_and_forth(&load(&config("migrate"), Board::Zcu102)?, Board::Zcu102, Clock::Real, ROUNDS)
+    back_and_forth(&load(&config("migrate"), ZCU102)?, ZCU102, Clock::Real, ROUNDS)
 }
 
 #[test]
 fn a_faster_timer_loses_no_tick_to_migration() -> Result<()> {
-    let mut checked = load(&config("migrate"), Board::Virt)?;
+    let mut checked = load(&config("migrate"), VIRT)?;
     let (rounds, microseconds) = (20, 150);
     checked.system.vms[0].args = [PAGES, rounds, microseconds, 0];
-    back_and_forth(&checked, Board::Virt, Clock::Counted, rounds)
+    back_and_forth(&checked, VIRT, Clock::Counted, rounds)
 }
 
 #[test]
 fn pages_migrate_on_the_last_cores_as_on_the_first() -> Result<()> {
-    let mut checked = load(&config("migrate"), Board::Virt)?;
+    let mut checked = load(&config("migrate"), VIRT)?;
     checked.system.vms[0].cores = vec![3, 1];
     checked.system.vms[0].args = [PAGES, 10, 1000, 0];
-    back_and_forth(&checked, Board::Virt, Clock::Counted, 10)
+    back_and_forth(&checked, VIRT, Clock::Counted, 10)
 }
 
-fn a_pool_that_runs_full(board: Board) -> Result<()> {
+fn a_pool_that_runs_full(board: &str) -> Result<()> {
     let run = run(&load(&config("migrate-full"), board)?, board, Clock::Counted)?.whole();
     let pool = run.system.pools[1].limit.expect("the pool is limited");
     assert_eq!(pool, 40);
@@ -143,17 +142,17 @@ fn a_pool_that_runs_full(board: Board) -> Result<()> {
 
 #[test]
 fn a_full_pool_leaves_everything_as_it_was_on_virt() -> Result<()> {
-    a_pool_that_runs_full(Board::Virt)
+    a_pool_that_runs_full(VIRT)
 }
 
 #[test]
 fn a_full_pool_leaves_everything_as_it_was_on_zcu102() -> Result<()> {
-    a_pool_that_runs_full(Board::Zcu102)
+    a_pool_that_runs_full(ZCU102)
 }
 
 /// The hypervisor moves the first pages of `interf`'s profile by itself; all are equally important, so it takes them in
 /// order.
-fn a_vm_that_does_not_ask(board: Board, clock: Clock, top: u64, after: Nanos) -> Result<()> {
+fn a_vm_that_does_not_ask(board: &str, clock: Clock, top: u64, after: Nanos) -> Result<()> {
     let mut checked = load(&config("migrate-alone"), board)?;
     assert_eq!(checked.system.vms[0].services, 0);
     let profile = checked.system.vms[0].profile.as_mut().expect("the VM has a profile");
@@ -184,18 +183,18 @@ fn a_vm_that_does_not_ask(board: Board, clock: Clock, top: u64, after: Nanos) ->
 #[test]
 fn as_many_pages_move_as_are_asked_for() -> Result<()> {
     for top in [0, 1, 2, 53, 104, 105] {
-        a_vm_that_does_not_ask(Board::Virt, Clock::Counted, top, Nanos(100_000))?;
+        a_vm_that_does_not_ask(VIRT, Clock::Counted, top, Nanos(100_000))?;
     }
     // The deadline is beyond this life of the VM; the move must not happen at once instead.
-    let mut checked = load(&config("migrate-alone"), Board::Virt)?;
+    let mut checked = load(&config("migrate-alone"), VIRT)?;
     checked.system.vms[0].profile.as_mut().expect("the VM has a profile").after = Some(Nanos(u64::MAX));
-    assert_eq!(run(&checked, Board::Virt, Clock::Counted)?.whole().telemetry.migrations().count(), 0);
-    a_vm_that_does_not_ask(Board::Zcu102, Clock::Counted, 105, Nanos(100_000))
+    assert_eq!(run(&checked, VIRT, Clock::Counted)?.whole().telemetry.migrations().count(), 0);
+    a_vm_that_does_not_ask(ZCU102, Clock::Counted, 105, Nanos(100_000))
 }
 
 #[test]
 fn pages_can_move_at_once() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         for after in [0, 1, 1000, 10_000] {
             a_vm_that_does_not_ask(board, Clock::Counted, 105, Nanos(after))?;
         }

@@ -3,12 +3,11 @@
 
 use crate::running::Running;
 use cloison_config::ImageSource;
-use cloison_engine::model::{Caches, Model, ZCU102};
-use cloison_engine::qemu::Board;
-use cloison_engine::{cargo, installation};
+use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::{cargo, configuration};
 use cloison_formats::telemetry::QuotaPeriod;
 use cloison_formats::units::{Events, Nanos};
-use cloison_tests::{Clock, load, machine, shipped};
+use cloison_tests::{BOTH, Clock, VIRT, ZCU102, load, machine, shipped};
 use miette::{Result, miette};
 
 /// The measured command: several hundred million instructions that rarely enter the kernel.
@@ -61,7 +60,7 @@ fn busiest(periods: &[QuotaPeriod]) -> u64 {
     most.unwrap_or_else(|| panic!("the command does not stand alone: idle in {stretches:?} of {}", periods.len()))
 }
 
-fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
+fn perf_counts_what_the_hypervisor_counts(board: &str) -> Result<()> {
     let mut linux = Running::start(&load(&shipped("linux-perf"), board)?, board, Clock::Counted)?;
     linux.open("linux")?;
     // Everything that the core does from the middle of one sleep, when perf wakes up and starts, to the middle of
@@ -81,12 +80,12 @@ fn perf_counts_what_the_hypervisor_counts(board: Board) -> Result<()> {
 
 #[test]
 fn perf_counts_what_the_hypervisor_counts_on_virt() -> Result<()> {
-    perf_counts_what_the_hypervisor_counts(Board::Virt)
+    perf_counts_what_the_hypervisor_counts(VIRT)
 }
 
 #[test]
 fn perf_counts_what_the_hypervisor_counts_on_zcu102() -> Result<()> {
-    perf_counts_what_the_hypervisor_counts(Board::Zcu102)
+    perf_counts_what_the_hypervisor_counts(ZCU102)
 }
 
 /// Runs the same command with and without a budget of a fifth of the time: the guest's counts include only itself, and
@@ -97,11 +96,11 @@ fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
     const BUDGET: u64 = 2_000_000;
     let mut counts = vec![];
     for budget in [None, Some(Events(BUDGET))] {
-        let mut checked = load(&shipped("linux-perf"), Board::Virt)?;
+        let mut checked = load(&shipped("linux-perf"), VIRT)?;
         let quota = &mut checked.system.vms[0].quotas[0];
         assert_eq!(quota.period, Nanos(10_000_000));
         quota.budget = budget.unwrap_or(quota.budget);
-        let mut linux = Running::start(&checked, Board::Virt, Clock::Counted)?;
+        let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
         linux.open("linux")?;
         let events = ["instructions", "cycles", "duration_time"];
         let [instructions, cycles, duration] = stat(&mut linux, "", events, WORK);
@@ -127,14 +126,14 @@ fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
 
 #[test]
 fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let mut linux = Running::start(&load(&shipped("linux-perf"), board)?, board, Clock::Counted)?;
         linux.open("linux")?;
         let [cycles] = stat(&mut linux, "", ["cycles"], WORK);
         let record = |event: &str| format!("perf record -o /tmp/p -e {event} -- sh -c '{WORK}' 2>&1");
         let by_cycles = linux.ask("linux", &record("cycles"))?;
         let interrupts = linux.output("linux", "grep arm-pmu /proc/interrupts || true");
-        let event = if board == Board::Virt {
+        let event = if board == VIRT {
             assert_eq!(by_cycles.status, 0, "{}", by_cycles.output);
             "cycles"
         } else {
@@ -153,7 +152,7 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
         // All of it is sampled: a cycle of the core is a nanosecond of the clock here.
         let total = count.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
         assert!(apart(total, cycles) < 0.05, "{total}, {cycles}");
-        if board == Board::Virt {
+        if board == VIRT {
             let taken: u64 = interrupts.split_whitespace().nth(1).and_then(|word| word.parse().ok()).unwrap_or(0);
             assert!(taken >= 100, "{interrupts}");
         }
@@ -166,8 +165,8 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
 /// On the board model the event counters count cache events and raise interrupts: perf samples L2 refills by number.
 #[test]
 fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
-    let board = Board::Virt;
-    let model = Model::load(&installation::root().join(ZCU102))?;
+    let board = VIRT;
+    let model = Model::load(model::of(&configuration::emulation(board)?)?)?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let stats = scratch.path().join("model.json");
     let mut linux = Running::start_on(&load(&shipped("linux-perf"), board)?, |file| {
@@ -192,7 +191,7 @@ fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
 
 #[test]
 fn a_program_reads_its_counters_where_linux_lets_it() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let mut checked = load(&shipped("linux-perf"), board)?;
         let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
         source.packages.clear();

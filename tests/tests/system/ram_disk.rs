@@ -1,19 +1,18 @@
 //! The RAM disk of a Linux guest: a configured command instead of the shell, and a RAM disk that does not fit.
 
 use cloison_config::ImageSource;
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::End;
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_tests::{Clock, Run, load, run, shipped};
+use cloison_tests::{Clock, Run, VIRT, load, run, shipped};
 use miette::Result;
 
 /// Boots `linux-perf` with a command and this many MiB of memory.
 fn unattended(command: &str, mib: u64) -> Result<Run> {
-    let mut checked = load(&shipped("linux-perf"), Board::Virt)?;
+    let mut checked = load(&shipped("linux-perf"), VIRT)?;
     checked.system.vms[0].regions[0].pages = (mib << 20).div_ceil(PAGE_SIZE) as u32;
     let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
     source.exec = Some(command.to_owned());
-    run(&checked, Board::Virt, Clock::Counted).map(Run::whole)
+    run(&checked, VIRT, Clock::Counted).map(Run::whole)
 }
 
 #[test]

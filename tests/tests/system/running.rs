@@ -2,7 +2,7 @@
 
 use cloison_config::Checked;
 use cloison_engine::linux::shell::{Done, Shells};
-use cloison_engine::qemu::{Board, Machine, Session};
+use cloison_engine::qemu::{Machine, Session};
 use cloison_engine::telemetry::Telemetry;
 use cloison_tests::{Clock, Run, image, machine};
 use miette::{Result, miette};
@@ -22,7 +22,7 @@ pub struct Running {
 }
 
 impl Running {
-    pub fn start(checked: &Checked, board: Board, clock: Clock) -> Result<Self> {
+    pub fn start(checked: &Checked, board: &str, clock: Clock) -> Result<Self> {
         Self::start_on(checked, |file| machine(board, file, clock))
     }
 

@@ -1,10 +1,9 @@
 //! The services page: a root process of a Linux guest asks the hypervisor and gets what its VM is granted.
 
 use crate::running::Running;
-use cloison_engine::qemu::Board;
 use cloison_formats::color::Color;
 use cloison_formats::telemetry::MigrationOutcome;
-use cloison_tests::{Clock, config, load, number, shipped};
+use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped};
 use miette::Result;
 
 /// Returns the last word of the line that starts with `name`.
@@ -26,7 +25,7 @@ fn pages(linux: &mut Running, from: &str) -> Vec<(u8, String)> {
 }
 
 /// Makes every request of the command, in a VM that is granted everything.
-fn asks_for_everything(board: Board) -> Result<()> {
+fn asks_for_everything(board: &str) -> Result<()> {
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Counted)?;
     linux.open("granted")?;
     linux.open("plain")?;
@@ -124,18 +123,18 @@ fn asks_for_everything(board: Board) -> Result<()> {
 
 #[test]
 fn a_linux_asks_for_what_it_is_granted_on_virt() -> Result<()> {
-    asks_for_everything(Board::Virt)
+    asks_for_everything(VIRT)
 }
 
 #[test]
 fn a_linux_asks_for_what_it_is_granted_on_zcu102() -> Result<()> {
-    asks_for_everything(Board::Zcu102)
+    asks_for_everything(ZCU102)
 }
 
 /// Programs on both vCPUs take turns using the page, and each gets its own answers.
 #[test]
 fn programs_take_turns_at_the_page() -> Result<()> {
-    let board = Board::Virt;
+    let board = VIRT;
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Real)?;
     linux.open("granted")?;
     let script = "for n in 0 1 2 3; do (for m in $(seq 25); do
@@ -148,7 +147,7 @@ fn programs_take_turns_at_the_page() -> Result<()> {
 
 #[test]
 fn a_vm_without_the_page_is_told_so() -> Result<()> {
-    let board = Board::Virt;
+    let board = VIRT;
     let mut linux = Running::start(&load(&shipped("linux-cloud"), board)?, board, Clock::Counted)?;
     linux.open("linux")?;
     let done = linux.ask("linux", "cloisonctl info 2>&1; echo status=$?")?;

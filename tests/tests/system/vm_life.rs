@@ -1,10 +1,9 @@
 //! The life of VMs: they start, restart alone, use all their cores, share one console, and end.
 
-use cloison_engine::qemu::Board;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};
 use cloison_formats::units::EventId;
-use cloison_tests::{Clock, LIMIT, Run, config, image, load, machine, number, run, shipped};
+use cloison_tests::{BOTH, Clock, LIMIT, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped};
 use miette::Result;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ const RESETS: u64 = 100;
 /// Number of the event INST_RETIRED.
 const INSTRUCTIONS: EventId = EventId(0x08);
 
-fn a_vm_restarts_alone(board: Board) -> Result<()> {
+fn a_vm_restarts_alone(board: &str) -> Result<()> {
     let run = run(&load(&config("restart"), board)?, board, Clock::Counted)?.whole();
     assert_eq!(number(run.line("restart", "restart: done"), "resets"), RESETS);
     let said: Vec<u64> =
@@ -42,17 +41,17 @@ fn a_vm_restarts_alone(board: Board) -> Result<()> {
 
 #[test]
 fn a_vm_restarts_a_hundred_times_alone_on_virt() -> Result<()> {
-    a_vm_restarts_alone(Board::Virt)
+    a_vm_restarts_alone(VIRT)
 }
 
 #[test]
 fn a_vm_restarts_a_hundred_times_alone_on_zcu102() -> Result<()> {
-    a_vm_restarts_alone(Board::Zcu102)
+    a_vm_restarts_alone(ZCU102)
 }
 
 #[test]
 fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         for clock in [Clock::Counted, Clock::Real] {
             let run = run(&load(&config("smp"), board)?, board, clock)?.whole();
             run.line("smp", "smp: ok");
@@ -66,7 +65,7 @@ fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
     Ok(())
 }
 
-fn input_goes_where_it_is_sent(board: Board) -> Result<()> {
+fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     const SWITCH: &[u8] = b"\x14";
     let checked = load(&config("echo"), board)?;
     let scratch = tempfile::tempdir().expect("a scratch directory");
@@ -107,12 +106,12 @@ fn input_goes_where_it_is_sent(board: Board) -> Result<()> {
 
 #[test]
 fn input_goes_to_the_vm_that_was_chosen_on_virt() -> Result<()> {
-    input_goes_where_it_is_sent(Board::Virt)
+    input_goes_where_it_is_sent(VIRT)
 }
 
 #[test]
 fn input_goes_to_the_vm_that_was_chosen_on_zcu102() -> Result<()> {
-    input_goes_where_it_is_sent(Board::Zcu102)
+    input_goes_where_it_is_sent(ZCU102)
 }
 
 /// Returns the HEM records of a VM: one for each of its runs, with the configured events.
@@ -133,7 +132,7 @@ fn records_are_there(run: &Run, name: &str, workload: u32, runs: u32) {
 
 #[test]
 fn the_workloads_run_side_by_side_and_are_recorded() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let run = run(&load(&config("workloads"), board)?, board, Clock::Counted)?.whole();
         for (name, workload) in [("staircase", 2), ("c2is", 3), ("matrix-copy", 4), ("latency", 5)] {
             records_are_there(&run, name, workload, 1);
@@ -150,7 +149,7 @@ fn the_workloads_run_side_by_side_and_are_recorded() -> Result<()> {
 
 #[test]
 fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let mut checked = load(&config("workloads"), board)?;
         let position = checked.system.vms.iter().position(|vm| vm.name == "matrix-copy").expect("it is there");
         checked.system.vms = vec![checked.system.vms.swap_remove(position)];
@@ -171,7 +170,7 @@ fn a_known_number_of_instructions_is_counted_as_such() -> Result<()> {
 
 #[test]
 fn strictly_colored_vms_run_to_their_end() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let run = run(&load(&shipped("strict"), board)?, board, Clock::Counted)?.whole();
         records_are_there(&run, "latency", 5, 1);
         assert!(run.line("latency", "latency: run=0 ").ends_with(" ok"));
@@ -185,7 +184,7 @@ fn strictly_colored_vms_run_to_their_end() -> Result<()> {
 
 #[test]
 fn a_running_vms_important_pages_go_to_its_private_pool() -> Result<()> {
-    for board in Board::ALL {
+    for board in BOTH {
         let run = run(&load(&shipped("pvt-sh"), board)?, board, Clock::Counted)?.whole();
         records_are_there(&run, "staircase", 2, 4);
         assert_eq!(run.end_of("staircase"), End::Off);
@@ -203,13 +202,13 @@ fn a_running_vms_important_pages_go_to_its_private_pool() -> Result<()> {
 /// A system that hangs is stopped long before anybody loses patience.
 #[test]
 fn a_system_that_does_not_end_is_stopped_by_its_listener() -> Result<()> {
-    let mut checked = load(&shipped("strict"), Board::Virt)?;
+    let mut checked = load(&shipped("strict"), VIRT)?;
     checked.system.ends_with = None;
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let file = scratch.path().join("Image");
     image(&checked)?.write(&file)?;
     assert!(LIMIT > PATIENCE);
-    let mut session = machine(Board::Virt, &file, Clock::Real)?.limit(PATIENCE).start()?;
+    let mut session = machine(VIRT, &file, Clock::Real)?.limit(PATIENCE).start()?;
     session.expect("VM latency is off", PATIENCE)?;
     // The other three store endlessly: the machine is still on.
     let outcome = session.stop()?;

@@ -2,7 +2,7 @@
 //! it.
 
 use cloison_engine::installation;
-use cloison_engine::qemu::{Board, Machine, Outcome};
+use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::setup::{CoreLibrary, core_library};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,8 @@ pub struct Guest {
 /// Boots the guest on a board with these plugin arguments, or without the plugin.
 pub fn boot(directory: &Path, plugin_arguments: Option<&str>, what: Guest) -> Outcome {
     let memory = directory.join("ram");
-    let mut machine = Machine::new(Board::Virt, guest()).limit(Duration::from_secs(60));
+    let virt = cloison_engine::configuration::emulation("virt").expect("QEMU emulates the board");
+    let mut machine = Machine::new(&virt, guest()).limit(Duration::from_secs(60));
     machine = machine.args(["-accel", "tcg,thread=single", "-machine", "memory-backend=mem", "-object"]);
     machine = machine.arg(format!("memory-backend-file,id=mem,size=1G,share=on,mem-path={}", memory.display()));
     let values = [what.accesses, what.passes, what.cores, what.stride, what.overflow, u64::from(what.outside)];

@@ -67,7 +67,7 @@ pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures,
     let counted: Vec<Counted> = runs::run(campaign, &model, out)?;
     eprintln!("{}: {} workloads, {:.1} s", campaign.name, counted.len(), started.elapsed().as_secs_f64());
     let mut figures = Figures::new("campaign")
-        .board(campaign.board.name())
+        .board(&campaign.board)
         .config(file)
         .parameter("modelled", true)
         .parameter("model", installation::display(&campaign.model))

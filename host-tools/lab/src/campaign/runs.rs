@@ -10,7 +10,7 @@ use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::model::{Model, Statistics};
 use cloison_engine::qemu::Machine;
 use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, image, parts};
+use cloison_engine::{configuration, image, model, parts};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
@@ -133,7 +133,7 @@ impl Setting<'_> {
         let text = self.system(job)?;
         let file = directory.join("system.toml");
         write_atomic(&file, text.as_bytes())?;
-        let checked = configuration::load(&file, Some(self.campaign.board.name()))?;
+        let checked = configuration::load(&file, Some(&self.campaign.board))?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
         hash.update(&text);
@@ -150,7 +150,7 @@ impl Setting<'_> {
         let path = directory.join("Image");
         image.write(&path)?;
         let stats = directory.join("model.json");
-        let machine = Machine::new(self.campaign.board, &path).limit(LIMIT);
+        let machine = Machine::new(checked.emulation()?, &path).limit(LIMIT);
         let outcome = self.model.attach(machine, job.seed, self.campaign.caches, &stats).run()?;
         write_atomic(&directory.join("console.txt"), outcome.console.as_bytes())?;
         write_atomic(&directory.join("telemetry.bin"), &outcome.telemetry)?;
@@ -219,7 +219,9 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     let text = std::fs::read_to_string(&campaign.system)
         .into_diagnostic()
         .wrap_err_with(|| miette!("cannot read {}", campaign.system.display()))?;
-    configuration::load(&campaign.system, Some(campaign.board.name()))?;
+    let checked = configuration::load(&campaign.system, Some(&campaign.board))?;
+    let emulation = checked.emulation()?;
+    model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
     overrides::anchor(&mut base, campaign.system.parent().unwrap_or(Path::new(".")));
     let model = &model.kept_in(out)?;
@@ -228,7 +230,7 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
         common.update(std::fs::read(file).into_diagnostic()?);
     }
     common.update(qemu_version());
-    common.update(format!("{:?} {:?}", campaign.board, campaign.caches));
+    common.update(format!("{emulation:?} {:?}", campaign.caches));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { campaign, model, base, hypervisor, common, out };
     let mut jobs = vec![];

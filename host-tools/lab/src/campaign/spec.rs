@@ -3,8 +3,8 @@
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
 use cloison_config::problem::{Errors, Problem, SourceFile};
+use cloison_engine::configuration;
 use cloison_engine::model::Caches;
-use cloison_engine::qemu::Board;
 use cloison_much::plan::{Catalogue, hrm_plan, plan};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ pub struct Campaign {
     /// The system that the workloads change.
     pub system: PathBuf,
     /// The machine.
-    pub board: Board,
+    pub board: String,
     /// The model's board file.
     pub model: PathBuf,
     /// The VM that is measured.
@@ -128,10 +128,12 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
         let message = format!("there is no system at {}", system.display());
         return Err(wrong("system", file.system.span(), message, "not a file", "name a configuration".into()));
     }
-    let board = Board::from_name(file.board.get_ref()).ok_or_else(|| {
-        let message = format!("QEMU does not emulate board `{}`", file.board.get_ref());
-        wrong("board", file.board.span(), message, "unknown", "virt or zcu102".into())
-    })?;
+    let board = file.board.get_ref().clone();
+    let known = configuration::boards();
+    if !known.contains(&board) {
+        let message = format!("QEMU does not emulate board `{board}`");
+        return Err(wrong("board", file.board.span(), message, "unknown", format!("boards: {}", known.join(", "))));
+    }
     let known = || Event::ALL.iter().map(|event| event.name()).collect::<Vec<_>>().join(", ");
     let mut events: Vec<String> = vec![];
     for event in &file.events {

@@ -113,7 +113,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
         "demo" => "demo".to_owned(),
         name => format!("experiment {name}"),
     })
-    .board(experiment.board.name())
+    .board(&experiment.board)
     .config(path)
     .parameter("modelled", true)
     .parameter("model", installation::display(&experiment.model))

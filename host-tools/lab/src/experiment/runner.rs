@@ -10,7 +10,7 @@ use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::model::{Model, Region, Statistics};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, consoles, image, parts};
+use cloison_engine::{configuration, consoles, image, model, parts};
 use cloison_formats::telemetry::MigrationOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -147,7 +147,7 @@ impl Setting<'_> {
         let text = toml::to_string_pretty(&system).into_diagnostic()?;
         let file = directory.join("system.toml");
         write_atomic(&file, text.as_bytes())?;
-        let checked = configuration::load(&file, Some(self.experiment.board.name()))?;
+        let checked = configuration::load(&file, Some(&self.experiment.board))?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
         hash.update(text.as_bytes());
@@ -161,7 +161,7 @@ impl Setting<'_> {
         let file = prepared.directory.join("Image");
         prepared.image.write(&file)?;
         let stats = prepared.directory.join("model.json");
-        let machine = Machine::new(self.experiment.board, &file).limit(LIMIT);
+        let machine = Machine::new(prepared.checked.emulation()?, &file).limit(LIMIT);
         let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
         let outcome = machine.run()?;
         write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
@@ -280,7 +280,9 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
         .into_diagnostic()
         .wrap_err_with(|| miette!("cannot read {}", experiment.system.display()))?;
     // Errors are shown where they stand, before anything is changed.
-    configuration::load(&experiment.system, Some(experiment.board.name()))?;
+    let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
+    let emulation = checked.emulation()?;
+    model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
     overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
     let mut common = Sha256::new();
@@ -292,7 +294,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     common.update(qemu_version());
     common.update(format!(
         "{:?} {} {:?} {} {:?}",
-        experiment.board, experiment.seed, experiment.caches, experiment.warm_up, experiment.measure
+        emulation, experiment.seed, experiment.caches, experiment.warm_up, experiment.measure
     ));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { experiment, model, base, hypervisor, common, out };

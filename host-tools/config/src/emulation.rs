@@ -1,0 +1,154 @@
+//! How QEMU emulates a board: the table `[qemu]` of a board file.
+
+use crate::board::available;
+use crate::node::{Field, Table, suggest};
+use crate::quantity;
+use std::path::{Path, PathBuf};
+
+/// What QEMU is started with to be this board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Emulation {
+    /// The board's name.
+    pub board: String,
+    /// QEMU's machine with its properties: what follows `-M`.
+    pub machine: String,
+    /// QEMU's CPU model: what follows `-cpu`.
+    pub cpu: String,
+    /// Cores of the machine: what follows `-smp`. As many as the board has.
+    pub cores: usize,
+    /// Bytes of memory in QEMU's spelling: what follows `-m`.
+    pub memory: String,
+    /// Further arguments.
+    pub options: Vec<String>,
+    /// What the machine's serial ports carry, in the order in which QEMU numbers them.
+    pub serial: Vec<Serial>,
+    /// The file of the model that gives this emulation the memory hierarchy of a real board.
+    pub model: Option<PathBuf>,
+}
+
+/// What a serial port carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serial {
+    /// The console.
+    Console,
+    /// The telemetry UART.
+    Telemetry,
+    /// Nothing that Cloison uses.
+    Unused,
+}
+
+/// What the rest of the board file says that the emulation must agree with.
+pub struct Hardware<'a> {
+    /// The board's name.
+    pub name: &'a str,
+    /// How many cores it has.
+    pub cores: usize,
+    /// Bytes in all ranges of RAM.
+    pub ram: u64,
+    /// Whether it has a telemetry UART.
+    pub telemetry: bool,
+}
+
+const SERIALS: [(&str, Serial); 3] =
+    [("console", Serial::Console), ("telemetry", Serial::Telemetry), ("unused", Serial::Unused)];
+
+/// Arguments that Cloison itself gives to QEMU.
+const TAKEN: [&str; 11] =
+    ["-M", "-machine", "-cpu", "-smp", "-m", "-serial", "-monitor", "-kernel", "-icount", "-nographic", "-display"];
+
+impl Emulation {
+    /// Reads `[qemu]`. The models are the files of `models_dir`.
+    pub fn read(field: &Field<'_>, hardware: &Hardware<'_>, models_dir: &Path) -> Option<Self> {
+        let table = field.table()?;
+        let text =
+            |key, help: &str| table.required(key, help).and_then(|field| field.string("text").map(str::to_owned));
+        let machine = text("machine", "name QEMU's machine with its properties: machine = \"virt,virtualization=on\"");
+        let cpu = text("cpu", "name QEMU's CPU model: cpu = \"cortex-a53\"");
+        let memory = table.required("memory", "say how much memory QEMU gives the machine: memory = \"1G\"");
+        let memory = memory.and_then(|field| read_memory(&field, hardware.ram));
+        let options = table.optional("options").map_or(Some(vec![]), |field| read_options(&field));
+        let serial = read_serial(&table, hardware.telemetry);
+        let model = table.optional("model").map_or(Some(None), |field| read_model(&field, models_dir).map(Some));
+        table.finish();
+        Some(Self {
+            board: hardware.name.to_owned(),
+            machine: machine?,
+            cpu: cpu?,
+            cores: hardware.cores,
+            memory: memory?,
+            options: options?,
+            serial: serial?,
+            model: model?,
+        })
+    }
+}
+
+fn read_memory(field: &Field<'_>, ram: u64) -> Option<String> {
+    let size = field.size()?;
+    if size < ram {
+        field.push(
+            field
+                .error(format!(
+                    "QEMU gets {}, but the board has {} of RAM",
+                    quantity::show_size(size),
+                    quantity::show_size(ram)
+                ))
+                .label("less than all [[ram]] together")
+                .help("give QEMU at least as much memory as [[ram]] lists"),
+        );
+        return None;
+    }
+    Some(field.string("a size")?.replace(' ', ""))
+}
+
+fn read_options(field: &Field<'_>) -> Option<Vec<String>> {
+    let option = |element: &Field<'_>| {
+        let option = element.string("one argument as text")?;
+        if TAKEN.contains(&option) {
+            element.push(
+                element
+                    .error(format!("Cloison itself gives `{option}` to QEMU"))
+                    .label("given already")
+                    .help("the other fields of [qemu] say what belongs there"),
+            );
+            return None;
+        }
+        Some(option.to_owned())
+    };
+    let options: Vec<_> = field.elements()?.iter().map(option).collect();
+    options.into_iter().collect()
+}
+
+fn read_serial(table: &Table<'_>, telemetry: bool) -> Option<Vec<Serial>> {
+    let Some(field) = table.optional("serial") else {
+        return Some(if telemetry { vec![Serial::Console, Serial::Telemetry] } else { vec![Serial::Console] });
+    };
+    let serial: Vec<_> =
+        field.elements()?.iter().map(|element| element.one_of("use of a serial port", &SERIALS)).collect();
+    let serial: Vec<Serial> = serial.into_iter().collect::<Option<_>>()?;
+    let count = |wanted| serial.iter().filter(|&&line| line == wanted).count();
+    let message = match (count(Serial::Console), count(Serial::Telemetry)) {
+        (1, 1) if !telemetry => "a serial port carries telemetry, but the board has no [telemetry]",
+        (1, 0) if telemetry => "no serial port carries telemetry, but the board has [telemetry]",
+        (1, 0 | 1) => return Some(serial),
+        (0, _) => "no serial port is the console",
+        _ => "two serial ports carry the same",
+    };
+    let help = "list QEMU's serial ports in their order: serial = [\"console\", \"telemetry\"]";
+    field.push(field.error(message).label("serial ports").help(help));
+    None
+}
+
+fn read_model(field: &Field<'_>, models_dir: &Path) -> Option<PathBuf> {
+    let name = field.string("the name of a model")?;
+    let known = available(models_dir);
+    if !known.iter().any(|model| model == name) {
+        field.push(field.error(format!("there is no model `{name}`")).label("unknown model").help(suggest(
+            name,
+            "models in configs/models",
+            known.iter().map(String::as_str),
+        )));
+        return None;
+    }
+    Some(models_dir.join(name).with_extension("toml"))
+}

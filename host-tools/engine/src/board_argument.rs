@@ -1,0 +1,23 @@
+//! The option `--board`: the name of a board file, or the path of one.
+
+use crate::configuration;
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Command, Error};
+use std::ffi::OsStr;
+
+/// Takes any text, and names the shipped boards in `--help`. Whether there is such a board is checked with the
+/// configuration, which may bring boards of its own.
+#[derive(Clone, Copy, Debug)]
+pub struct BoardArgument;
+
+impl TypedValueParser for BoardArgument {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(configuration::boards().into_iter().map(PossibleValue::new)))
+    }
+}

@@ -1,0 +1,89 @@
+//! Every board that QEMU emulates: these tests name none, so that a board file is all that a new board needs.
+//!
+//! The other tests of the system run on `virt` and `zcu102`, and go further.
+
+use crate::{audit, demo, migration, quota};
+use cloison_engine::configuration;
+use cloison_engine::telemetry::End;
+use cloison_formats::image::Vm;
+use cloison_tests::{Clock, config, load, run, shipped};
+use miette::{Context, Result};
+
+/// Runs a test on each board, and names the board on which it fails.
+fn on_every_board(test: impl Fn(&str) -> Result<()>) -> Result<()> {
+    let boards = configuration::emulated_boards()?;
+    assert!(boards.len() >= 2, "{boards:?}");
+    for board in &boards {
+        println!("{board}");
+        test(board).wrap_err_with(|| format!("on board {board}"))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn every_page_is_in_its_pool_on_every_board() -> Result<()> {
+    on_every_board(|board| {
+        for name in ["demo", "strict", "pvt-sh"] {
+            audit::every_page_of(&shipped(name), board)?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn the_demo_runs_on_every_board() -> Result<()> {
+    on_every_board(demo::the_stock_demo)
+}
+
+#[test]
+fn pages_migrate_unnoticed_on_every_board() -> Result<()> {
+    on_every_board(|board| {
+        let mut checked = load(&config("migrate"), board)?;
+        let last = checked.system.board.cores.len() as u8 - 1;
+        checked.system.vms[0].cores = vec![last, 1];
+        checked.system.vms[0].args = [migration::PAGES, 10, 1000, 0];
+        migration::back_and_forth(&checked, board, Clock::Counted, 10)
+    })
+}
+
+#[test]
+fn a_budget_is_kept_on_every_board() -> Result<()> {
+    on_every_board(|board| {
+        let checked = load(&config("quota"), board)?;
+        let (interrupt, poll) = (checked.system.board.pmu_irq, checked.system.vms[0].quotas[0].poll.0);
+        let slack = if interrupt.is_some() { quota::INTERRUPT_SLACK } else { poll + quota::POLL_SLACK };
+        let (run, periods, total) = quota::a_busy_guest(board, |checked| checked.system.vms[0].args[0] = 200)?;
+        assert_eq!(total.by_interrupt, interrupt.is_some());
+        assert!(periods.iter().all(|period| period.events.0 <= period.budget.0 + slack), "{total:?}, slack {slack}");
+        assert!(total.max_overshoot.0 <= slack, "{total:?}");
+        quota::no_interrupt_was_lost(&run);
+        Ok(())
+    })
+}
+
+/// The most vCPUs that a workload has stacks for.
+const VCPUS: usize = 4;
+
+#[test]
+fn every_core_of_every_board_runs_a_guest() -> Result<()> {
+    on_every_board(|board| {
+        for clock in [Clock::Counted, Clock::Real] {
+            let mut checked = load(&config("smp"), board)?;
+            // The last cores first: the boot core is not the first core of its VM.
+            let cores: Vec<u8> = (0..checked.system.board.cores.len() as u8).rev().collect();
+            let (vm, image) = (checked.system.vms.remove(0), checked.images.remove(0));
+            for (number, cores) in cores.chunks(VCPUS).enumerate() {
+                let (name, args) = (format!("smp-{number}"), [cores.len() as u64, 0, 0, 0]);
+                checked.system.vms.push(Vm { name, cores: cores.to_vec(), args, ..vm.clone() });
+                checked.images.push(image.clone());
+            }
+            let run = run(&checked, board, clock)?.whole();
+            for vm in &checked.system.vms {
+                run.line(&vm.name, "smp: ok");
+                assert_eq!(run.said(&vm.name).filter(|(_, line)| line.ends_with(" is on")).count(), vm.cores.len());
+                assert_eq!(run.end_of(&vm.name), End::Off);
+            }
+        }
+        Ok(())
+    })
+}
