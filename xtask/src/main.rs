@@ -1,4 +1,5 @@
 //! `cargo xtask`: what developers of Cloison do, and all that its users do.
+#![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use cloison::commands;

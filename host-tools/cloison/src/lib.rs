@@ -13,6 +13,7 @@
 //! | [`setup`] | what this machine lacks |
 //!
 //! Experiments, campaigns and benchmarks are in `cloison-lab`.
+#![forbid(unsafe_code)]
 
 pub mod check;
 pub mod color_map;

@@ -1,4 +1,5 @@
 //! `cloison`: partitions of multicore Arm boards that share no cache color.
+#![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use cloison::commands::{self, Command};

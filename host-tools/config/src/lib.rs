@@ -18,6 +18,7 @@
 //! | [`problem`] | errors and warnings: file, line, column, field, what is wrong, how to fix it |
 //!
 //! All errors of a file are found in one go. `docs/configuration.md` is the reference of the language.
+#![forbid(unsafe_code)]
 
 pub mod board;
 mod campaign;

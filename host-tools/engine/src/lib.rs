@@ -19,6 +19,7 @@
 //! | [`report`], [`text`] | tables and the HTML page of a run |
 //! | [`progress`] | what a command shows while it works |
 //! | [`files`] | files that appear whole or not at all |
+#![forbid(unsafe_code)]
 
 pub mod board_argument;
 pub mod bundle;

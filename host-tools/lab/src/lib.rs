@@ -9,6 +9,7 @@
 //! | [`bench`] | how many instructions the hypervisor's own paths take |
 //! | [`boot_cost`] | what the hypervisor adds to a Linux guest's boot |
 //! | [`lines`] | how much source runs at EL2 |
+#![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod boot_cost;
