@@ -7,12 +7,14 @@
 //! | [`runner`] | runs the points, each once, and keeps what each came to |
 //! | [`findings`] | figures, series and the account |
 //! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`] | what each experiment makes of its runs |
+//! | [`cyclictest`] | what cyclictest measured |
 //! | [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 
 pub mod c2is;
 pub mod cases;
 pub mod colors;
+pub mod cyclictest;
 pub mod findings;
 pub mod latency;
 pub mod matrix;

@@ -1,6 +1,6 @@
 //! Runs the points of an experiment, each once, two at a time, and keeps what each came to.
 
-use super::latency::Latencies;
+use super::cyclictest::Latencies;
 use super::overrides::{self, Value};
 use super::spec::{Experiment, Measure, Point};
 use cloison_config::Checked;

@@ -1,0 +1,80 @@
+//! The result of `cyclictest`: how often each wake-up latency was seen.
+
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What the first process prints when its command has succeeded.
+const ENDED: &str = "cloison: the command ended with status 0";
+
+/// What cyclictest measured of one thread. Latencies are in microseconds of modelled time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latencies {
+    /// How often each latency was seen.
+    pub histogram: BTreeMap<u64, u64>,
+    /// Wake-ups.
+    pub cycles: u64,
+    /// Least latency.
+    pub min: u64,
+    /// Most; it may be beyond the histogram.
+    pub max: u64,
+    /// Mean.
+    pub avg: f64,
+}
+
+/// `cyclictest --json`, as far as it is used here.
+#[derive(Deserialize)]
+struct Report {
+    thread: BTreeMap<String, Latencies>,
+}
+
+impl Latencies {
+    /// Finds cyclictest's JSON in what a VM said.
+    ///
+    /// # Errors
+    /// Where the command has failed, where there is no such JSON or one of several threads, and where its histogram does
+    /// not hold all wake-ups.
+    pub fn read(said: &str) -> Result<Self> {
+        if !said.lines().any(|line| line == ENDED) {
+            return Err(miette!("the command in the VM did not succeed"));
+        }
+        let start = said.find("\n{").ok_or_else(|| miette!("cyclictest printed no JSON"))?;
+        let mut documents = serde_json::Deserializer::from_str(&said[start..]).into_iter::<Report>();
+        let report = documents.next().ok_or_else(|| miette!("cyclictest printed no JSON"))?;
+        let report = report.into_diagnostic().wrap_err("cyclictest's JSON cannot be read")?;
+        let mut threads = report.thread.into_values();
+        let (Some(latencies), None) = (threads.next(), threads.next()) else {
+            return Err(miette!("cyclictest is to have one thread"));
+        };
+        let counted: u64 = latencies.histogram.values().sum();
+        if counted == 0 || counted > latencies.cycles {
+            return Err(miette!("{counted} of {} wake-ups are in the histogram", latencies.cycles));
+        }
+        Ok(latencies)
+    }
+
+    /// Wake-ups that the histogram does not hold: they were later than its last class.
+    pub fn beyond(&self) -> u64 {
+        self.cycles.saturating_sub(self.histogram.values().sum())
+    }
+
+    /// The histogram as a line, from the class before the first to the one behind the last.
+    pub fn points(&self) -> Vec<(f64, f64)> {
+        let (first, last) = (self.histogram.keys().min(), self.histogram.keys().max());
+        let (first, last) = (first.map_or(0, |least| least.saturating_sub(1)), last.map_or(0, |most| most + 1));
+        let point = |latency| (latency as f64, self.histogram.get(&latency).copied().unwrap_or(0) as f64);
+        (first..=last).map(point).collect()
+    }
+
+    /// The least latency that so many thousandths of the wake-ups do not exceed.
+    pub fn permille(&self, permille: u64) -> u64 {
+        let mut seen = 0;
+        for (latency, count) in &self.histogram {
+            seen += count;
+            if seen * 1000 >= self.cycles * permille {
+                return *latency;
+            }
+        }
+        self.max
+    }
+}
