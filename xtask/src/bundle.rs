@@ -20,7 +20,7 @@ pub fn bundle(args: &BundleArgs) -> Result<()> {
     let is_empty = |directory: &Path| std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty(&directory) && !Bundle::is_at(&directory) {
         return Err(miette!(
-            help = "name another directory, or empty this one",
+            help = "choose another directory, or empty this one",
             "{} is neither empty nor a bundle",
             directory.display()
         ));

@@ -90,7 +90,7 @@ fn rows(name: &str, text: &str, table: &Table, descriptions: &BTreeMap<&str, &st
                 (_, own) => own,
             };
             let reason = reason.ok_or_else(|| {
-                miette!(help = "write it as a comment above the dependency", "{name} says no reason for `{key}`")
+                miette!(help = "write it as a comment above the dependency", "{name} gives no reason for `{key}`")
             })?;
             rows.push(format!("| `{key}` | {prefix}{} |\n", sentence(&reason)));
         }

@@ -12,10 +12,10 @@ use std::path::Path;
 type Names = BTreeSet<String>;
 
 /// The layers of the picture, from the top: folder in the EL2 image's sources or sources of a crate, title, description.
-/// A module uses only modules of its own layer or of a lower one.
+/// A module only uses modules of the same layer or of a lower one.
 const LAYERS: [(&str, &str, &str); 7] = [
     ("start", "start", "from the boot loader's jump to the first guest"),
-    ("exits", "exits", "why a guest comes to EL2"),
+    ("exits", "exits", "why a guest enters EL2"),
     ("vm", "vm", "what VMs and cores own, and what is done for guests"),
     ("devices", "devices", "the board's devices"),
     ("machine", "machine", "the processor as EL2 uses it"),
@@ -203,7 +203,7 @@ fn picture() -> String {
          .title{{font-size:15px;font-weight:bold;fill:#334}}.note{{font-size:13px;fill:#556}}</style>\n\
          <rect width=\"1200\" height=\"{y}\" fill=\"#fff\"/>\n\
          <text class=\"note\" x=\"20\" y=\"34\">A module uses only modules in rows below its own. The upper five layers \
-         are the EL2 image; the others are crates of their own.</text>\n{bands}</svg>\n"
+         are the EL2 image; the others are separate crates.</text>\n{bands}</svg>\n"
     )
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every party uses these blocks: EL2 for the physical controller, guests for what they see of it.
 
-// The macros add items of their own to those that are documented here.
+// The macros add further items to those documented here.
 #![allow(missing_docs)]
 
 use tock_registers::registers::{ReadOnly, ReadWrite, WriteOnly};

@@ -1,6 +1,6 @@
 //! The registers of a PL011 UART (Arm DDI 0183, 3.3): EL2 drives one, emulates one for each guest, and guests drive that.
 
-// The macros add items of their own to those that are documented here.
+// The macros add further items to those documented here.
 #![allow(missing_docs)]
 
 use core::mem::offset_of;

@@ -362,7 +362,7 @@ mod tests {
         pass(&mut caches, 1, 4, 100);
         let before = caches.counts(0).l2_refills;
         pass(&mut caches, 0, 3, 16);
-        assert_eq!(caches.counts(0).l2_refills, before, "64 KiB of its own color stay in the L2");
+        assert_eq!(caches.counts(0).l2_refills, before, "64 KiB in its color stay in the L2");
         pass(&mut caches, 1, 3, 100);
         pass(&mut caches, 0, 3, 16);
         // The last 256 of its 1024 lines were dirty in its L1 and return to the L2 as victims, which reads nothing.

@@ -1,4 +1,4 @@
-//! `cloison check`: every error of a configuration, with its place and what to do about it.
+//! `cloison check`: reports every error of a configuration with its position and a fix.
 
 use cloison_config::problem::{count, display_path};
 use cloison_engine::board_argument::BoardArgument;
@@ -12,12 +12,12 @@ pub struct CheckArgs {
     /// The configurations
     #[arg(required = true, value_name = "CONFIG")]
     pub files: Vec<PathBuf>,
-    /// The board, if not the one that the configurations name: a name, or the path of a board file
+    /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
 }
 
-/// Runs `cloison check`: reports of each file that it is fine, or everything that is wrong with it.
+/// Runs `cloison check`: reports for each file that it is valid, or everything that is wrong with it.
 pub fn check(args: &CheckArgs) -> Result<()> {
     let mut bad = 0;
     for path in &args.files {
@@ -36,6 +36,6 @@ pub fn check(args: &CheckArgs) -> Result<()> {
     }
     match bad {
         0 => Ok(()),
-        bad => Err(miette!("{bad} of {} did not pass", count(args.files.len(), "configuration"))),
+        bad => Err(miette!("{bad} of {} failed", count(args.files.len(), "configuration"))),
     }
 }

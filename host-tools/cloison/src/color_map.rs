@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 
-/// Figures of the color map, by their stable names.
+/// Figures of the color map by their stable names.
 pub type InspectFigures = BTreeMap<String, f64>;
 
-/// What a color is to a row of the map.
+/// The use of a color in a row of the map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     Hypervisor,
@@ -55,7 +55,7 @@ impl From<PoolKind> for Mark {
     }
 }
 
-/// A set that a VM holds, and what its colors are to it.
+/// A color set that a VM can access, and how it uses it.
 struct Holding {
     colors: ColorSet,
     mark: Mark,
@@ -67,7 +67,7 @@ struct Row {
     note: String,
 }
 
-/// The numbers behind the map.
+/// The numbers shown with the map.
 struct Survey {
     account: Account,
     demand: Vec<Demand>,
@@ -91,7 +91,7 @@ impl Survey {
     }
 }
 
-/// What a VM can reach: its regions' pools, and the pool that its profile's pages move to.
+/// Returns what a VM can access: its regions' pools, and the pool to which its profile's pages move.
 fn holdings(checked: &Checked, vm: &Vm) -> Vec<Holding> {
     let region_pools = vm.regions.iter().filter_map(|region| match region.backing {
         Backing::Pool(pool) => Some(pool),
@@ -102,7 +102,7 @@ fn holdings(checked: &Checked, vm: &Vm) -> Vec<Holding> {
     pools.map(|pool| Holding { colors: pool.colors, mark: pool.kind.into() }).collect()
 }
 
-/// The colors of a VM: all of them, and those that no other VM can reach.
+/// Returns the colors of a VM: all of them, and those that no other VM can access.
 fn reach(checked: &Checked, index: usize) -> (ColorSet, ColorSet) {
     let of = |vm: &Vm| holdings(checked, vm).iter().fold(ColorSet::EMPTY, |all, holding| all.or(holding.colors));
     let vms = &checked.system.vms;
@@ -167,12 +167,12 @@ fn rows(checked: &Checked, survey: &Survey) -> Vec<Option<Row>> {
     rows
 }
 
-/// The color map as text: one column per color; who holds it; how many pages that makes.
+/// Formats the color map as text: one column per color, who holds it, and how many pages that gives.
 pub fn color_map(checked: &Checked) -> String {
     draw(checked, false)
 }
 
-/// Prints the color map, with colors where a terminal shows them.
+/// Prints the color map, with colors if the terminal supports them.
 pub fn print_color_map(checked: &Checked) {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     print!("{}", draw(checked, stdout().is_terminal() && !plain));
@@ -239,7 +239,7 @@ fn draw(checked: &Checked, paint: bool) -> String {
     text
 }
 
-/// The figures behind the color map.
+/// Returns the figures of the color map.
 pub fn figures(checked: &Checked) -> InspectFigures {
     let (system, survey) = (&checked.system, Survey::new(checked));
     let mut figures = InspectFigures::new();

@@ -1,4 +1,4 @@
-//! All commands, for `cloison` itself and for `cargo xtask`, which has them too.
+//! All commands, for `cloison` itself and for `cargo xtask`, which offers the same ones.
 
 use crate::check::{self, CheckArgs};
 use crate::hem::{self, HemArgs};
@@ -24,35 +24,35 @@ pub enum Command {
     Demo(DemoArgs),
     /// Boot a configuration in QEMU, with its console on this terminal
     Run(RunArgs),
-    /// Boot a configuration in QEMU, and show what each core uses of its budgets, live
+    /// Boot a configuration in QEMU, and show live how each core uses its budgets
     Top(TopArgs),
-    /// Check configurations: every error with its place, and how to fix it
+    /// Validate configurations; report every error with file, line and fix
     Check(CheckArgs),
-    /// Draw the color map: who holds which colors and pages; with --live, prove it on the booted system
+    /// Draw the color map: who holds which colors and pages; with --live, verify it on the booted system
     Inspect(InspectArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),
-    /// Count the instructions that the hypervisor's own paths take
+    /// Count the instructions on the hypervisor's own paths
     Bench(BenchArgs),
-    /// Read the HEM log of a run
+    /// Decode the telemetry of a run
     Hem(HemArgs),
     /// Plan which events to count together, and merge their counts
     Much(MuchArgs),
     /// Count many events of workloads, a few at a time, and merge them into complete vectors
     Campaign(CampaignArgs),
-    /// Write what goes on an SD card: a bootable image and U-Boot's script
+    /// Write the files for an SD card: a bootable image and U-Boot's script
     Image(ImageArgs),
-    /// Fetch the kernels that Linux VMs run
+    /// Download kernels and programs for Linux guests, and measure what booting them costs
     Linux(LinuxArgs),
     /// Find out what is missing on this machine, and install it
     Setup(SetupArgs),
 }
 
-/// Runs a command and returns the exit code that it asks for.
+/// Runs a command and returns its exit code.
 ///
 /// # Errors
 ///
-/// Returns what kept the command from doing its work.
+/// Returns the error that stopped the command.
 pub fn run(command: Command) -> Result<ExitCode> {
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
@@ -72,15 +72,15 @@ pub fn run(command: Command) -> Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// The examples that `--help` ends with, for a program that is called `program`.
+/// Returns the examples at the end of `--help`, for a program called `program`.
 pub fn examples(program: &str) -> String {
     let examples = [
         ("demo", "see what Cloison does, on QEMU's virt"),
         ("demo --board zcu102", "the same on the ZCU102"),
         ("check configs/*.toml", "find errors before a board does"),
         ("inspect configs/demo.toml", "who holds which colors and pages"),
-        ("inspect --live configs/demo.toml", "boot it and prove it, page by page"),
-        ("experiment c2is --quick", "see interference come and go, modelled"),
+        ("inspect --live configs/demo.toml", "boot it and verify every page"),
+        ("experiment c2is --quick", "interference and its remedies, modelled"),
         ("run configs/pvt-sh.toml", "boot it, console on this terminal"),
         ("image configs/demo.toml --board zcu102 -o /media/card", ""),
     ];
@@ -90,17 +90,17 @@ pub fn examples(program: &str) -> String {
     };
     let lines: Vec<String> = examples.iter().map(line).collect();
     format!(
-        "Examples:\n{}\n\nWhat a command needs and this machine lacks is named and installed first; `{program} setup --check` \
+        "Examples:\n{}\n\nCommands first report and install what this machine lacks; `{program} setup --check` \
          only names it.",
         lines.join("\n")
     )
 }
 
-/// Ends a program: with the code of its result, or with its error on the terminal.
+/// Ends a program with the exit code of its result, or prints its error.
 pub fn conclude(result: Result<ExitCode>) -> ExitCode {
     result.unwrap_or_else(|report: Report| {
         match report.downcast_ref::<Missing>() {
-            // Commands that are to be copied must not be wrapped.
+            // Commands for copying must not be wrapped.
             Some(missing) => eprintln!("Error: {missing}\n\n{}", missing.instructions()),
             None => eprintln!("Error: {report:?}"),
         }
@@ -108,8 +108,7 @@ pub fn conclude(result: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// Has the program end without a word when its output is no longer read: `… inspect … | head` is no reason for a
-/// panic's message.
+/// Makes the program end silently when its output is closed: `… inspect … | head` must not print a panic message.
 pub fn leave_quietly_when_nobody_reads() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,4 @@
-//! `cloison hem`: the HEM log of a run as CSV and Parquet.
+//! `cloison hem`: converts the HEM log of a run to CSV and Parquet.
 
 use cloison_config::events::EventNames;
 use cloison_engine::configuration;
@@ -9,7 +9,7 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The HEM log.
+/// `cloison hem`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HemArgs {
     #[command(subcommand)]
@@ -18,14 +18,14 @@ pub struct HemArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum HemCommand {
-    /// Turn a captured telemetry stream into CSV and Parquet: one row per counted event
+    /// Convert a captured telemetry stream to CSV and Parquet: one row per counted event
     Decode(DecodeArgs),
 }
 
-/// What to decode, and into what.
+/// Options of `cloison hem decode`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DecodeArgs {
-    /// What came out of the second UART
+    /// The capture of the second UART
     pub file: PathBuf,
     /// Write CSV here (without --csv and --parquet: to standard output)
     #[arg(long, value_name = "OUT")]
@@ -36,19 +36,19 @@ pub struct DecodeArgs {
     /// Write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Skip what cannot be read, and say how much that was
+    /// Skip what cannot be decoded, and report how much that was
     #[arg(long)]
     pub lenient: bool,
 }
 
-/// Runs `cargo xtask hem`.
+/// Runs `cloison hem`.
 pub fn hem(args: HemArgs) -> Result<()> {
     match args.command {
         HemCommand::Decode(args) => decode(&args),
     }
 }
 
-/// Runs `cargo xtask hem decode`.
+/// Runs `cloison hem decode`.
 pub fn decode(args: &DecodeArgs) -> Result<()> {
     let telemetry = read(&args.file, args.lenient)?;
     let names =
@@ -57,13 +57,13 @@ pub fn decode(args: &DecodeArgs) -> Result<()> {
     for output in [&args.csv, &args.parquet, &args.json].into_iter().flatten() {
         if same_file(output, &args.file) {
             return Err(miette!(
-                help = "give the output another name",
-                "{} is the log itself; it would be overwritten",
+                help = "choose another name for the output",
+                "{} is the log itself and would be overwritten",
                 output.display()
             ));
         }
     }
-    // Both files are complete in memory before the first one is written.
+    // Both outputs are complete in memory before the first file is written.
     let csv = table.to_csv()?;
     let parquet = args.parquet.is_some().then(|| table.to_parquet()).transpose()?;
     if let Some(path) = &args.csv {

@@ -1,4 +1,4 @@
-//! `cargo xtask image`: what goes on an SD card so that U-Boot starts Cloison.
+//! `cloison image`: writes the files for an SD card from which U-Boot starts Cloison.
 
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
@@ -8,23 +8,23 @@ use cloison_engine::{configuration, installation, text};
 use miette::Result;
 use std::path::{Path, PathBuf};
 
-/// `cargo xtask image`.
+/// `cloison image`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImageArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Where the files go [default: target/cloison/image/CONFIG-BOARD]
+    /// Directory for the files [default: target/cloison/image/CONFIG-BOARD]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Write the figures here too
+    /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-/// Runs `cargo xtask image`.
+/// Runs `cloison image`.
 pub fn image(args: &ImageArgs) -> Result<()> {
     let checked = configuration::load(&args.config, args.board.as_deref())?;
     let image = image::build(&checked, &[])?;
@@ -45,10 +45,10 @@ pub fn image(args: &ImageArgs) -> Result<()> {
     figures.write(args.json.as_deref())
 }
 
-/// What [`write`] writes.
+/// The files that [`write`] writes.
 const FILES: [&str; 4] = ["Image", "boot.cmd", "boot.scr", "README.txt"];
 
-/// Writes the image, the boot script in both forms, and what to do with them.
+/// Writes the image, the boot script as text and in binary form, and instructions.
 pub fn write(image: &Image, directory: &Path) -> Result<()> {
     let (script, readme) = (script(), readme(image));
     let wrapped = legacy_script(&script);
@@ -59,8 +59,8 @@ pub fn write(image: &Image, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What U-Boot does. `devtype`, `devnum` and `distro_bootpart` are set by its search for `boot.scr`; the values here
-/// are those of a ZCU102's SD slot, for a script that is started by hand.
+/// Returns U-Boot's script. `devtype`, `devnum` and `distro_bootpart` are set by U-Boot's search for `boot.scr`; the
+/// values here are those of a ZCU102's SD slot, for a script that is started by hand.
 fn script() -> String {
     "\
 if test -z \"${devtype}\"; then setenv devtype mmc; fi
@@ -74,14 +74,14 @@ echo Cloison: Image could not be started
     .to_owned()
 }
 
-/// Wraps a script in U-Boot's legacy image header, as `mkimage -T script` does, so that `source` takes it.
+/// Wraps a script in U-Boot's legacy image header, as `mkimage -T script` does, so that `source` accepts it.
 fn legacy_script(script: &str) -> Vec<u8> {
     const MAGIC: u32 = 0x2705_1956;
     const LINUX: u8 = 5;
     const ARM64: u8 = 22;
     const SCRIPT: u8 = 6;
     const UNCOMPRESSED: u8 = 0;
-    // A script image holds a list of lengths that ends with 0, then the scripts.
+    // A script image contains a list of lengths that ends with 0, then the scripts.
     let mut data = (script.len() as u32).to_be_bytes().to_vec();
     data.extend_from_slice(&0_u32.to_be_bytes());
     data.extend_from_slice(script.as_bytes());
@@ -89,7 +89,7 @@ fn legacy_script(script: &str) -> Vec<u8> {
     name[..7].copy_from_slice(b"Cloison");
     let header = |header_crc: u32| {
         let mut header = Vec::with_capacity(64);
-        // Time, load address and entry are 0: the image is the same whenever it is built, and is not executed.
+        // Time, load address and entry point are 0: the image does not depend on when it is built, and is not executed.
         for word in [MAGIC, header_crc, 0, data.len() as u32, 0, 0, crc32fast::hash(&data)] {
             header.extend_from_slice(&word.to_be_bytes());
         }
@@ -97,7 +97,7 @@ fn legacy_script(script: &str) -> Vec<u8> {
         header.extend_from_slice(&name);
         header
     };
-    // The header's CRC is computed with its own field as 0.
+    // The header's CRC is computed with its own field set to 0.
     let mut image = header(crc32fast::hash(&header(0)));
     image.extend_from_slice(&data);
     image

@@ -1,4 +1,4 @@
-//! `cargo xtask inspect`: the color map of a configuration, and the proof that a booted system keeps to it.
+//! `cloison inspect`: the color map of a configuration, and its verification on the booted system.
 
 use crate::{color_map, live};
 use cloison_engine::board_argument::BoardArgument;
@@ -7,26 +7,26 @@ use cloison_engine::{cargo, configuration, image, parts, setup};
 use miette::{Result, WrapErr};
 use std::path::PathBuf;
 
-/// `cargo xtask inspect`.
+/// `cloison inspect`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct InspectArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// Boot it, walk its real stage-2 tables, and prove that each page's color belongs to its pool
+    /// Boot it, walk its real stage-2 tables, and verify that each page's color belongs to its pool
     #[arg(long)]
     pub live: bool,
-    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Write the figures here too
+    /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Boot a hypervisor whose allocator errs now and then: the proof must fail
+    /// Boot a hypervisor whose allocator returns wrong frames occasionally: the verification must fail
     #[arg(long, requires = "live", hide_short_help = true)]
     pub fault_injection: bool,
 }
 
-/// Runs `cargo xtask inspect`.
+/// Runs `cloison inspect`.
 pub fn inspect(args: &InspectArgs) -> Result<()> {
     let mut checked = configuration::load(&args.config, args.board.as_deref())?;
     color_map::print_color_map(&checked);

@@ -1,16 +1,16 @@
-//! What a user types: Cloison's commands, one module each.
+//! Cloison's commands, one module each.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`commands`] | all commands, as the command line has them |
+//! | [`commands`] | all commands, as seen by the command line |
 //! | [`check`] | finds errors in configurations |
-//! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and proves it on the booted system |
-//! | [`run`] | a board on this terminal |
-//! | [`top`] | what each core uses of its budgets, live |
-//! | [`image`] | writes what goes on an SD card |
-//! | [`hem`] | the HEM log as CSV and Parquet |
-//! | [`linux`] | kernels and programs for Linux guests |
-//! | [`setup`] | what this machine lacks |
+//! | [`inspect`], [`color_map`], [`live`] | draws the color map of a configuration, and verifies it on the booted system |
+//! | [`run`] | runs a board on this terminal |
+//! | [`top`] | shows live how each core uses its budgets |
+//! | [`image`] | writes the files for an SD card |
+//! | [`hem`] | converts the HEM log to CSV and Parquet |
+//! | [`linux`] | downloads kernels and programs for Linux guests |
+//! | [`setup`] | installs what this machine lacks |
 //!
 //! Experiments, campaigns and benchmarks are in `cloison-lab`.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! `cloison linux`: the kernels and programs that Linux guests run.
+//! `cloison linux`: kernels and programs for Linux guests.
 
 use cloison_config::ImageSource;
 use cloison_engine::figures::Figures;
@@ -17,19 +17,19 @@ pub struct LinuxArgs {
 
 #[derive(Clone, Debug, clap::Subcommand)]
 enum LinuxCommand {
-    /// Fetch Debian's kernels and busybox now, and say which ones are kept
+    /// Download Debian's kernels and busybox, and list what is in the cache
     Fetch {
-        /// Fetch the packages that these configurations name too
+        /// Also download the packages that these configurations name
         #[arg(value_name = "CONFIG")]
         configs: Vec<PathBuf>,
-        /// Fetch them again, and so the newest ones
+        /// Download again, which gets the newest versions
         #[arg(long)]
         update: bool,
-        /// Write the figures here too
+        /// Also write the figures here
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Count the instructions that the hypervisor adds to a boot of each kernel
+    /// Count the instructions that the hypervisor adds to booting each kernel
     BootCost(boot_cost::BootCostArgs),
 }
 

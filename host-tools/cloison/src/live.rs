@@ -1,7 +1,7 @@
-//! `cargo xtask inspect --live`: boots a system and proves, page by page, that stage 2 keeps to the configuration.
+//! `cloison inspect --live`: boots a system and verifies, page by page, that stage 2 matches the configuration.
 //!
-//! The hypervisor only reads its tables back, as the MMU would walk them, and sends what it finds. Every judgement is
-//! made here, from the configuration, with none of the allocator's code.
+//! The hypervisor only reads its tables back, as the MMU would walk them, and sends what it finds. All checks are made
+//! here, against the configuration, without any of the allocator's code.
 
 use cloison_abi::map;
 use cloison_config::Emulation;
@@ -18,40 +18,40 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
-/// How many offenders are listed by name.
+/// Maximum number of wrong pages that are listed.
 const LISTED: usize = 10;
-/// An audit takes well under a second of guest time; this is for slow machines.
+/// Time limit. An audit takes well under a second of guest time; this allows for slow machines.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What is wrong with one page.
+/// What is wrong with a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Its frame has a color that its pool does not hold.
+    /// The color of its frame does not belong to its pool.
     Color {
-        /// The frame's color.
+        /// Color of the frame.
         color: u8,
-        /// The pool and its colors.
+        /// Name of the pool and its colors.
         pool: String,
     },
-    /// Its frame lies outside the RAM that Cloison may manage.
+    /// Its frame is outside the RAM that Cloison may manage.
     NotRam,
-    /// It is a device's page, but leads elsewhere.
+    /// It is a device's page, but maps another address.
     Device {
-        /// Where it should lead.
+        /// Address that it should map.
         expected: PhysAddr,
     },
-    /// It is the page of a contiguous region, but does not follow the one before.
+    /// It is in a contiguous region, but does not follow the page before it.
     Scattered {
-        /// Where it should lead.
+        /// Address that it should map.
         expected: PhysAddr,
     },
     /// Its frame belongs to the hypervisor.
     Hypervisor,
-    /// Its frame is mapped elsewhere too.
+    /// Its frame is also mapped elsewhere.
     Shared {
-        /// By this VM.
+        /// Name of the other VM.
         vm: String,
-        /// At this page.
+        /// The page in the other VM.
         ipa: Ipa,
     },
     /// The configuration has no such page.
@@ -66,28 +66,28 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Color { color, pool } => write!(f, "color {color} is not one of {pool}"),
-            Self::NotRam => f.write_str("the frame lies outside the RAM that may be used"),
+            Self::NotRam => f.write_str("the frame is outside the usable RAM"),
             Self::Device { expected } => write!(f, "the device is at {expected}"),
-            Self::Scattered { expected } => write!(f, "a contiguous region goes on at {expected}"),
+            Self::Scattered { expected } => write!(f, "a contiguous region continues at {expected}"),
             Self::Hypervisor => f.write_str("the frame belongs to the hypervisor"),
             Self::Shared { vm, ipa } => write!(f, "the frame is also mapped by `{vm}` at {ipa}"),
             Self::Unexpected => f.write_str("no region of the VM has this page"),
-            Self::Twice => f.write_str("the tables were read back with this page twice"),
-            Self::Missing => f.write_str("the region has this page, the tables do not"),
+            Self::Twice => f.write_str("the tables contain this page twice"),
+            Self::Missing => f.write_str("the region has this page, but the tables do not"),
         }
     }
 }
 
-/// A page that is not as the configuration says.
+/// A page that differs from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offender {
-    /// The VM.
+    /// Name of the VM.
     pub vm: String,
-    /// The page.
+    /// Address of the page.
     pub ipa: Ipa,
-    /// The frame behind it, if there is one.
+    /// The frame that backs it, if there is one.
     pub frame: Option<PhysAddr>,
-    /// What is wrong.
+    /// What is wrong with the page.
     pub fault: Fault,
 }
 
@@ -101,38 +101,38 @@ impl fmt::Display for Offender {
     }
 }
 
-/// What the proof came to.
+/// Result of the verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Pages that were read back and judged.
+    /// Pages that were read back and checked.
     pub checked: u64,
-    /// Pages whose frame is not one that their region may have.
+    /// Pages whose frame is not allowed for their region.
     pub outside: u64,
-    /// Configured pages that the tables do not have.
+    /// Configured pages that are not in the tables.
     pub missing: u64,
-    /// Mapped pages that the configuration does not have, or that came twice.
+    /// Mapped pages that are not configured, or occur twice.
     pub unexpected: u64,
     /// Frames that are mapped more than once.
     pub shared: u64,
-    /// The hypervisor's own frames that do not have its colors.
+    /// The hypervisor's own frames without its colors.
     pub hypervisor_outside: u64,
-    /// The hypervisor's own frames.
+    /// Number of the hypervisor's own frames.
     pub hypervisor_frames: u64,
     /// Pages that EL2 maps for itself, read back from its own tables.
     pub own_pages: u64,
-    /// Of these, pages with rights or frames that they must not have.
+    /// Those of them with rights or frames that they must not have.
     pub own_pages_wrong: u64,
-    /// Each page that is wrong.
+    /// Every wrong page.
     pub offenders: Vec<Offender>,
     /// What is wrong with the system as a whole.
     pub contradictions: Vec<String>,
 }
 
-/// Judges what the hypervisor read back against the configuration.
+/// Checks what the hypervisor read back against the configuration.
 pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     let mut audit = Audit::default();
     let Some(boot) = &telemetry.boot else {
-        audit.contradictions.push("the board sent no Boot frame".to_owned());
+        audit.contradictions.push("the board sent no Boot message".to_owned());
         return audit;
     };
     audit.contradictions.extend(contradictions(system, telemetry));
@@ -150,7 +150,7 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     let mut starts: HashMap<(u8, usize), PhysAddr> = HashMap::new();
     for run in &telemetry.stage2 {
         let Some(vm) = system.vms.get(usize::from(run.vm)) else {
-            audit.contradictions.push(format!("the tables of VM {} came, which is not configured", run.vm));
+            audit.contradictions.push(format!("the board sent tables of VM {}, which is not configured", run.vm));
             continue;
         };
         for (index, &frame) in run.frames.iter().enumerate() {
@@ -219,8 +219,8 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
     audit
 }
 
-/// EL2's own address space: nothing writable and executable, not even under two addresses; a gap below each stack; its
-/// own frames behind all that it writes or executes; no guest page.
+/// Checks EL2's own address space: no page is writable and executable, not even at two addresses; there is a gap below
+/// each stack; everything it writes or executes is on its own frames; no guest page is mapped.
 fn judge_own_pages(system: &System, telemetry: &Telemetry, own: &HashSet<u32>, audit: &mut Audit) {
     let pages = || {
         telemetry.stage1.iter().flat_map(|run| {
@@ -234,11 +234,11 @@ fn judge_own_pages(system: &System, telemetry: &Telemetry, own: &HashSet<u32>, a
         let is_own = own.contains(&frame);
         let wrong = match run.part {
             _ if run.executable && writable.contains(&frame) => Some("is writable and executable"),
-            Part::Image | Part::Trampoline if !is_own => Some("lies on a frame that is not the hypervisor's"),
+            Part::Image | Part::Trampoline if !is_own => Some("is on a frame that is not the hypervisor's"),
             Part::Image | Part::Trampoline => None,
-            _ if run.executable => Some("is executable and no text"),
-            Part::Tables | Part::Stacks if !is_own => Some("lies on a frame that is not the hypervisor's"),
-            Part::Payload if run.writable => Some("is a guest image and writable"),
+            _ if run.executable => Some("is executable but not text"),
+            Part::Tables | Part::Stacks if !is_own => Some("is on a frame that is not the hypervisor's"),
+            Part::Payload if run.writable => Some("is a writable guest image"),
             Part::Windows => Some("is a window left open"),
             Part::Stacks if va == run.va && mapped.contains(&(va - PAGE_SIZE)) => {
                 Some("is a stack without a gap below")
@@ -264,7 +264,7 @@ fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
             found.push(format!("the board runs `{}`, not `{}`", boot.system, system.name));
         }
         if system.board.llc.colors() != Ok(boot.colors) {
-            found.push(format!("the board makes {} colors, which its description does not", boot.colors));
+            found.push(format!("the board has {} colors, unlike its description", boot.colors));
         }
         if boot.hypervisor_colors != system.hypervisor_colors {
             found.push(format!(
@@ -273,13 +273,13 @@ fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
             ));
         }
         if boot.hypervisor_frames.is_empty() {
-            found.push("the hypervisor names no frame as its own".to_owned());
+            found.push("the hypervisor reports no frame as its own".to_owned());
         }
     }
     match telemetry.audit_end {
         None => found.push("the audit did not end".to_owned()),
         Some(pages) if pages != telemetry.audited_pages() => {
-            found.push(format!("{pages} pages were read back, but {} came", telemetry.audited_pages()));
+            found.push(format!("{pages} pages were read back, but {} arrived", telemetry.audited_pages()));
         }
         Some(_) => {}
     }
@@ -306,7 +306,8 @@ fn expected<'a>(system: &System, vm: &'a Vm, ipa: Ipa) -> Option<Expected<'a>> {
     (ipa == Ipa(map::GICC).page(1)).then_some(Expected::Gicv(gic.gicv_dir))
 }
 
-/// What is wrong with `pa` behind the page `ipa` of `region`; `start` is the frame of a contiguous region's first page.
+/// Returns what is wrong with the frame `pa` of the page `ipa` of `region`; `start` is the frame of a contiguous
+/// region's first page.
 fn wrong_frame(
     system: &System,
     colors: u32,
@@ -345,12 +346,12 @@ fn wrong_frame(
 }
 
 impl Audit {
-    /// Whether every page is as configured.
+    /// Returns whether every page is as configured.
     pub fn holds(&self) -> bool {
         self.checked > 0 && self.offenders.is_empty() && self.contradictions.is_empty() && self.hypervisor_outside == 0
     }
 
-    /// The figures, by the names in `docs/figures.md`.
+    /// Adds the figures, by the names in `docs/figures.md`.
     pub fn figures(&self, figures: &mut Figures) {
         figures
             .count("pages_checked", self.checked)
@@ -364,7 +365,7 @@ impl Audit {
             .count("own_pages_wrong", self.own_pages_wrong);
     }
 
-    /// An error that lists what is wrong, unless nothing is.
+    /// Returns an error that lists everything that is wrong, if anything is.
     pub fn verdict(&self) -> Result<()> {
         if self.holds() {
             return Ok(());
@@ -384,7 +385,7 @@ impl Audit {
             lines.push(format!("... and {} more", self.offenders.len() - LISTED));
         }
         Err(miette!(
-            help = "the image does not do what its configuration says; do not trust it with an isolation claim",
+            help = "the image does not match its configuration; do not rely on its isolation",
             "stage 2 is not as configured: {} pages checked, {} outside their pool, {} missing, {} unexpected, {} frames \
              shared\n{}",
             self.checked,
@@ -402,7 +403,7 @@ impl fmt::Display for Audit {
         write!(
             f,
             "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, {} frames shared; {} of \
-             the hypervisor's own {} frames outside its colors; {} pages of its own read back, {} with wrong rights",
+             the hypervisor's own {} frames outside its colors; {} pages of EL2 read back, {} with wrong rights",
             self.checked,
             self.outside,
             self.missing,
@@ -416,7 +417,7 @@ impl fmt::Display for Audit {
     }
 }
 
-/// Boots an image whose system says `audit`, and judges what it sends.
+/// Boots an image whose system has `audit` set, and checks what it sends.
 pub fn boot_and_judge(image: &Image, board: &Emulation) -> Result<Audit> {
     let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
@@ -526,7 +527,7 @@ mod tests {
         }
     }
 
-    /// What a faultless board sends for [`system`].
+    /// Returns what a correct board sends for [`system`].
     fn sent() -> Telemetry {
         let run = |vm, ipa, frames: &[u32]| Stage2Run { vm, ipa: Ipa(ipa), frames: frames.to_vec() };
         let own = |va, part, writable, executable, frames: &[u32]| Stage1Run {

@@ -1,4 +1,4 @@
-//! `cloison`: partitions of multicore Arm boards that share no cache color.
+//! `cloison`: cache-colored partitions for multicore Arm boards.
 #![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches, Parser};
@@ -7,12 +7,12 @@ use cloison_engine::installation;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Cloison: real-time partitions on multicore Arm that do not share a cache color.
+/// Cloison: real-time partitions for multicore Arm that do not share cache colors
 #[derive(Parser)]
 #[command(name = "cloison", version, max_term_width = 110)]
 struct Cli {
-    /// Where hypervisor, guests and configurations are taken from: a directory that `cargo xtask bundle` made
-    /// [default: CLOISON_BUNDLE, a bundle beside the program, or the checkout]
+    /// The source of hypervisor, guests and configurations: a directory made by `cargo xtask bundle` [default:
+    /// CLOISON_BUNDLE, a bundle next to the program, or the checkout]
     #[arg(long, value_name = "DIR", global = true, display_order = 100)]
     bundle: Option<PathBuf>,
     #[command(subcommand)]

@@ -1,4 +1,4 @@
-//! `cargo xtask run`: boots a system in QEMU with its consoles on this terminal, or runs one command in a VM.
+//! `cloison run`: boots a system in QEMU with its consoles on this terminal, or runs one command in a Linux guest.
 
 use anstyle::{AnsiColor, Style};
 use cloison_config::{Checked, ImageSource};
@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a VM may take to boot and to run its command, unless said otherwise.
+/// Default time limit for a VM to boot and run its command.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Colors of the VMs' names, in turn.
+/// Colors of the VMs' names, used in turn.
 const COLORS: [AnsiColor; 6] =
     [AnsiColor::Green, AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::BrightRed];
 
-/// `cargo xtask run`.
+/// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
@@ -35,24 +35,24 @@ pub struct RunArgs {
     /// Stop the board after this many seconds
     #[arg(long, value_name = "SECONDS")]
     pub timeout: Option<u64>,
-    /// Write what each VM says to DIR/VM.log, and what the hypervisor says to DIR/hypervisor.log
+    /// Write each VM's output to DIR/VM.log, and the hypervisor's to DIR/hypervisor.log
     #[arg(long, value_name = "DIR")]
     pub log: Option<PathBuf>,
-    /// The Linux VM that --exec means
+    /// The Linux VM in which --exec runs
     #[arg(long, value_name = "NAME", requires = "exec")]
     pub vm: Option<String>,
-    /// Run this command in a Linux VM's shell, print what it prints, stop the board and exit with its status
+    /// Run this command in a Linux VM's shell, print its output, stop the board and exit with its status
     #[arg(long, value_name = "COMMAND")]
     pub exec: Option<String>,
-    /// Print QEMU's command line too
+    /// Also print QEMU's command line
     #[arg(short, long)]
     pub verbose: bool,
-    /// More arguments for QEMU
+    /// Additional arguments for QEMU
     #[arg(last = true, value_name = "QEMU ARGUMENT")]
     pub extra: Vec<String>,
 }
 
-/// Runs `cargo xtask run`.
+/// Runs `cloison run`.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let checked = configuration::load(&args.config, args.board.as_deref())?;
     let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
@@ -85,14 +85,14 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     );
     match exit {
         Exit::Code(0) | Exit::TimedOut => Ok(ExitCode::SUCCESS),
-        other => Err(miette!("QEMU ended otherwise than by turning the board off: {other}")),
+        other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}")),
     }
 }
 
-/// The VM that `--exec` means: the one that is named, or the only one with a Linux.
+/// Returns the VM for `--exec`: the one given, or the only one with a Linux guest.
 fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
     let vms = || checked.system.vms.iter().zip(&checked.images).enumerate();
-    // One that runs its configuration's command has no shell.
+    // A VM that runs its configuration's command has no shell.
     let is_linux = |image: &ImageSource| matches!(image, ImageSource::Linux(linux) if linux.exec.is_none());
     let linux: Vec<(usize, &str)> =
         vms().filter(|(_, (_, image))| is_linux(image)).map(|(index, (vm, _))| (index, vm.name.as_str())).collect();
@@ -100,10 +100,10 @@ fn linux_vm(checked: &Checked, wanted: Option<&str>) -> Result<usize> {
     match (wanted, linux.as_slice()) {
         (_, []) => Err(miette!(
             help = "--exec needs a shell to run in",
-            "no VM of this configuration runs a Linux with a shell"
+            "no VM of this configuration has a Linux guest with a shell"
         )),
         (None, [(index, _)]) => Ok(*index),
-        (None, _) => Err(miette!(help = format!("say which with --vm: {known}"), "more than one VM runs Linux")),
+        (None, _) => Err(miette!(help = format!("select one with --vm: {known}"), "more than one VM runs Linux")),
         (Some(name), _) => {
             let found = linux.iter().find(|(_, known)| *known == name).map(|(index, _)| *index);
             found.ok_or_else(|| miette!(help = format!("Linux runs in: {known}"), "no Linux VM is called `{name}`"))
@@ -145,7 +145,7 @@ fn create_logs<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -
         .wrap_err_with(|| miette!("cannot write to {}", directory.display()))
 }
 
-/// Shows the consoles, each VM's name in a color of its own, and writes them down.
+/// Shows the consoles with each VM's name in its own color, and writes them to log files.
 struct Terminal {
     splitter: Splitter,
     names: Vec<String>,
@@ -161,10 +161,10 @@ impl Terminal {
         Ok(Self { splitter: Splitter::new(each()), names: names.to_vec(), logs, colored })
     }
 
-    /// What is to be called with all that the console says, and with nothing at its end.
+    /// Returns a listener for the console's output, which is called with an empty slice at its end.
     fn into_listener(mut self) -> impl FnMut(&[u8]) + Send + 'static {
         move |bytes| {
-            // A terminal that is gone, or a full disk, is no reason to stop the board.
+            // A closed terminal or a full disk must not stop the board.
             let _ = self.take(bytes);
         }
     }
@@ -197,7 +197,7 @@ fn show(out: &mut impl Write, names: &[String], piece: Piece) -> std::io::Result
             write!(out, "{style}[{}]{style:#} ", names[vm])
         }
         Piece::Start(None) => Ok(()),
-        // The console's own line ends are shown, when they come.
+        // The console's own line ends are shown as they arrive.
         Piece::Text(_, b"\n") => Ok(()),
         Piece::Text(_, text) => out.write_all(text),
         Piece::End => out.write_all(b"\n"),

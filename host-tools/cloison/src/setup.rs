@@ -1,4 +1,4 @@
-//! `cloison setup`: what this machine lacks, named and installed.
+//! `cloison setup`: reports and installs what this machine lacks.
 
 use cloison_engine::installation::{self, Installation};
 use cloison_engine::setup::emulator::{self, PROGRAM};
@@ -10,10 +10,10 @@ use miette::Result;
 /// `cloison setup`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct SetupArgs {
-    /// Say what is missing and what would be done, and change nothing
+    /// Only report what is missing and what would be done
     #[arg(long)]
     pub check: bool,
-    /// Where Rust's libraries for aarch64 come from (default: wherever they are found first)
+    /// Source of Rust's libraries for aarch64 (default: the first one available)
     #[arg(long, value_enum, value_name = "SOURCE", hide_short_help = true)]
     pub core_library: Option<CoreLibrarySource>,
 }
@@ -45,7 +45,7 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
     Ok(())
 }
 
-/// What only builds and tests need.
+/// Reports or installs what only building and testing need.
 fn developers_tools(only_check: bool) -> Result<()> {
     let firmware = if only_check { emulator::find_u_boot() } else { u_boot().ok() };
     let absent = "missing (only the `booti` test needs it)".to_owned();
@@ -57,7 +57,7 @@ fn developers_tools(only_check: bool) -> Result<()> {
     Ok(())
 }
 
-const WOULD: &str = "missing; `setup` without --check gets it";
+const WOULD: &str = "missing; `setup` without --check installs it";
 const FOR_LINUX: &str = "missing (only Linux guests need it)";
 
 fn describe(library: CoreLibrary) -> String {

@@ -1,7 +1,7 @@
-//! `cargo xtask top`: boots a system and shows, while it runs, what each core uses of its budgets.
+//! `cloison top`: boots a system and shows live how each core uses its budgets.
 //!
-//! The hypervisor logs every period of every quota; what has come since the last look is summed up. All times are the
-//! guests'.
+//! The hypervisor logs every period of every quota; each update sums up what arrived since the last one. All times are
+//! guest time.
 
 use cloison_config::events::EventNames;
 use cloison_engine::board_argument::BoardArgument;
@@ -23,25 +23,25 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// A board that runs until the user quits stops after this long at the latest.
+/// Time limit for a board that runs until the user quits.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// Lines of the console that are shown below the table.
+/// Lines of console output shown below the table.
 const CONSOLE_LINES: usize = 8;
-/// Characters of a bar.
+/// Width of a bar in characters.
 const BAR: usize = 20;
 
-/// `cargo xtask top`.
+/// `cloison top`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct TopArgs {
     /// The system's configuration
     pub config: PathBuf,
-    /// The board, if not the one that the configuration names: a name, or the path of a board file
+    /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// On the board model: caches, memory and their time are modelled, and cache events count
+    /// Run on the board model: caches, memory and their timing are modelled, and cache events count
     #[arg(long)]
     pub model: bool,
-    /// Milliseconds between two looks
+    /// Milliseconds between two updates
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..))]
     pub interval: u64,
     /// Stop the board after this many seconds
@@ -49,16 +49,16 @@ pub struct TopArgs {
     pub timeout: Option<u64>,
 }
 
-/// What one quota did.
+/// The activity of one quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sum {
     periods: u64,
     events: u64,
-    /// Budgets of these periods together.
+    /// Sum of the budgets of these periods.
     budget: u64,
     throttled: Nanos,
     throttled_periods: u64,
-    /// Beyond the budget, in the worst period.
+    /// Overshoot in the worst period.
     overshoot: Events,
 }
 
@@ -74,7 +74,7 @@ impl Sum {
     }
 }
 
-/// What all quotas did, since the start and since the last look. Keys: VM, quota.
+/// The activity of all quotas, in total and since the last update, by VM and quota.
 #[derive(Debug, Default)]
 struct Usage {
     all: BTreeMap<(u8, u8), Sum>,
@@ -113,7 +113,7 @@ impl Usage {
         }
     }
 
-    /// The table: a row for each quota, and one for each core that has none.
+    /// Returns the table: a row for each quota, and one for each core without quotas.
     fn table(&self, system: &System, names: &EventNames) -> String {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED).set_header([
@@ -171,13 +171,13 @@ impl Usage {
     }
 }
 
-/// A share from 0 to 1 as a bar; more than 1 fills it.
+/// Formats a share from 0 to 1 as a bar; a larger share fills it.
 fn bar(share: f64) -> String {
     let full = (share.clamp(0.0, 1.0) * BAR as f64).round() as usize;
     format!("{}{}", "#".repeat(full), ".".repeat(BAR - full))
 }
 
-/// Runs `cargo xtask top`.
+/// Runs `cloison top`.
 pub fn top(args: &TopArgs) -> Result<()> {
     let mut checked = configuration::load(&args.config, args.board.as_deref())?;
     for quota in checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
@@ -185,7 +185,7 @@ pub fn top(args: &TopArgs) -> Result<()> {
     }
     if checked.system.vms.iter().all(|vm| vm.quotas.is_empty()) {
         return Err(miette!(
-            help = "docs/configuration.md says how a [[vm.quota]] is written",
+            help = "see docs/configuration.md for [[vm.quota]]",
             "no VM of {} has a quota, so there is nothing to show",
             args.config.display()
         ));
@@ -217,26 +217,26 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let is_lost = screen.terminal;
     drop(screen);
     if is_lost {
-        // It went with the screen of its own.
+        // The screen with it is gone by now.
         println!("{last}");
     }
     Ok(())
 }
 
-/// What is watched. Its quotas log every period.
+/// A system to watch. Its quotas log every period.
 #[derive(Debug)]
 pub struct View {
-    /// Stands above the table.
+    /// Line above the table.
     pub title: String,
     /// The system.
     pub system: System,
-    /// Its board's events.
+    /// Names of its board's events.
     pub names: EventNames,
 }
 
 impl View {
-    /// Runs a machine and hands a page to `show` in each interval, until the board turns itself off, its time is over, or
-    /// `show` says that it is enough.
+    /// Runs a machine and passes a page to `show` in each interval, until the board turns itself off, the time limit
+    /// expires, or `show` requests the end.
     pub fn watch(
         &self,
         machine: &Machine,
@@ -259,7 +259,7 @@ impl View {
         session.stop().map(drop)
     }
 
-    /// All that is shown at a time.
+    /// Returns everything shown in one update.
     fn page(&self, usage: &Usage, said: &Telemetry, console: &str) -> String {
         let mut text = format!(
             "{}: {} of guest time, {} records{}\n",
@@ -269,7 +269,7 @@ impl View {
             if usage.dropped > 0 { format!(", {} lost", grouped(usage.dropped)) } else { String::new() },
         );
         text.push_str(&usage.table(&self.system, &self.names));
-        text.push_str("\nused, throttled, overshoot: since the last look; most: the worst period of all\n");
+        text.push_str("\nused, throttled, overshoot: since the last update; most: the worst period so far\n");
         if let Some((at, problem)) = said.problems.first() {
             text.push_str(&format!("the log cannot be read at byte {at}: {problem}\n"));
         }
@@ -282,7 +282,7 @@ impl View {
     }
 }
 
-/// The terminal, if there is one: a screen of our own. Elsewhere pages follow each other.
+/// The terminal, if there is one, with a separate screen. Otherwise pages are printed one after the other.
 struct Screen {
     terminal: bool,
 }
@@ -306,7 +306,7 @@ impl Screen {
         execute!(out, cursor::MoveTo(0, 0)).into_diagnostic()?;
         let help = "q quits".to_owned();
         for line in page.lines().map(str::to_owned).chain([help]).take(usize::from(rows.max(1)) - 1) {
-            // Raw mode: a line's end does not bring the cursor back.
+            // Raw mode: a line end does not return the cursor.
             let line: String = line.chars().filter(|c| !c.is_control()).take(usize::from(columns)).collect();
             write!(out, "{line}").into_diagnostic()?;
             execute!(out, terminal::Clear(terminal::ClearType::UntilNewLine)).into_diagnostic()?;
@@ -316,7 +316,7 @@ impl Screen {
         out.flush().into_diagnostic()
     }
 
-    /// Whether the user has typed `q` or Ctrl-C.
+    /// Returns whether the user has typed `q` or Ctrl-C.
     fn quits(&self) -> Result<bool> {
         while self.terminal && event::poll(Duration::ZERO).into_diagnostic()? {
             if let event::Event::Key(key) = event::read().into_diagnostic()? {

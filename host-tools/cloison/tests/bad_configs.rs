@@ -149,7 +149,7 @@ fn the_color_map_of_the_demonstration() {
     assert_eq!(figures["vm_victim_colors_alone"], 3.0);
 }
 
-/// The demonstration's configuration with texts replaced, in a directory of its own.
+/// The demo's configuration with texts replaced, in a separate directory.
 fn changed(changes: &[(&str, &str)]) -> Result<cloison_config::Checked, Errors> {
     let profiles = installation::root().join("profiles").display().to_string();
     let mut text = std::fs::read_to_string("configs/demo.toml").expect("it is there").replace("../profiles", &profiles);
@@ -228,7 +228,7 @@ fn try_variants(text: &str, path: &Path, config: &Path) -> (u32, u32) {
     (tried, refused)
 }
 
-/// Whatever stands where a value should be, and whichever line is missing: there is an answer, and it is not a panic.
+/// Whatever replaces a value, and whichever line is missing: there is an answer, and it is not a panic.
 #[test]
 fn no_value_and_no_missing_line_panics() {
     configurations("configs");

@@ -6,14 +6,14 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// What a command came to.
+/// The result of a command.
 struct Done {
     ok: bool,
     out: String,
     err: String,
 }
 
-/// Runs `xtask much` in a directory, with a cache of its own there.
+/// Runs `xtask much` in a directory that also holds its cache.
 fn much(directory: &TempDir, args: &str) -> Done {
     let output = Command::new(env!("CARGO_BIN_EXE_cloison"))
         .arg("much")

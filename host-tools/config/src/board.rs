@@ -1,4 +1,4 @@
-//! Board files: `configs/boards/<name>.toml`, what differs between machines.
+//! Board files: `configs/boards/<name>.toml`, which describe what differs between machines.
 
 use crate::emulation::{Emulation, Hardware};
 use crate::events::EventTable;
@@ -10,35 +10,35 @@ use cloison_formats::color::{CacheGeometry, GeometryError};
 use cloison_formats::image::{Board, Gic, Uart, UartKind};
 use std::path::{Path, PathBuf};
 
-/// A board file after its check.
+/// A validated board file.
 #[derive(Clone, Debug)]
 pub struct BoardFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its text.
+    /// Text of the file.
     pub source: String,
-    /// The machine, as the hypervisor is told.
+    /// The machine, as described to the hypervisor.
     pub board: Board,
-    /// One line on what it is.
+    /// Description in one line.
     pub description: String,
-    /// Page colors of its last-level cache.
+    /// Number of page colors of its last-level cache.
     pub colors: u32,
-    /// Event counters of each core's PMU.
+    /// Number of event counters of each core's PMU.
     pub counters: u32,
-    /// The events of its CPU.
+    /// Events of its CPU.
     pub events: EventTable,
     /// How QEMU emulates it; `None` where it does not.
     pub emulation: Option<Emulation>,
 }
 
-/// No board has more RAM in one piece than this.
+/// Maximum length of one range of RAM.
 const MOST_RAM: u64 = 64 << 30;
 
-/// UARTs that the hypervisor drives.
+/// UARTs supported by the hypervisor.
 const UART_KINDS: [(&str, UartKind); 3] =
     [("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence), ("mini-uart", UartKind::Mini)];
 
-/// The names of the boards in a directory, sorted.
+/// Returns the names of the boards in a directory, sorted.
 pub fn available(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -48,8 +48,7 @@ pub fn available(dir: &Path) -> Vec<String> {
 }
 
 impl BoardFile {
-    /// Reads and checks the board file at `path`, and the event table that it names. Event tables and models are in
-    /// `configs`.
+    /// Reads and validates the board file at `path`, and the event table that it names.
     pub fn load(path: &Path, configs: &Path) -> Result<Self, Vec<Problem>> {
         let read = |path: &Path| {
             std::fs::read_to_string(path).map_err(|error| {
@@ -74,7 +73,7 @@ impl BoardFile {
         }
     }
 
-    /// The board and the path of its CPU's events.
+    /// Reads the board. Also returns the path of its CPU's event table.
     fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
         let events_dir = &configs.join("events");
         let document = context.parse()?;
@@ -86,15 +85,15 @@ impl BoardFile {
             if name != stem {
                 field.push(
                     field
-                        .error(format!("the board is called `{name}`, but its file {stem}.toml"))
+                        .error(format!("board name `{name}` does not match file name {stem}.toml"))
                         .label("not the file's name")
-                        .help("a board is found by its file's name: make the two the same"),
+                        .help("boards are found by file name: make the two equal"),
                 );
             }
             Some(name)
         });
         let description = root.optional("description").and_then(|field| field.string("one line of text"));
-        let cpu_path = root.required("cpu", "name the CPU: cpu = \"cortex-a53\"").and_then(|field| {
+        let cpu_path = root.required("cpu", "give the CPU: cpu = \"cortex-a53\"").and_then(|field| {
             let cpu = field.string("the CPU's name")?;
             let path = events_dir.join(format!("{cpu}.toml"));
             if !path.is_file() {
@@ -114,7 +113,7 @@ impl BoardFile {
             if elements.is_empty() || elements.len() > 8 {
                 field.push(
                     field
-                        .error(format!("{} cores, Cloison handles 1 to 8", elements.len()))
+                        .error(format!("{} cores; Cloison supports 1 to 8", elements.len()))
                         .label("core list")
                         .help("list the MPIDR affinity of each core that Cloison may use"),
                 );
@@ -220,9 +219,9 @@ fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
             .help("Cloison needs at least two: one for itself and one for a VM"),
         Ok(_) => return Some(cache),
         Err(error @ GeometryError::NotPowerOfTwo) => field
-            .error(format!("this is not a cache: {error}"))
+            .error(format!("invalid cache geometry: {error}"))
             .label("geometry")
-            .help("size, ways and line are what CCSIDR_EL1 says of the last-level cache"),
+            .help("use the size, ways and line length that CCSIDR_EL1 reports for the last-level cache"),
         Err(error @ GeometryError::TooManyColors(_)) => field
             .error(format!("the cache makes too many page colors: {arithmetic} = {error}"))
             .label("geometry")

@@ -1,17 +1,17 @@
-//! `[vm.campaign]`: runs of a VM for each of several sets of events.
+//! `[vm.campaign]`: repeated runs of a VM for each of several sets of events.
 
 use crate::events::{EventTable, read_events};
 use crate::node::Table;
 use cloison_formats::image::Campaign;
 
-/// Most runs of a VM in one boot: their numbers fit the log's, and a boot ends on the day that it began.
+/// Maximum number of runs of a VM in one boot, so that their numbers fit in the log and a boot does not take days.
 const MOST: u64 = 1_000_000;
 
-/// Reads the campaign of a VM, if it has one. `hems` says whether the VM names HEMs too.
+/// Reads the campaign of a VM, if it has one. `hems` says whether the VM also has HEMs.
 pub(crate) fn read(table: &Table<'_>, events: Option<&EventTable>, hems: bool) -> Option<Campaign> {
     let field = table.optional("campaign")?;
     let table = field.table()?;
-    let runs = table.required("runs", "say how often each sub-experiment is run: runs = 50");
+    let runs = table.required("runs", "give the runs of each sub-experiment: runs = 50");
     let sets = table.required(
         "sub_experiments",
         "name the sets of events: sub_experiments = [[\"0x08\", \"0x17\"], [\"0x08\", \"0x03\"]]",
@@ -19,8 +19,8 @@ pub(crate) fn read(table: &Table<'_>, events: Option<&EventTable>, hems: bool) -
     let vary = table.optional("vary").map(|field| field.integer_up_to(3, "the number of an argument, 0 to 3"));
     table.finish();
     if hems {
-        let problem = field.error("a VM has HEMs or a campaign, not both").label("`hems` stands beside it");
-        field.push(problem.help("take `hems` away: in a campaign each sub-experiment says what is counted"));
+        let problem = field.error("a VM has HEMs or a campaign, not both").label("conflicts with `hems`");
+        field.push(problem.help("remove `hems`: in a campaign the sub-experiments define what is counted"));
     }
     let (runs, sets, events) = (runs?, sets?, events?);
     let number = runs.integer("a number of runs")?;

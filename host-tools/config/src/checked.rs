@@ -1,4 +1,4 @@
-//! A configuration after its check.
+//! A validated configuration.
 
 use crate::board::BoardFile;
 use crate::emulation::Emulation;
@@ -10,21 +10,21 @@ use miette::Diagnostic;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// A configuration in which no error was found.
+/// A configuration without errors.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Its text.
+    /// Text of the file.
     pub source: String,
-    /// The system. What only the builder knows is still zero: the offset and length of each image, and its addresses
-    /// where the image says them itself.
+    /// The system. What only the builder knows is still zero: the offset and length of each image, and the addresses of
+    /// images that define their own.
     pub system: System,
-    /// Where each VM's image comes from.
+    /// Source of each VM's image.
     pub images: Vec<ImageSource>,
-    /// The board.
+    /// The board on which it runs.
     pub board: BoardFile,
-    /// What is probably not meant.
+    /// What is probably not intended.
     pub warnings: Vec<Problem>,
 }
 
@@ -40,7 +40,7 @@ pub struct NotEmulated {
 }
 
 impl Checked {
-    /// How QEMU emulates the system's board.
+    /// Returns how QEMU emulates the system's board.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl Checked {
         self.board.emulation.as_ref().ok_or_else(|| NotEmulated { board: self.board.board.name.clone() })
     }
 
-    /// One line on what the configuration makes: board, VMs, cores, colors, memory.
+    /// Summarizes the configuration in one line: board, VMs, cores, colors, memory.
     pub fn summary(&self) -> String {
         let system = &self.system;
         let cores: usize = system.vms.iter().map(|vm| vm.cores.len()).sum();

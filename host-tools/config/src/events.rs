@@ -4,51 +4,51 @@ use crate::node::{Context, Field, suggest};
 use cloison_formats::units::EventId;
 use std::collections::BTreeMap;
 
-/// Whether an event moves on a stock QEMU, which has neither caches nor a pipeline.
+/// Whether an event counts on stock QEMU, which has neither caches nor a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Emulated {
     /// Always.
     Yes,
     /// Only when QEMU counts instructions (`-icount shift=N`).
     Icount,
-    /// Never: it reads zero.
+    /// Never: it stays zero.
     No,
 }
 
-/// One event.
+/// A PMU event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its number.
+    /// Its number in the PMU.
     pub id: EventId,
     /// Its architectural name.
     pub name: String,
     /// What it counts, in one line.
     pub meaning: String,
-    /// Whether a stock QEMU delivers it.
+    /// Whether stock QEMU counts it.
     pub qemu: Emulated,
 }
 
 /// The events of one CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventTable {
-    /// The CPU's name.
+    /// Name of the CPU.
     pub cpu: String,
     /// Its events, in the order of the file.
     pub events: Vec<Event>,
 }
 
 impl EventTable {
-    /// The event with this number.
+    /// Returns the event with this number.
     pub fn by_id(&self, id: EventId) -> Option<&Event> {
         self.events.iter().find(|event| event.id == id)
     }
 
-    /// The event with this name.
+    /// Returns the event with this name.
     pub fn by_name(&self, name: &str) -> Option<&Event> {
         self.events.iter().find(|event| event.name == name)
     }
 
-    /// Reads the table; what is wrong is noted in `context`.
+    /// Reads the table; problems are recorded in `context`.
     pub(crate) fn read(context: &Context) -> Option<Self> {
         let document = context.parse()?;
         let root = context.root(&document);
@@ -97,7 +97,7 @@ impl EventTable {
         (!context.has_errors()).then_some(table)
     }
 
-    /// The event that a field names, by name or number.
+    /// Returns the event that a field gives by name or number.
     pub(crate) fn resolve(&self, field: &Field<'_>) -> Option<EventId> {
         let text = field.string("an event's name or number: \"INST_RETIRED\", \"0x08\"")?;
         let number = text.strip_prefix("0x").map(|digits| u16::from_str_radix(digits, 16));
@@ -135,7 +135,7 @@ impl EventTable {
     }
 }
 
-/// A list of events, each once.
+/// Reads a list of events without duplicates.
 pub(crate) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId> {
     let mut hems = Vec::new();
     for element in field.elements().unwrap_or_default() {
@@ -146,7 +146,7 @@ pub(crate) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId
                 element
                     .error(format!("{name} is counted twice"))
                     .label("again")
-                    .help("name every event once; a counter saved is a counter for another event"),
+                    .help("list every event once; a counter saved is a counter for another event"),
             );
         } else {
             hems.push(event);
@@ -160,11 +160,11 @@ pub(crate) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId
 pub struct EventNames(BTreeMap<u16, String>);
 
 impl EventNames {
-    /// The names in a table.
+    /// Returns the names in a table.
     pub fn of(table: &EventTable) -> Self {
         Self(table.events.iter().map(|event| (event.id.0, event.name.clone())).collect())
     }
-    /// An event's name, or its number where it has none.
+    /// Returns an event's name, or its number if it has none.
     pub fn name(&self, event: EventId) -> String {
         self.0.get(&event.0).cloned().unwrap_or_else(|| event.to_string())
     }

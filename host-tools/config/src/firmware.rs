@@ -1,10 +1,10 @@
-//! What a board file says where the firmware has no PSCI: how cores start and what turns the machine off.
+//! Board-file entries for firmware without PSCI: how cores are started and how the machine is turned off.
 
 use crate::node::Field;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::PowerOff;
 
-/// Reads the words at which `cores` cores wait, each in memory that nobody else may use.
+/// Reads the words that `cores` cores poll, each in reserved memory.
 pub fn read_spin_table(field: &Field<'_>, cores: Option<usize>, reserved: &[PhysRange]) -> Option<Vec<PhysAddr>> {
     let elements = field.elements()?;
     let expected = cores.unwrap_or(elements.len());
@@ -42,7 +42,7 @@ pub fn read_spin_table(field: &Field<'_>, cores: Option<usize>, reserved: &[Phys
     all(elements.iter().map(word))
 }
 
-/// Reads `[power_off]`: registers of one page, and what is written to them.
+/// Reads `[power_off]`: registers of one page, and the values to write to them.
 pub fn read_power_off(field: &Field<'_>) -> Option<PowerOff> {
     let table = field.table()?;
     let page = table
@@ -78,13 +78,13 @@ fn read_write(pair: &Field<'_>) -> Option<(u16, u32)> {
     Some((at as u16, value.integer_up_to(u64::from(u32::MAX), "a value of 32 bits")? as u32))
 }
 
-/// All values, where all are right; each is looked at, so that each wrong one is reported.
+/// Returns all values if all are valid; examines each one, so that each invalid one is reported.
 fn all<T>(values: impl Iterator<Item = Option<T>>) -> Option<Vec<T>> {
     let values: Vec<_> = values.collect();
     values.into_iter().collect()
 }
 
-/// A physical address at a page's start.
+/// Reads a physical address at the start of a page.
 pub(crate) fn page_address(field: &Field<'_>) -> Option<PhysAddr> {
     let address = PhysAddr(field.integer_up_to((1 << 40) - 1, "a physical address of at most 40 bits")?);
     if !address.is_page_aligned() {

@@ -15,7 +15,7 @@ impl Flavor {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Cloud, Self::Rt];
 
-    /// The name in configurations.
+    /// Returns the name used in configurations.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cloud => "cloud",
@@ -23,7 +23,7 @@ impl Flavor {
         }
     }
 
-    /// The Debian package that holds it.
+    /// Returns the Debian package that contains it.
     pub const fn package(self) -> &'static str {
         match self {
             Self::Cloud => "linux-image-cloud-arm64",
@@ -32,55 +32,55 @@ impl Flavor {
     }
 }
 
-/// Where a kernel comes from.
+/// Source of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelSource {
     /// A Debian package.
     Debian(Flavor),
-    /// An arm64 Image.
+    /// An uncompressed arm64 `Image`.
     File(PathBuf),
 }
 
-/// What a region of RAM is to the VM's Linux.
+/// How the VM's Linux kernel sees a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
     /// Memory to use.
     #[default]
     Memory,
-    /// Reserved memory, which the kernel knows of and leaves alone (`reserved-memory`, `no-map`).
+    /// Reserved memory, which the kernel knows and leaves alone (`reserved-memory`, `no-map`).
     Reserved,
-    /// Nothing: the device tree does not mention it.
+    /// Not at all: the device tree does not mention it.
     Hidden,
-    /// A device that is passed through, for a driver.
+    /// A device that is passed through to a driver.
     Device {
-        /// What it is, the most particular name first (Devicetree Specification 0.4, 2.3.1).
+        /// Its compatible strings, the most specific first (Devicetree Specification 0.4, 2.3.1).
         compatible: Vec<String>,
-        /// Its interrupt (GIC id of an SPI).
+        /// Its interrupt (GIC ID of an SPI).
         interrupt: Option<u32>,
     },
 }
 
-/// A VM's Linux, as its configuration describes it.
+/// A VM's Linux guest, as its configuration describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linux {
-    /// The kernel.
+    /// Source of the kernel.
     pub kernel: KernelSource,
-    /// The initial RAM disk; `None`: Cloison's own.
+    /// Path of the initial RAM disk; `None` for Cloison's own.
     pub initrd: Option<PathBuf>,
-    /// Debian packages whose programs are in Cloison's own RAM disk.
+    /// Debian packages whose programs go into Cloison's RAM disk.
     pub packages: Vec<String>,
-    /// Programs that lie on this machine, for Cloison's own RAM disk.
+    /// Programs on this machine that go into Cloison's RAM disk.
     pub programs: Vec<PathBuf>,
-    /// What the first process runs in place of a shell, before it turns the VM off.
+    /// Command that the first process runs instead of a shell, before it turns the VM off.
     pub exec: Option<String>,
-    /// Where the RAM disk goes; `None`: behind the kernel.
+    /// Load address of the RAM disk; `None` for the first one after the kernel.
     pub initrd_load: Option<u64>,
-    /// The kernel's command line, the console included.
+    /// The kernel's command line, including the console.
     pub cmdline: String,
-    /// What each of the VM's regions is to the kernel.
+    /// How the kernel sees each of the VM's regions.
     pub shown: Vec<Shown>,
-    /// The CPU's name in the device tree, without its maker.
+    /// Name of the CPU in the device tree, without its vendor.
     pub cpu: String,
-    /// The PMU's interrupt (a PPI), where the board wires it.
+    /// The PMU's interrupt (a PPI), if the board wires it.
     pub pmu_irq: Option<u32>,
 }

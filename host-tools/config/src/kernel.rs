@@ -1,22 +1,22 @@
-//! The header of an arm64 kernel (`Documentation/arch/arm64/booting.rst`), and what else a file may be.
+//! The header of an arm64 kernel (`Documentation/arch/arm64/booting.rst`), and detection of other files.
 
 use object::LittleEndian;
 use object::pe::{ImageDosHeader, ImageNtHeaders64};
 use object::read::pe::ImageNtHeaders;
 use thiserror::Error;
 
-/// What a kernel's header says.
+/// Contents of a kernel's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// From a boundary of 2 MiB to the first byte.
+    /// Offset of the first byte from a 2 MiB boundary.
     pub text_offset: u64,
-    /// Bytes of memory from the first one on that the kernel takes, what it clears itself included.
+    /// Bytes of memory that the kernel needs from its first byte on, including what it clears itself.
     pub size: u64,
-    /// Bytes of the file.
+    /// Length of the file.
     pub file_len: u64,
 }
 
-/// Why a file is no kernel that can be started.
+/// Errors in a kernel file.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum KernelError {
@@ -26,7 +26,7 @@ pub enum KernelError {
     Other(&'static str),
     #[error("it is truncated: its sections end at byte {expected}, and it has {found} bytes")]
     Truncated { expected: u64, found: u64 },
-    #[error("its header says that it takes {size} bytes of memory, and the file has {found}")]
+    #[error("its header claims {size} bytes of memory, but the file has {found}")]
     Size { size: u64, found: u64 },
     #[error("it is {0}")]
     Unfit(&'static str),
@@ -39,7 +39,7 @@ const BIG_ENDIAN: u64 = 1;
 const PAGES_16K: u64 = 2;
 
 impl Kernel {
-    /// Reads the header, and checks that the file is whole.
+    /// Reads the header, and checks that the file is complete.
     pub fn parse(bytes: &[u8]) -> Result<Self, KernelError> {
         if bytes.len() < HEADER_LEN {
             return Err(KernelError::TooShort(bytes.len()));
@@ -69,7 +69,8 @@ impl Kernel {
     }
 }
 
-/// Where the file should end. A kernel with an EFI stub, and Debian's all have one, is a PE file too, and says so.
+/// Returns where the file should end. A kernel with an EFI stub (Debian's all have one) is also a PE file, which
+/// records it.
 fn end_of_sections(bytes: &[u8]) -> Option<u64> {
     let dos = ImageDosHeader::parse(bytes).ok()?;
     let mut offset = dos.nt_headers_offset().into();

@@ -1,4 +1,4 @@
-//! Where a kernel, its RAM disk and its device tree lie in a VM's memory.
+//! The layout of a kernel, its RAM disk and its device tree in a VM's memory.
 
 use crate::guest_linux::{Linux, Shown};
 use crate::kernel::Kernel;
@@ -8,21 +8,21 @@ use thiserror::Error;
 
 /// Kernels start at a multiple of this, plus their text offset.
 const KERNEL_UNIT: u64 = 2 << 20;
-/// What is kept free for a device tree; the boot protocol's most.
+/// Space reserved for a device tree: the boot protocol's maximum.
 pub const DEVICE_TREE_ROOM: u64 = 64 << 10;
 
 /// Addresses and lengths in the VM's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The kernel with all that it clears behind its file.
+    /// The kernel, including the memory after its file that it clears.
     pub kernel: (Ipa, u64),
     /// The initial RAM disk.
     pub initrd: (Ipa, u64),
-    /// Room for the device tree.
+    /// The space reserved for the device tree.
     pub device_tree: (Ipa, u64),
 }
 
-/// Why it does not fit.
+/// Errors in a layout.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Misfit {
@@ -40,13 +40,13 @@ pub enum Misfit {
 }
 
 impl Layout {
-    /// The kernel goes to the first region that is memory for Linux; behind it the RAM disk, unless the configuration
-    /// says where; behind that the device tree.
+    /// Places the kernel in the first region that is memory for Linux; after it the RAM disk, unless the configuration
+    /// sets its address; and after that the device tree.
     pub fn new(linux: &Linux, vm: &Vm, kernel: Kernel, initrd_len: u64) -> Result<Self, Misfit> {
         Self::in_regions(&vm.regions, &linux.shown, linux.initrd_load, kernel, initrd_len)
     }
 
-    /// As [`Layout::new`], for regions that are not yet part of a VM.
+    /// Like [`Layout::new`], for regions that are not part of a VM yet.
     pub fn in_regions(
         regions: &[Region],
         shown: &[Shown],

@@ -1,23 +1,23 @@
-//! Cloison's configuration language: one TOML file per system, read and checked.
+//! Cloison's configuration language: one TOML file per system, read and validated.
 //!
-//! It reads files and nothing else: no process, no network, no clock. Where boards, events and fetched kernels are,
-//! the caller says ([`Shipped`]).
+//! The crate only reads files: it starts no process and uses neither network nor clock. The caller provides the
+//! location of boards, events and downloaded kernels ([`Shipped`]).
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `node` | walks a TOML document with the place of every key and value |
+//! | `node` | walks a TOML document with the position of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`], [`events`] | the files below `configs/boards` and `configs/events` |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
-//! | `vm_image`, `vm_linux`, [`sources`] | what a VM runs |
-//! | `scene` | what the parts are checked against |
-//! | [`guest_linux`], [`kernel`], [`layout`] | Linux guests: their description, the kernel's header, where everything lies |
-//! | [`memory`] | pages that colors have, pages that pools ask for |
-//! | [`shipped`] | what a configuration refers to and does not hold |
+//! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
+//! | `scene` | the context in which parts are validated |
+//! | [`guest_linux`], [`kernel`], [`layout`] | Linux guests: description, the kernel's header, memory layout |
+//! | [`memory`] | the number of pages that colors have and that pools need |
+//! | [`shipped`] | files that a configuration refers to |
 //! | [`checked`] | the result |
 //! | [`problem`] | errors and warnings: file, line, column, field, what is wrong, how to fix it |
 //!
-//! All errors of a file are found in one go. `docs/configuration.md` is the reference of the language.
+//! One check reports all errors of a file. `docs/configuration.md` is the reference of the language.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -53,11 +53,11 @@ pub use sources::ImageSource;
 use problem::SourceFile;
 use std::path::Path;
 
-/// Reads and checks a configuration and the files that it names, for the board that it names or for another one.
+/// Reads and validates a configuration and the files that it names, for the board that it names or for another one.
 ///
 /// # Errors
 ///
-/// Returns all errors of the file, each with its place.
+/// Returns all errors of the file with their positions.
 pub fn load(path: &Path, board: Option<&str>, shipped: &Shipped<'_>) -> Result<Checked, Errors> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let file = SourceFile::new(path, String::new());
@@ -68,11 +68,11 @@ pub fn load(path: &Path, board: Option<&str>, shipped: &Shipped<'_>) -> Result<C
     load_text(path, text, board, shipped)
 }
 
-/// As [`load`], for a text that is in the file `path`, or will be.
+/// Like [`load`], for a text that is, or will be, in the file `path`.
 ///
 /// # Errors
 ///
-/// Returns all errors of the text, each with its place.
+/// Returns all errors of the text with their positions.
 pub fn load_text(path: &Path, text: String, board: Option<&str>, shipped: &Shipped<'_>) -> Result<Checked, Errors> {
     let file = SourceFile::new(path, text);
     let name = file.name().to_owned();

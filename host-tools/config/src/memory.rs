@@ -1,4 +1,4 @@
-//! How many pages each color has on a board, and how many a system asks for.
+//! Computes how many pages each color has on a board, and how many a system needs.
 
 use crate::guest_linux::KernelSource;
 use crate::problem::count;
@@ -11,16 +11,17 @@ use cloison_logic::placement::set_aside;
 use cloison_logic::pool::FrameAllocator;
 use std::path::Path;
 
-/// Kept out of the pools for the system image, where the boot loader put it: hypervisor, guests, device tree. Linux
-/// kernels come on top.
+/// Memory that the pools leave free for the system image at the boot loader's address: hypervisor, guests, device tree.
+/// Linux kernels need more.
 pub const IMAGE_BYTES: u64 = 16 << 20;
-/// What a Debian kernel and Cloison's RAM disk may take in the system image. As much whether the kernel was fetched
-/// already or not.
+/// Maximum size of a Debian kernel and Cloison's RAM disk in the system image, reserved whether or not the kernel has
+/// been downloaded.
 const DEBIAN_KERNEL_BYTES: u64 = 48 << 20;
-/// What the programs of a list of Debian packages may take in the system image, packed; fetched already or not.
+/// Maximum size of the programs of a list of Debian packages in the system image, compressed, whether or not they have
+/// been downloaded.
 const PROGRAMS_BYTES: u64 = 32 << 20;
 
-/// Bytes of RAM that are kept for a system image with these images.
+/// Returns the bytes of RAM reserved for a system image with these images.
 pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
     let mut kernels: Vec<&KernelSource> = Vec::new();
     let mut lists: Vec<&[String]> = Vec::new();
@@ -30,7 +31,7 @@ pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
         let ImageSource::Linux(linux) = image else { continue };
         bytes += linux.initrd.as_deref().map_or(0, length);
         bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
-        // VMs with the same RAM disk share it, and so do those with the same kernel.
+        // VMs with the same RAM disk share it, and so do VMs with the same kernel.
         if !linux.packages.is_empty() && !lists.contains(&linux.packages.as_slice()) {
             lists.push(&linux.packages);
             bytes += PROGRAMS_BYTES;
@@ -57,7 +58,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// The pages that `board` has for pools, with `contiguous` bytes set aside and a system image of `image` bytes.
+    /// Computes the pages that `board` has for pools, with `contiguous` bytes set aside and a system image of `image`
+    /// bytes.
     pub fn new(board: &Board, colors: u32, contiguous: u64, image: u64) -> Self {
         let mut taken = board.reserved.clone();
         if let Some(first) = board.ram.first() {
@@ -70,22 +72,22 @@ impl Account {
         Self { ram: sum(&board.ram), image, reserved: sum(&board.reserved), contiguous, pages }
     }
 
-    /// How many colors there are.
+    /// Returns the number of colors.
     pub fn colors(&self) -> u32 {
         self.pages.len() as u32
     }
 
-    /// Pages in these colors.
+    /// Returns the number of pages with these colors.
     pub fn pages_of(&self, colors: ColorSet) -> u64 {
         colors.iter().filter_map(|color| self.pages.get(usize::from(color.0))).map(|pages| u64::from(*pages)).sum()
     }
 
-    /// Pages in all colors.
+    /// Returns the number of pages of all colors.
     pub fn total(&self) -> u64 {
         self.pages.iter().map(|pages| u64::from(*pages)).sum()
     }
 
-    /// Where the number of pages of these colors comes from.
+    /// Explains how the number of pages with these colors is computed.
     pub fn arithmetic(&self, colors: ColorSet) -> String {
         let mut terms = format!("RAM {} - {} system image", show_size(self.ram), show_size(self.image));
         for (bytes, what) in [(self.reserved, "reserved"), (self.contiguous, "contiguous")] {
@@ -103,20 +105,20 @@ impl Account {
     }
 }
 
-/// Pages that regions and migrations take from one pool.
+/// Pages that regions and migrations need from one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// `(what, pages)` for each region and each profile's pages.
+    /// The name and the pages of each region and of each profile.
     pub parts: Vec<(String, u64)>,
 }
 
 impl Demand {
-    /// All pages.
+    /// Returns the total number of pages.
     pub fn pages(&self) -> u64 {
         self.parts.iter().map(|(_, pages)| pages).sum()
     }
 
-    /// The sum, written out.
+    /// Formats the sum.
     pub fn arithmetic(&self) -> String {
         let sum = count(self.pages() as usize, "page");
         match self.parts.as_slice() {
@@ -129,7 +131,8 @@ impl Demand {
     }
 }
 
-/// What a system asks of each of its pools. A migrated page keeps its home frame, so it counts in both pools.
+/// Returns what a system needs from each of its pools. A migrated page keeps its home frame, so it counts in both
+/// pools.
 pub fn demand(system: &System) -> Vec<Demand> {
     let mut demand = vec![Demand::default(); system.pools.len()];
     for vm in &system.vms {
@@ -150,7 +153,7 @@ pub fn demand(system: &System) -> Vec<Demand> {
     demand
 }
 
-/// Contiguous memory that a region of this many pages takes: the allocator serves powers of two.
+/// Returns the contiguous memory that a region of this many pages uses: the allocator serves powers of two.
 pub fn contiguous_bytes(pages: u32) -> u64 {
     u64::from(pages).next_power_of_two() * PAGE_SIZE
 }

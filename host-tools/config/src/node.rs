@@ -1,7 +1,7 @@
-//! Walks a TOML document with the place of every key and value in hand.
+//! Walks a TOML document with the position of every key and value.
 //!
-//! [`Table`] remembers which keys were asked for, so that what is left over is an unknown field; [`Field`] turns a
-//! value into a type or notes why that does not work. Nothing here stops at the first problem.
+//! [`Table`] remembers which keys were read, so that the remaining ones are unknown fields. [`Field`] converts a value
+//! to a type, or records why that is impossible. Nothing stops at the first problem.
 
 use crate::problem::{Problem, SourceFile};
 use crate::quantity::{self, Malformed};
@@ -10,35 +10,35 @@ use std::cell::RefCell;
 use std::ops::Range;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// A file under examination, and what was found so far.
+/// A file being validated, and the problems found so far.
 pub struct Context {
-    /// The file.
+    /// The file and its text.
     pub file: SourceFile,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl Context {
-    /// Nothing found yet.
+    /// Creates a context without problems.
     pub fn new(file: SourceFile) -> Self {
         Self { file, problems: RefCell::new(Vec::new()) }
     }
 
-    /// Notes a problem.
+    /// Records a problem.
     pub fn push(&self, problem: Problem) {
         self.problems.borrow_mut().push(problem);
     }
 
-    /// Whether an error was noted.
+    /// Returns whether an error was recorded.
     pub fn has_errors(&self) -> bool {
         self.problems.borrow().iter().any(Problem::is_error)
     }
 
-    /// What was found.
+    /// Returns the problems.
     pub fn into_problems(self) -> Vec<Problem> {
         self.problems.into_inner()
     }
 
-    /// Parses the file. Syntax errors are noted, and then there is no document: what a broken file means is a guess.
+    /// Parses the file. After a syntax error there is no document, because any interpretation would be a guess.
     pub fn parse(&self) -> Option<toml::Spanned<DeTable<'_>>> {
         let (document, errors) = DeTable::parse_recoverable(self.file.text());
         for error in &errors {
@@ -46,19 +46,19 @@ impl Context {
             self.push(
                 Problem::error(&self.file, "syntax", span, format!("not TOML: {}", error.message().trim_end()))
                     .label("here")
-                    .help("https://toml.io says how TOML is written"),
+                    .help("see https://toml.io for the syntax of TOML"),
             );
         }
         errors.is_empty().then_some(document)
     }
 
-    /// The document's root table.
+    /// Returns the document's root table.
     pub fn root<'a>(&'a self, document: &'a toml::Spanned<DeTable<'a>>) -> Table<'a> {
         Table::new(self, document.get_ref(), 0..0, String::new())
     }
 }
 
-/// The closest of `known` to `name`, if it is close enough to be what was meant.
+/// Returns the closest of `known` to `name`, if it is close enough to be a likely typo.
 pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -68,7 +68,7 @@ pub fn closest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// `did you mean `x`?` with the closest, and all that there are.
+/// Formats `did you mean `x`?` with the closest name, and a list of all names.
 pub fn suggest<'a>(name: &str, what: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let known: Vec<&str> = known.into_iter().collect();
     let all = if known.is_empty() { format!("there are no {what}") } else { format!("{what}: {}", known.join(", ")) };
@@ -92,17 +92,17 @@ impl<'a> Table<'a> {
         Self { context, table, span, path, asked: RefCell::new(Vec::new()) }
     }
 
-    /// Its place: the header, or the braces and what is between them.
+    /// Returns its position: the header, or the braces and everything between them.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Its path from the root.
+    /// Returns its path from the root.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Names the table in messages by `name` instead of its position: `vm[0]` becomes `vm[victim]`.
+    /// Identifies the table in messages by `name` instead of its index: `vm[0]` becomes `vm[victim]`.
     pub fn rename(&mut self, name: &str) {
         if let Some(bracket) = self.path.rfind('[') {
             self.path.truncate(bracket);
@@ -110,19 +110,19 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The path of a field of this table.
+    /// Returns the path of a field of this table.
     pub fn path_of(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
     }
 
-    /// A field that may be there.
+    /// Returns an optional field.
     pub fn optional(&self, key: &'static str) -> Option<Field<'a>> {
         self.asked.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(Field { context: self.context, value: value.get_ref(), span: value.span(), path: self.path_of(key) })
     }
 
-    /// A field that must be there; its absence is noted.
+    /// Returns a required field, or records its absence.
     pub fn required(&self, key: &'static str, help: &str) -> Option<Field<'a>> {
         let field = self.optional(key);
         if field.is_none() {
@@ -139,12 +139,12 @@ impl<'a> Table<'a> {
         field
     }
 
-    /// A table that may be there.
+    /// Returns an optional table.
     pub fn table(&self, key: &'static str) -> Option<Table<'a>> {
         self.optional(key)?.table()
     }
 
-    /// The tables of an array of tables; none if it is not there.
+    /// Returns the tables of an array of tables, or none if it is absent.
     pub fn tables(&self, key: &'static str) -> Vec<Table<'a>> {
         let Some(field) = self.optional(key) else { return Vec::new() };
         if let DeValue::Table(_) = field.value {
@@ -159,34 +159,34 @@ impl<'a> Table<'a> {
         elements.iter().filter_map(Field::table).collect()
     }
 
-    /// An error at `span` in the field `key` of this table.
+    /// Returns an error at `span` in the field `key` of this table.
     pub fn error(&self, key: &str, span: Range<usize>, message: impl Into<String>) -> Problem {
         Problem::error(&self.context.file, self.path_of(key), span, message)
     }
 
-    /// Notes a problem.
+    /// Records a problem.
     pub fn push(&self, problem: Problem) {
         self.context.push(problem);
     }
 
-    /// The file that the table is in.
+    /// Returns the file that contains the table.
     pub fn file(&self) -> &'a SourceFile {
         &self.context.file
     }
 
-    /// Every key that nobody asked for is an unknown field.
+    /// Records every key that was not read as an unknown field.
     pub fn finish(self) {
         self.finish_ref();
     }
 
-    /// As [`Table::finish`], where the table's place is still needed.
+    /// Like [`Table::finish`], if the table's position is still needed.
     pub fn finish_ref(&self) {
         let asked = self.asked.borrow();
         for key in self.table.keys() {
             let name: &str = key.get_ref();
             if !asked.contains(&name) {
                 self.context.push(
-                    self.error(name, key.span(), format!("there is no field `{name}` here"))
+                    self.error(name, key.span(), format!("unknown field `{name}`"))
                         .label("unknown field")
                         .help(suggest(name, "fields", asked.iter().copied())),
                 );
@@ -219,22 +219,22 @@ pub struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Its place.
+    /// Returns its position.
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// An error in this field.
+    /// Returns an error in this field.
     pub fn error(&self, message: impl Into<String>) -> Problem {
         Problem::error(&self.context.file, &self.path, self.span(), message)
     }
 
-    /// A warning on this field.
+    /// Returns a warning about this field.
     pub fn warning(&self, message: impl Into<String>) -> Problem {
         Problem::warning(&self.context.file, &self.path, self.span(), message)
     }
 
-    /// Notes a problem.
+    /// Records a problem.
     pub fn push(&self, problem: Problem) {
         self.context.push(problem);
     }
@@ -253,7 +253,7 @@ impl<'a> Field<'a> {
         self.push(self.error(format!("`{name}` is {found}")).label(found).help(format!("write {wanted}")));
     }
 
-    /// The text of a string.
+    /// Reads a string.
     pub fn string(&self, wanted: &str) -> Option<&'a str> {
         match self.value {
             DeValue::String(text) => Some(text),
@@ -264,17 +264,17 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Whether the value is a string; nothing is noted.
+    /// Returns whether the value is a string, without recording anything.
     pub fn is_string(&self) -> bool {
         self.value.is_str()
     }
 
-    /// Whether the value is an array; nothing is noted.
+    /// Returns whether the value is an array, without recording anything.
     pub fn is_array(&self) -> bool {
         self.value.is_array()
     }
 
-    /// A boolean.
+    /// Reads a boolean.
     pub fn boolean(&self) -> Option<bool> {
         let found = self.value.as_bool();
         if found.is_none() {
@@ -283,7 +283,7 @@ impl<'a> Field<'a> {
         found
     }
 
-    /// An integer that is not negative.
+    /// Reads a nonnegative integer.
     pub fn integer(&self, wanted: &str) -> Option<u64> {
         let Some(integer) = self.value.as_integer() else {
             self.wrong_type(wanted);
@@ -298,7 +298,7 @@ impl<'a> Field<'a> {
         parsed.ok()
     }
 
-    /// An integer that is at most `most`.
+    /// Reads an integer that is at most `most`.
     pub fn integer_up_to(&self, most: u64, wanted: &str) -> Option<u64> {
         let number = self.integer(wanted)?;
         if number <= most {
@@ -310,7 +310,7 @@ impl<'a> Field<'a> {
         None
     }
 
-    /// The elements of an array.
+    /// Reads the elements of an array.
     pub fn elements(&self) -> Option<Vec<Field<'a>>> {
         let DeValue::Array(array) = self.value else {
             self.wrong_type("an array: [ ... ]");
@@ -329,7 +329,7 @@ impl<'a> Field<'a> {
         array.iter().enumerate().map(element).collect()
     }
 
-    /// A table.
+    /// Reads a table.
     pub fn table(&self) -> Option<Table<'a>> {
         let DeValue::Table(table) = self.value else {
             self.wrong_type("a table");
@@ -338,7 +338,7 @@ impl<'a> Field<'a> {
         Some(Table::new(self.context, table, self.span(), self.path.clone()))
     }
 
-    /// One of a few words.
+    /// Reads one of several words.
     pub fn one_of<T: Clone>(&self, what: &str, words: &[(&str, T)]) -> Option<T> {
         let names = || words.iter().map(|(name, _)| *name);
         let text = self.string(&format!("one of {}", quoted(names())))?;
@@ -353,13 +353,13 @@ impl<'a> Field<'a> {
         found
     }
 
-    /// The place of a part of this string: exact unless the string has escapes, else the whole string.
+    /// Returns the position of a part of this string: exact unless the string has escapes, else the whole string.
     fn part(&self, at: Range<usize>) -> Range<usize> {
         let plain = self.value.as_str().is_some_and(|text| text.len() + 2 == self.span.len());
         if plain { self.span.start + 1 + at.start..self.span.start + 1 + at.end } else { self.span() }
     }
 
-    /// Notes why a string is not the quantity it should be.
+    /// Records why a string is not a valid quantity.
     pub fn malformed(&self, malformed: Malformed) {
         let span = self.part(malformed.at);
         self.push(
@@ -371,7 +371,7 @@ impl<'a> Field<'a> {
         parse(self.string(wanted)?).map_err(|malformed| self.malformed(malformed)).ok()
     }
 
-    /// A number of bytes: an integer, or a string like `64M`.
+    /// Reads a number of bytes: an integer, or a string like `64M`.
     pub fn size(&self) -> Option<u64> {
         match self.value {
             DeValue::Integer(_) => self.integer("a number of bytes"),
@@ -379,7 +379,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// A number of whole pages, not zero, given as bytes.
+    /// Reads a nonzero number of whole pages, given in bytes.
     pub fn pages(&self) -> Option<u32> {
         let bytes = self.size()?;
         let page = cloison_formats::addr::PAGE_SIZE;
@@ -412,17 +412,17 @@ impl<'a> Field<'a> {
         Some((bytes / page) as u32)
     }
 
-    /// A length of time.
+    /// Reads a length of time.
     pub fn duration(&self) -> Option<Nanos> {
         self.quantity("a length of time: \"50 us\"", quantity::duration)
     }
 
-    /// Events per period.
+    /// Reads events per period.
     pub fn budget(&self) -> Option<(Events, Nanos)> {
         self.quantity("events per period: \"20000 events / 1 ms\"", quantity::budget)
     }
 
-    /// A set of numbers, each with its place: `"0-3,8"` or `[0, 1, 2, 3, 8]`.
+    /// Reads a set of numbers, each with its position: `"0-3,8"` or `[0, 1, 2, 3, 8]`.
     pub fn number_set(&self, what: &str) -> Option<Vec<(u64, Range<usize>)>> {
         if !self.is_array() {
             let set = self.quantity("ranges: \"0-3,8\"", |text| quantity::number_set(text, what))?;
@@ -435,7 +435,7 @@ impl<'a> Field<'a> {
             if let Some((_, first)) = set.iter().find(|(other, _)| *other == number) {
                 self.push(
                     element
-                        .error(format!("{what} {number} is named twice"))
+                        .error(format!("{what} {number} is given twice"))
                         .label("again")
                         .also(first.clone(), "first here")
                         .help("name it once"),
@@ -446,7 +446,7 @@ impl<'a> Field<'a> {
         }
         if set.is_empty() {
             self.push(
-                self.error(format!("no {what} is named")).label("empty").help(format!("name at least one {what}")),
+                self.error(format!("no {what} is given")).label("empty").help(format!("give at least one {what}")),
             );
             return None;
         }

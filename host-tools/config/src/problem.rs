@@ -1,4 +1,4 @@
-//! What is wrong with a file: where, which field, why, and how to mend it.
+//! Errors and warnings about a file: position, field, cause and fix.
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, Severity, SourceCode};
 use std::fmt;
@@ -6,29 +6,30 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-/// A configuration file as it was read: its name for messages, and its text.
+/// A configuration file: its name in messages, and its text.
 #[derive(Clone, Debug)]
 pub struct SourceFile(Arc<NamedSource<String>>);
 
 impl SourceFile {
-    /// A file with this text; it is named relative to the current directory where it lies below it.
+    /// Creates a file with this text. Its name is relative to the current directory if it is below that.
     pub fn new(path: &Path, text: String) -> Self {
         let name = display_path(path).display().to_string();
         Self(Arc::new(NamedSource::new(name, text).with_language("toml")))
     }
 
-    /// Its name in messages.
+    /// Returns its name in messages.
     pub fn name(&self) -> &str {
         self.0.name()
     }
 
-    /// Its text.
+    /// Returns its text.
     pub fn text(&self) -> &str {
         self.0.inner()
     }
 }
 
-/// The shortest honest way to name `path`: without `.` and `..`, and relative to the current directory if below it.
+/// Returns the shortest form of `path`: without `.` and `..`, and relative to the current directory if it is below
+/// that.
 pub fn display_path(path: &Path) -> PathBuf {
     let Ok(here) = std::env::current_dir() else { return path.to_path_buf() };
     let mut plain = PathBuf::new();
@@ -52,12 +53,12 @@ pub struct Problem {
     field: String,
     message: String,
     help: Option<String>,
-    /// The first one is where the problem is; the others say what it collides with.
+    /// The first label marks the problem; the others mark what it conflicts with.
     labels: Vec<LabeledSpan>,
 }
 
 impl Problem {
-    /// Something that must be mended before the system can be built.
+    /// Creates an error: the system cannot be built before it is fixed.
     pub fn error(file: &SourceFile, field: impl Into<String>, span: Range<usize>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
@@ -69,7 +70,7 @@ impl Problem {
         }
     }
 
-    /// Something that works but is probably not what was meant.
+    /// Creates a warning: valid, but probably not intended.
     pub fn warning(
         file: &SourceFile,
         field: impl Into<String>,
@@ -79,7 +80,7 @@ impl Problem {
         Self { severity: Severity::Warning, ..Self::error(file, field, span, message) }
     }
 
-    /// Words under the place itself.
+    /// Sets the text at the marked position.
     #[must_use]
     pub fn label(mut self, text: impl Into<String>) -> Self {
         if let Some(first) = self.labels.first_mut() {
@@ -88,14 +89,14 @@ impl Problem {
         self
     }
 
-    /// Another message than the one that it was made with.
+    /// Replaces the message.
     #[must_use]
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = message.into();
         self
     }
 
-    /// A narrower place than the field's.
+    /// Narrows the position within the field.
     #[must_use]
     pub fn at(mut self, span: Range<usize>) -> Self {
         if let Some(first) = self.labels.first_mut() {
@@ -104,41 +105,41 @@ impl Problem {
         self
     }
 
-    /// Another place of the same file that takes part in the problem.
+    /// Marks another position in the same file that contributes to the problem.
     #[must_use]
     pub fn also(mut self, span: Range<usize>, text: impl Into<String>) -> Self {
         self.labels.push(LabeledSpan::new_with_span(Some(text.into()), span));
         self
     }
 
-    /// How to mend it.
+    /// Sets the advice on how to fix it.
     #[must_use]
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(text.into());
         self
     }
 
-    /// The file's name.
+    /// Returns the name of the file.
     pub fn file(&self) -> &str {
         self.file.name()
     }
 
-    /// The field, as a path from the file's root: `vm[victim].region[ram].size`.
+    /// Returns the field as a path from the file's root: `vm[victim].region[ram].size`.
     pub fn field(&self) -> &str {
         &self.field
     }
 
-    /// What is wrong.
+    /// Returns the message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// Whether it keeps the system from being built.
+    /// Returns whether it prevents the system from being built.
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }
 
-    /// Line and column of the place, both from 1.
+    /// Returns line and column, both starting at 1.
     pub fn line_and_column(&self) -> (usize, usize) {
         let text = self.file.text();
         let end = self.labels.first().map_or(0, LabeledSpan::offset).min(text.len());
@@ -148,7 +149,7 @@ impl Problem {
         (line, column)
     }
 
-    /// Where it is, for sorting: file, then position.
+    /// Returns the sort key: file, then position.
     fn position(&self) -> (&str, usize) {
         (self.file.name(), self.labels.first().map_or(0, LabeledSpan::offset))
     }
@@ -180,7 +181,7 @@ impl Diagnostic for Problem {
     }
 }
 
-/// Everything that is wrong with a configuration and the files it names; at least one entry is an error.
+/// All problems of a configuration and the files it names; at least one is an error.
 #[derive(Clone, Debug)]
 pub struct Errors {
     file: String,
@@ -188,24 +189,24 @@ pub struct Errors {
 }
 
 impl Errors {
-    /// The report on the configuration called `file`.
+    /// Creates the report on the configuration called `file`.
     pub fn new(file: &str, mut problems: Vec<Problem>) -> Self {
         sort(&mut problems);
         Self { file: file.to_owned(), problems }
     }
 
-    /// The errors and warnings, by file and position.
+    /// Returns the errors and warnings, by file and position.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
 }
 
-/// Puts problems into the order in which a reader meets them.
+/// Sorts problems in the order in which a reader meets them.
 pub fn sort(problems: &mut [Problem]) {
     problems.sort_by(|a, b| a.position().cmp(&b.position()));
 }
 
-/// `1 error`, `2 errors`.
+/// Formats `1 error`, `2 errors`.
 pub fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }

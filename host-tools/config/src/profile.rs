@@ -4,10 +4,10 @@ use crate::node::{Context, suggest};
 use crate::problem::count;
 use cloison_formats::image::{Backing, ProfiledPage, Region};
 
-/// The version of the file format.
+/// Version of the file format.
 pub const VERSION: u64 = 1;
 
-/// Reads a profile for a VM with these regions; what is wrong is noted in `context`.
+/// Reads a profile for a VM with these regions; problems are recorded in `context`.
 pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<ProfiledPage>> {
     let document = context.parse()?;
     let root = context.root(&document);
@@ -20,7 +20,7 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
             field
                 .error(format!("the profile has version {version}; this tool reads version {VERSION}"))
                 .label("unknown version")
-                .help("make the profile anew, or use the Cloison that wrote it"),
+                .help("make the profile again, or use the version of Cloison that wrote it"),
         );
         return None;
     }
@@ -70,10 +70,10 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
         if let Some((_, first)) = pages.iter().find(same) {
             page_field.push(
                 page_field
-                    .error(format!("page {} of region `{name}` is named twice", page.page))
+                    .error(format!("page {} of region `{name}` is listed twice", page.page))
                     .label("again")
                     .also(first.clone(), "first here")
-                    .help("name it once, with the importance that counts"),
+                    .help("list it once, with the right importance"),
             );
             return;
         }
@@ -91,7 +91,7 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
             let Some(elements) = pair.elements() else { continue };
             let [page, importance] = elements.as_slice() else {
                 pair.push(
-                    pair.error(format!("{} where two belong", count(elements.len(), "number")))
+                    pair.error(format!("expected 2 numbers, found {}", count(elements.len(), "number")))
                         .label("not a pair")
                         .help("write [page, importance]"),
                 );
@@ -121,7 +121,7 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
     }
     if pages.is_empty() {
         context.push(
-            crate::problem::Problem::error(&context.file, "pages", 0..0, "the profile names no page")
+            crate::problem::Problem::error(&context.file, "pages", 0..0, "the profile lists no page")
                 .label("no [[region]] and no [[page]] in this file")
                 .help("add [[region]] with name = \"ram\" and pages = [[page, importance], ...]"),
         );

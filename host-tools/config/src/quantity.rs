@@ -4,14 +4,14 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::units::{Events, Nanos};
 use std::ops::Range;
 
-/// Why a text is not the quantity that it should be.
+/// Why a text is not a valid quantity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// The part of the text that is wrong.
+    /// The invalid part of the text.
     pub at: Range<usize>,
     /// What is wrong with it.
     pub message: String,
-    /// How to write it.
+    /// How to write it correctly.
     pub help: String,
 }
 
@@ -21,7 +21,7 @@ const DURATION_HELP: &str = "write a whole number and its unit, one of ns, us, m
 const BUDGET_HELP: &str = "write events and period: \"20000 events / 1 ms\"";
 const SET_HELP: &str = "write numbers and ranges, lowest first, with commas: \"0-3,8\"";
 
-/// Splits a text into the number it starts with and the trimmed rest, which is the unit.
+/// Splits a text into its leading number and the trimmed rest, which is the unit.
 fn number_and_unit(text: &str) -> Option<(u64, &str)> {
     let trimmed = text.trim_start();
     let end = trimmed.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(trimmed.len());
@@ -33,7 +33,7 @@ fn whole(text: &str, message: String, help: &str) -> Malformed {
     Malformed { at: 0..text.len(), message, help: help.to_owned() }
 }
 
-/// A number of bytes: `64M`, `420K`, `4096`, `16 pages`.
+/// Parses a number of bytes: `64M`, `420K`, `4096`, `16 pages`.
 pub fn size(text: &str) -> Result<u64, Malformed> {
     let (number, unit) =
         number_and_unit(text).ok_or_else(|| whole(text, format!("`{text}` is not a size"), SIZE_HELP))?;
@@ -48,7 +48,7 @@ pub fn size(text: &str) -> Result<u64, Malformed> {
     number.checked_mul(scale).ok_or_else(|| whole(text, format!("`{text}` is more than 2^64 bytes"), SIZE_HELP))
 }
 
-/// A length of time: `50 us`, `1 ms`.
+/// Parses a length of time: `50 us`, `1 ms`.
 pub fn duration(text: &str) -> Result<Nanos, Malformed> {
     let (number, unit) = number_and_unit(text)
         .ok_or_else(|| whole(text, format!("`{}` is not a length of time", text.trim()), DURATION_HELP))?;
@@ -64,20 +64,19 @@ pub fn duration(text: &str) -> Result<Nanos, Malformed> {
     nanos.map(Nanos).ok_or_else(|| whole(text, format!("`{}` is more than 584 years", text.trim()), DURATION_HELP))
 }
 
-/// Events per period: `20000 events / 1 ms`.
+/// Parses events per period: `20000 events / 1 ms`.
 pub fn budget(text: &str) -> Result<(Events, Nanos), Malformed> {
-    let (events, period) = text
-        .split_once('/')
-        .ok_or_else(|| whole(text, format!("`{text}` has no period, which stands after a `/`"), BUDGET_HELP))?;
+    let (events, period) =
+        text.split_once('/').ok_or_else(|| whole(text, format!("`{text}` has no period after a `/`"), BUDGET_HELP))?;
     let (number, unit) = number_and_unit(events).ok_or_else(|| Malformed {
         at: 0..events.len(),
         ..whole(text, format!("`{}` is not a number of events", events.trim()), BUDGET_HELP)
     })?;
     if !matches!(unit, "event" | "events") {
         let message = if unit.is_empty() {
-            format!("`{}` does not say of what", events.trim())
+            format!("missing unit after `{}`", events.trim())
         } else {
-            format!("`{unit}` is not what a budget counts; it counts events")
+            format!("unknown unit `{unit}`; a budget counts events")
         };
         return Err(Malformed { at: 0..events.trim_end().len(), ..whole(text, message, BUDGET_HELP) });
     }
@@ -89,7 +88,7 @@ pub fn budget(text: &str) -> Result<(Events, Nanos), Malformed> {
     Ok((Events(number), period))
 }
 
-/// A set of small numbers: `0-3,8`. In the order written; numbers that stand twice are refused.
+/// Parses a set of small numbers: `0-3,8`. Keeps their order and rejects duplicates.
 pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Malformed> {
     let mut numbers: Vec<(u64, Range<usize>)> = Vec::new();
     let mut offset = 0;
@@ -101,9 +100,9 @@ pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Ma
         let fail = |message: String| Malformed { at: at.clone(), message, help: SET_HELP.to_owned() };
         if trimmed.is_empty() {
             let message = if text.trim().is_empty() {
-                format!("no {what} is named")
+                format!("no {what} is given")
             } else {
-                "nothing stands between two commas".to_owned()
+                "there is nothing between two commas".to_owned()
             };
             return Err(fail(message));
         }
@@ -119,14 +118,14 @@ pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Ma
             }
         };
         if low > high {
-            return Err(fail(format!("the range `{trimmed}` runs backwards: {low} is more than {high}")));
+            return Err(fail(format!("the range `{trimmed}` is reversed: {low} is more than {high}")));
         }
         if high - low > 1023 {
             return Err(fail(format!("the range `{trimmed}` has {} numbers", high - low + 1)));
         }
         for number in low..=high {
             if numbers.iter().any(|(other, _)| *other == number) {
-                return Err(fail(format!("{what} {number} is named twice")));
+                return Err(fail(format!("{what} {number} is given twice")));
             }
             numbers.push((number, at.clone()));
         }
@@ -134,7 +133,7 @@ pub fn number_set(text: &str, what: &str) -> Result<Vec<(u64, Range<usize>)>, Ma
     Ok(numbers)
 }
 
-/// A size the way people say it: `16 MiB`, `420 KiB`, `100 bytes`.
+/// Formats a size for people: `16 MiB`, `420 KiB`, `100 bytes`.
 pub fn show_size(bytes: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if bytes >= 1 << shift && bytes.is_multiple_of(1 << shift) {
@@ -144,7 +143,7 @@ pub fn show_size(bytes: u64) -> String {
     format!("{bytes} bytes")
 }
 
-/// A length of time the way people say it: `1 ms`, `50 us`.
+/// Formats a length of time for people: `1 ms`, `50 us`.
 pub fn show_duration(time: Nanos) -> String {
     for (scale, unit) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")] {
         if time.0 >= scale && time.0.is_multiple_of(scale) {

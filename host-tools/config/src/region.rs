@@ -1,4 +1,5 @@
-//! The `[[vm.region]]` tables of a VM: where its memory and devices are, what is behind them, and what Linux is told.
+//! The `[[vm.region]]` tables of a VM: the addresses of its memory and devices, what backs them, and how Linux sees
+//! them.
 
 use crate::guest_linux::Shown;
 use crate::node::{Field, Table, suggest};
@@ -8,7 +9,7 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::{Backing, Board, IPA_BITS, Region};
 use std::ops::Range;
 
-/// The guest's devices that Cloison emulates, in the IPA space of every VM.
+/// The devices that Cloison emulates in the IPA space of every VM.
 const EMULATED: [(u64, u64, &str); 4] = [
     (map::GICD, 0x1000, "the emulated interrupt distributor"),
     (map::GICC, 0x2000, "the virtual CPU interface"),
@@ -16,13 +17,13 @@ const EMULATED: [(u64, u64, &str); 4] = [
     (map::SERVICES, 0x1000, "the services page"),
 ];
 
-/// What a region may be to a Linux guest.
+/// How a Linux guest can see a region.
 const SHOWN: [(&str, Shown); 3] = [("memory", Shown::Memory), ("reserved", Shown::Reserved), ("hidden", Shown::Hidden)];
 
-/// A region with the places that later checks point at.
+/// A region with the positions to which later checks refer.
 pub(crate) struct RegionSpec<'a> {
     pub region: Region,
-    /// What it is to a Linux guest, and where that is written.
+    /// How a Linux guest sees it, and where that is configured.
     pub shown: Shown,
     pub shown_fields: Vec<Field<'a>>,
     ipa_span: Range<usize>,
@@ -31,14 +32,14 @@ pub(crate) struct RegionSpec<'a> {
 }
 
 impl RegionSpec<'_> {
-    /// The pool that it names, if it does.
+    /// Returns the pool that backs it, if any.
     pub fn pool_use(&self) -> Option<PoolUse> {
         let Backing::Pool(pool) = self.region.backing else { return None };
         Some(PoolUse { pool, field: format!("region[{}].pool", self.region.name), span: self.backing_span.clone() })
     }
 }
 
-/// The regions that could be read, and whether that is all of them. `irqs` are the VM's interrupts.
+/// Returns the valid regions, and whether these are all. `irqs` are the VM's interrupts.
 pub(crate) fn read_all<'a>(table: &Table<'a>, scene: &Scene<'_>, irqs: &[u32]) -> (Vec<RegionSpec<'a>>, bool) {
     let tables = table.tables("region");
     if tables.is_empty() {
@@ -131,7 +132,7 @@ fn read_region<'a>(
     Some(RegionSpec { region, shown, shown_fields, ipa_span, size_span, backing_span })
 }
 
-/// The address of a page in the VM's address space.
+/// Reads the address of a page in the VM's address space.
 pub(crate) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
     let ipa = Ipa(field.integer("an address: 0x4000_0000")?);
     if !ipa.is_page_aligned() {
@@ -146,7 +147,7 @@ pub(crate) fn page_ipa(field: &Field<'_>) -> Option<Ipa> {
     Some(ipa)
 }
 
-/// What the region is to a Linux, and the fields that say so.
+/// Reads how a Linux guest sees the region.
 fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
     let (usage, compatible, interrupt) =
         (table.optional("linux"), table.optional("compatible"), table.optional("interrupt"));
@@ -154,13 +155,13 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
     let fields = [&usage, &compatible, &interrupt].into_iter().flatten().cloned().collect();
     let Some(names) = &compatible else {
         if let Some(field) = &interrupt {
-            let alone = field.error("only a device that a kernel's driver can find has an interrupt there");
-            field.push(alone.label("without `compatible`").help("say what it is: compatible = [\"arm,pl031\"]"));
+            let alone = field.error("only a device with `compatible` can have an `interrupt`");
+            field.push(alone.label("no `compatible`").help("say what it is: compatible = [\"arm,pl031\"]"));
         }
         return (usage.and_then(|field| field.one_of("use", &SHOWN)).unwrap_or_default(), fields);
     };
     if !is_device {
-        let memory = names.error("the region is memory, which needs no driver");
+        let memory = names.error("the region is memory and needs no driver");
         names.push(memory.label("not for memory").help("leave it out, or pass a device through with `device`"));
         return (Shown::Memory, fields);
     }
@@ -172,7 +173,7 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_graphic()) {
             field.push(
                 field
-                    .error(format!("`{}` is no name that a device tree can hold", name.escape_debug()))
+                    .error(format!("`{}` is not valid in a device tree", name.escape_debug()))
                     .label("no name")
                     .help("write it as the kernel's binding does: \"arm,pl031\""),
             );
@@ -199,11 +200,11 @@ fn read_shown<'a>(table: &Table<'a>, irqs: &[u32]) -> (Shown, Vec<Field<'a>>) {
     (Shown::Device { compatible, interrupt }, fields)
 }
 
-/// The pool that a field names.
+/// Returns the pool given by a field.
 pub(crate) fn find_pool(field: &Field<'_>, pools: &[PoolSpec]) -> Option<u8> {
     let name = field.string("the name of a pool")?;
     let found = pools.iter().position(|spec| spec.pool.name == name);
-    // Without any pool, that is the error.
+    // If there are no pools at all, that is reported elsewhere.
     if found.is_none() && !pools.is_empty() {
         let known = pools.iter().map(|spec| spec.pool.name.as_str());
         field.push(
@@ -220,9 +221,7 @@ fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Opt
         (Some(pool), None, None) => Some((Backing::Pool(find_pool(&pool, scene.pools)?), pool.span())),
         (None, Some(contiguous), None) => {
             if !contiguous.boolean()? {
-                contiguous.push(
-                    contiguous.error("the region has nothing behind it").label("not contiguous, so what?").help(help),
-                );
+                contiguous.push(contiguous.error("nothing backs the region").label("not contiguous").help(help));
                 return None;
             }
             contiguous.push(
@@ -251,16 +250,14 @@ fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Opt
             Some((Backing::Device(pa), device.span()))
         }
         (None, None, None) => {
-            table.push(
-                table.error("pool", table.span(), "the region has nothing behind it").label("no `pool`").help(help),
-            );
+            table.push(table.error("pool", table.span(), "nothing backs the region").label("no `pool`").help(help));
             None
         }
         (_, second, third) => {
             let span = third.or(second).map_or(table.span(), |field| field.span());
             table.push(
                 table
-                    .error("pool", span, "the region has more than one thing behind it")
+                    .error("pool", span, "the region is backed by more than one thing")
                     .label("one too many")
                     .help(help),
             );
@@ -269,7 +266,7 @@ fn read_backing(table: &Table<'_>, scene: &Scene<'_>, pages: Option<u32>) -> Opt
     }
 }
 
-/// A passed-through device must be neither RAM nor one of the hypervisor's own.
+/// Checks that a passed-through device is neither RAM nor used by the hypervisor.
 fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
     let page = |start: PhysAddr| PhysRange { start, len: PAGE_SIZE };
     let gic = &board.gic;
@@ -288,7 +285,7 @@ fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
         field.push(
             field
                 .error(format!(
-                    "{}..{} is not a device that can be passed through: it meets {what}",
+                    "{}..{} is not a device that can be passed through: it overlaps {what}",
                     range.start,
                     range.end()
                 ))

@@ -1,4 +1,4 @@
-//! What the parts of a configuration are checked against, and what several of them have in common.
+//! The context in which the parts of a configuration are validated, and code that they share.
 
 use crate::board::BoardFile;
 use crate::guest_linux::Shown;
@@ -8,19 +8,19 @@ use cloison_formats::image::{Pool, Region};
 use std::ops::Range;
 use std::path::Path;
 
-/// The longest name that fits the console's prefix.
+/// Maximum length of a name, so that it fits the console's prefix.
 const LONGEST_NAME: usize = 16;
 
-/// What all VMs are checked against.
+/// The context of all VMs.
 pub(crate) struct Scene<'a> {
     pub board: Option<&'a BoardFile>,
     pub pools: &'a [PoolSpec],
-    /// The directory that paths in the file are relative to.
+    /// The directory to which paths in the file are relative.
     pub base: &'a Path,
     pub shipped: &'a Shipped<'a>,
 }
 
-/// A pool with the places that later checks point at.
+/// A pool with the positions to which later checks refer.
 pub(crate) struct PoolSpec {
     pub pool: Pool,
     pub path: String,
@@ -29,32 +29,32 @@ pub(crate) struct PoolSpec {
     pub limit_span: Range<usize>,
 }
 
-/// A pool that a VM names, and the field that does.
+/// A VM's reference to a pool, and its field.
 pub(crate) struct PoolUse {
     pub pool: u8,
-    /// Path of the field from the VM.
+    /// Path of the field, starting at the VM.
     pub field: String,
     pub span: Range<usize>,
 }
 
-/// What an image is checked against.
+/// The context of an image.
 pub(crate) struct ImageScene<'a> {
-    /// The directory that paths in the file are relative to.
+    /// The directory to which paths in the file are relative.
     pub base: &'a Path,
     pub shipped: &'a Shipped<'a>,
-    /// The VM's regions.
+    /// Regions of the VM.
     pub regions: &'a [Region],
-    /// What each of them is to a Linux kernel.
+    /// How a Linux kernel sees each of them.
     pub shown: &'a [Shown],
-    /// Whether those are all, without a mistake.
+    /// Whether these are all regions, without an error.
     pub complete: bool,
-    /// The CPU's name.
+    /// Name of the CPU.
     pub cpu: &'a str,
-    /// The PMU's interrupt, where the board wires it.
+    /// The PMU's interrupt, if the board wires it.
     pub pmu_irq: Option<u32>,
 }
 
-/// A name that is fit for messages, file names and the console: returned even where an error was noted.
+/// Reads a name that is usable in messages, file names and on the console. Returns it even if an error was recorded.
 pub(crate) fn name<'a>(table: &mut Table<'a>, what: &str) -> Option<(&'a str, Range<usize>)> {
     let field = table.required("name", &format!("give the {what} a name: name = \"...\""))?;
     let name = field.string("a name")?;
@@ -82,7 +82,7 @@ pub(crate) fn name<'a>(table: &mut Table<'a>, what: &str) -> Option<(&'a str, Ra
     Some((name, field.span()))
 }
 
-/// An I/O error without the operating system's number.
+/// Formats an I/O error without the operating system's number.
 pub(crate) fn plain(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "it does not exist".to_owned(),

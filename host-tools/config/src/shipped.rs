@@ -1,18 +1,18 @@
-//! What a configuration may refer to and does not hold: the shipped boards and event tables, and fetched kernels.
+//! The files that a configuration may refer to: the shipped boards and event tables, and downloaded kernels.
 
 use crate::guest_linux::Flavor;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// The board of a configuration that names none.
+/// The board of a configuration that does not name one.
 pub const DEFAULT_BOARD: &str = "virt";
 
-/// Where a configuration's board and events are found when they do not lie beside it, and which kernels were fetched.
+/// The location of boards and events that are not next to the configuration, and access to downloaded kernels.
 #[derive(Clone, Copy)]
 pub struct Shipped<'a> {
     /// The directory with `boards/` and `events/`.
     pub configs: &'a Path,
-    /// Returns the bytes of a Debian kernel if it was fetched before. One that was not is checked when it is fetched.
+    /// Returns the bytes of a Debian kernel if it has been downloaded. Otherwise it is checked after the download.
     pub kept_kernel: &'a dyn Fn(Flavor) -> Option<Vec<u8>>,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Debug for Shipped<'_> {
 }
 
 impl Shipped<'_> {
-    /// Where board files are looked for: beside the configuration in `base`, then among the shipped ones.
+    /// Returns the directories searched for board files: next to the configuration in `base`, then the shipped ones.
     pub(crate) fn board_dirs(&self, base: &Path) -> [PathBuf; 2] {
         [base.join("boards"), self.configs.join("boards")]
     }

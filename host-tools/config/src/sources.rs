@@ -1,9 +1,9 @@
-//! What a VM runs, as its configuration names it, and the workloads that it may name.
+//! Sources of VM images, and the shipped workloads.
 
 use crate::guest_linux::Linux;
 use std::path::PathBuf;
 
-/// The workloads that come with Cloison, and what each is for.
+/// The shipped workloads with their purpose.
 pub const WORKLOADS: &[(&str, &str)] = &[
     ("bench", "measures the hypervisor's own paths"),
     ("c2is", "runs a function over 65 pages of text, again and again"),
@@ -19,20 +19,20 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("migrate-check", "writes and checks its pages while they migrate"),
     ("pmu-check", "counts with its own PMU, and looks for counters that it should not have"),
     ("quota-check", "watches its own quota"),
-    ("restart", "resets itself and checks that it starts anew"),
+    ("restart", "resets itself and checks that it starts again"),
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
     ("segmentation", "divides an image into regions; args: size 1 to 3, runs, seed"),
     ("smp", "brings up its other vCPUs"),
     ("staircase", "touches 100 pages, each one more often than the one before"),
 ];
 
-/// Where a VM's image comes from.
+/// Source of a VM's image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource {
     /// A workload that comes with Cloison.
     Workload(String),
     /// An ELF file, or a raw image whose load address and entry are in the VM's [`cloison_formats::image::Image`].
     File(PathBuf),
-    /// A Linux kernel.
+    /// A Linux guest.
     Linux(Linux),
 }

@@ -1,4 +1,4 @@
-//! The whole configuration: board, pools, VMs, and what holds between them.
+//! The whole configuration: board, pools, VMs, and the relations between them.
 
 use crate::board::{self, BoardFile};
 use crate::checked::Checked;
@@ -16,9 +16,9 @@ use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// The most VMs that the hypervisor keeps.
+/// Maximum number of VMs.
 const MOST_VMS: usize = 8;
-/// The most pools.
+/// Maximum number of pools.
 const MOST_POOLS: usize = 64;
 
 const LOG_LEVELS: [(&str, LogLevel); 5] = [
@@ -29,7 +29,7 @@ const LOG_LEVELS: [(&str, LogLevel); 5] = [
     ("trace", LogLevel::Trace),
 ];
 
-/// Checks a configuration.
+/// Reads and validates a configuration.
 pub(crate) fn load(
     path: &Path,
     file: SourceFile,
@@ -56,7 +56,7 @@ struct Found {
     board: BoardFile,
 }
 
-/// The hypervisor's own share.
+/// The hypervisor's share of the machine.
 struct HypervisorSpec {
     colors: ColorSet,
     colors_span: Range<usize>,
@@ -122,11 +122,11 @@ fn read(
         return None;
     }
     check_unused(context, &system, &vms, &pools, &hypervisor, board.colors);
-    // The hypervisor's own check has the last word; whatever it refuses, a check above should have found.
+    // The hypervisor's own check decides; the checks above should already have reported what it rejects.
     if let Err(what) = system.validate(0) {
         context.push(
-            Problem::error(&context.file, "system", 0..0, format!("the hypervisor would refuse this system: {what}"))
-                .help("the checks before this one should have said where; please report it"),
+            Problem::error(&context.file, "system", 0..0, format!("the hypervisor would reject this system: {what}"))
+                .help("an earlier check should have found this; please report it"),
         );
         return None;
     }
@@ -170,7 +170,7 @@ fn read_board(
     BoardFile::load(&path, shipped.configs).map_err(|mut problems| others.append(&mut problems)).ok()
 }
 
-/// A set of colors, each of which the cache has.
+/// Reads a set of colors, all of which the cache must have.
 fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<ColorSet> {
     let set = field.number_set("color")?;
     let count = board.map_or(64, |(_, count)| count);
@@ -200,7 +200,7 @@ fn read_colors(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<Co
 
 fn read_hypervisor(field: &Field<'_>, board: Option<(&BoardFile, u32)>) -> Option<HypervisorSpec> {
     let table = field.table()?;
-    let colors_field = table.required("colors", "name at least one color: colors = \"15\"");
+    let colors_field = table.required("colors", "give at least one color: colors = \"15\"");
     let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
     let contiguous_field = table.optional("contiguous");
     let contiguous = contiguous_field.as_ref().map(|field| field.pages().map(|pages| u64::from(pages) * PAGE_SIZE));
@@ -240,7 +240,7 @@ fn read_pools(
         let kind = table
             .required("kind", "say whether it is one VM's own (PVT) or shared (SH): kind = \"SH\"")
             .and_then(|field| field.one_of("pool kind", &[("PVT", PoolKind::Pvt), ("SH", PoolKind::Sh)]));
-        let colors_field = table.required("colors", "name its colors: colors = \"0-3,8\"");
+        let colors_field = table.required("colors", "give its colors: colors = \"0-3,8\"");
         let colors = colors_field.as_ref().and_then(|field| read_colors(field, board));
         let limit_field = table.optional("limit");
         let limit = limit_field.as_ref().and_then(|field| field.pages());
@@ -326,12 +326,12 @@ fn check_vm_count(root: &Table<'_>, tables: &[Table<'_>]) {
         root.push(
             root.error("vm", surplus.span(), format!("{} VMs; there can be {MOST_VMS}", tables.len()))
                 .label(format!("the {}th VM", MOST_VMS + 1))
-                .help("each VM has at least one core of its own, and Cloison handles 8 cores"),
+                .help("each VM needs its own core, and Cloison supports 8 cores"),
         );
     }
 }
 
-/// What no two VMs may have in common.
+/// Checks that no two VMs share what must be exclusive.
 fn check_between(context: &Context, vms: &[VmSpec], pools: &[PoolSpec]) {
     for (index, spec) in vms.iter().enumerate() {
         let before = &vms[..index];
@@ -381,7 +381,7 @@ fn check_between(context: &Context, vms: &[VmSpec], pools: &[PoolSpec]) {
                     error(field, span, format!("pool `{}` is private, but two VMs use it", used.pool.name))
                         .label(format!("`{}` uses it", spec.vm.name))
                         .also(first.clone(), format!("`{}` uses it", other.vm.name))
-                        .help("give each VM a private pool of its own, or make this one SH"),
+                        .help("give each VM its own private pool, or make this one SH"),
                 );
             }
         }
@@ -418,7 +418,7 @@ fn check_devices(context: &Context, spec: &VmSpec, before: &[VmSpec]) {
     }
 }
 
-/// The contiguous memory that the system sets aside: as configured, if it is enough, else as much as is needed.
+/// Returns the contiguous memory to set aside: as configured, if that is enough, otherwise as much as needed.
 fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervisor: &HypervisorSpec) -> u64 {
     let mut parts = Vec::new();
     let mut needed = 0;
@@ -461,18 +461,18 @@ fn check_contiguous(context: &Context, system: &System, vms: &[VmSpec], hypervis
             .help("leave `contiguous` out to get as much as is needed"),
         );
     }
-    // A power of two, so that the allocator can serve regions in any order without a gap.
+    // A power of two, so that the allocator can serve regions in any order without gaps.
     configured.next_power_of_two()
 }
 
-/// Whether pools have the pages that are asked of them.
+/// Checks that pools have enough pages.
 fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[PoolSpec], colors: u32) {
     let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));
     let account = Account::new(&system.board, colors, system.contiguous, image);
     let demands = memory::demand(system);
     for (index, (spec, demand)) in pools.iter().zip(&demands).enumerate() {
         let needed = demand.pages();
-        // Where to point: at the last thing that asks for pages of this pool.
+        // Position to report: the last request for pages of this pool.
         let in_pool = |region: &cloison_formats::image::Region| region.backing == Backing::Pool(index as u8);
         let asks = vms.iter().rev().find_map(|vm| {
             let top = vm.vm.profile.as_ref().filter(|profile| usize::from(profile.pool) == index);
@@ -494,11 +494,11 @@ fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[Poo
                 )
                 .label(format!("{} > {limit}", demand.arithmetic()))
                 .also(spec.limit_span.clone(), "the limit")
-                .help(format!("raise the limit to \"{needed} pages\", or ask for less")),
+                .help(format!("raise the limit to \"{needed} pages\", or reduce the demand")),
             );
             continue;
         }
-        // Shared pools inside this one's colors take their pages from the same frames.
+        // Shared pools within this one's colors use the same frames.
         let mut sum = demand.clone();
         for (other, demand) in pools.iter().zip(&demands).filter(|(other, _)| other.pool.name != *name) {
             if !other.pool.colors.is_empty() && other.pool.colors.without(spec.pool.colors).is_empty() {
@@ -534,14 +534,14 @@ fn check_frames(
             &context.file,
             field,
             span,
-            format!("pool `{}` is too small: {needed} pages wanted, its colors have {available}", spec.pool.name),
+            format!("pool `{}` is too small: {needed} pages needed, its colors have {available}", spec.pool.name),
         )
         .label(format!("{} > {available}", demand.arithmetic()))
         .also(
             spec.colors_span.clone(),
             format!("{} x {each} pages = {available}", count(colors.len() as usize, "color")),
         )
-        .help(format!("{}. {more}give the pool more colors, or ask for less", account.arithmetic(colors))),
+        .help(format!("{}. {more}give the pool more colors, or reduce the demand", account.arithmetic(colors))),
     );
 }
 
@@ -566,7 +566,7 @@ fn check_unused(
                     spec.name_span.clone(),
                     format!("no VM uses pool `{}`", spec.pool.name),
                 )
-                .label(format!("its colors are out of use: {}", spec.pool.colors))
+                .label(format!("its colors are unused: {}", spec.pool.colors))
                 .help("give it to a region or a profile, or leave it out"),
             );
         }
@@ -582,7 +582,7 @@ fn check_unused(
                 "hypervisor.colors",
                 hypervisor.colors_span.clone(),
                 format!(
-                    "nobody has the colors {free}: {} of RAM lie idle",
+                    "nobody has the colors {free}: {} of RAM are unused",
                     show_size(account.pages_of(free) * PAGE_SIZE)
                 ),
             )

@@ -16,15 +16,15 @@ use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// A quota's period is at least this: the EL2 timer and the replenishment need their own time.
+/// Minimum length of a quota's period, so that the EL2 timer and the replenishment have time.
 const SHORTEST_PERIOD: Nanos = Nanos(50_000);
 /// The shortest poll interval.
 const SHORTEST_POLL: Nanos = Nanos(5_000);
-/// Without `poll`, a period is polled this often.
+/// Default number of polls per period.
 const POLLS_PER_PERIOD: u64 = 50;
-/// An event counter has 32 bits and overflows after the budget.
+/// Largest budget: an event counter has 32 bits and overflows after the budget.
 const LARGEST_BUDGET: u64 = u32::MAX as u64;
-/// Arguments that a guest gets.
+/// Number of arguments of a guest.
 const ARGS: usize = 4;
 const SERVICES: [(&str, u32); 4] = [
     ("hem", services::HEM),
@@ -33,19 +33,19 @@ const SERVICES: [(&str, u32); 4] = [
     ("profile", services::PROFILE),
 ];
 
-/// A VM with the places that later checks point at.
+/// A VM with the positions to which later checks refer.
 pub(crate) struct VmSpec {
     pub vm: Vm,
     pub image: Option<ImageSource>,
     pub name_span: Range<usize>,
     pub path: String,
     pub cores: Vec<(u8, Range<usize>)>,
-    /// The place of each region's size.
+    /// Position of each region's size.
     pub region_spans: Vec<Range<usize>>,
-    /// Where the VM names a pool.
+    /// References of the VM to pools.
     pub pool_uses: Vec<PoolUse>,
     pub irqs: Vec<(u32, Range<usize>)>,
-    /// Where the VM says how many profiled pages move on their own: field of the profile, place.
+    /// Where the number of pages that the hypervisor moves by itself is configured: field of the profile, position.
     pub top: Option<(&'static str, Range<usize>)>,
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
                 table.file(),
                 table.path_of("services"),
                 field,
-                "the VM may migrate pages, but has nowhere to",
+                "the VM may migrate pages, but has no destination",
             )
             .label("`migrate` without [vm.profile]")
             .help("give the VM a [vm.profile] with a pool, or take the service away"),
@@ -161,7 +161,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
 }
 
 fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, Range<usize>)>> {
-    let field = table.required("cores", "name the physical cores, vCPU 0 first: cores = [0]")?;
+    let field = table.required("cores", "give the physical cores, vCPU 0 first: cores = [0]")?;
     let set = field.number_set("core")?;
     let existing = board.map_or(8, |board| board.board.cores.len());
     let mut cores = Vec::new();
@@ -172,7 +172,7 @@ fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, R
                 table
                     .error("cores", span, format!("core {core} does not exist"))
                     .label(format!("the cores{whose} are 0 to {}", existing - 1))
-                    .help("name cores that the board has"),
+                    .help("use cores that the board has"),
             );
         } else {
             cores.push((core as u8, span));
@@ -227,7 +227,7 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
         } else if let Some(owner) = own {
             Some((format!("interrupt {number} is {owner}"), "the hypervisor's own"))
         } else if irqs.iter().any(|(other, _)| u64::from(*other) == number) {
-            Some((format!("interrupt {number} is named twice"), "again"))
+            Some((format!("interrupt {number} is listed twice"), "again"))
         } else {
             None
         };
@@ -236,7 +236,7 @@ fn read_irqs(table: &Table<'_>, board: Option<&BoardFile>) -> Vec<(u32, Range<us
                 element
                     .error(message)
                     .label(label)
-                    .help("name the shared peripheral interrupts (SPI) of the devices that are passed through"),
+                    .help("list the shared peripheral interrupts (SPIs) of the devices that are passed through"),
             ),
             None => irqs.push((number as u32, element.span())),
         }
@@ -249,21 +249,21 @@ fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
     read_events(&field, events)
 }
 
-/// Whether the VM has a PMU of its own.
+/// Reads whether the VM has its own PMU.
 fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
     let Some(field) = table.optional("pmu") else { return false };
     let wanted = field.boolean().unwrap_or_default();
     if wanted && !hems.is_empty() {
         field.push(
             field
-                .error("the VM has both a PMU of its own and HEMs, which count on the same counters")
+                .error("the VM has both its own PMU and HEMs, which use the same counters")
                 .label("one of the two")
                 .help("leave `hems` out, and have the guest count; or leave `pmu` out, and have the hypervisor count"),
         );
     } else if wanted && granted & services::HEM != 0 {
         field.push(
             field
-                .error("the VM has both a PMU of its own and observation segments, which use the same cycle counter")
+                .error("the VM has both its own PMU and observation segments, which use the same cycle counter")
                 .label("one of the two")
                 .help("leave `hem` out of its services, and have the guest count; or leave `pmu` out"),
         );
@@ -271,7 +271,7 @@ fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
     wanted
 }
 
-/// A quota and the place of its table.
+/// A quota and the position of its table.
 type QuotaSpec = (Quota, Range<usize>);
 
 fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<Vec<QuotaSpec>> {
@@ -340,7 +340,7 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable
                 field
                     .error(format!("{} between two polls is too short", show_duration(poll)))
                     .label(format!("the shortest is {}", show_duration(SHORTEST_POLL)))
-                    .help("shorter polls would spend the core's time in the hypervisor"),
+                    .help("more frequent polls would use up the core's time in the hypervisor"),
             );
         }
     }
@@ -361,7 +361,7 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable
     Some((quota, span))
 }
 
-/// Quotas and HEMs of a core share its counters.
+/// Checks that the quotas and HEMs of a core fit in its counters.
 fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], hems: &[EventId], vcpus: usize) {
     let each = if board.board.pmu_shadow { 2 } else { 1 };
     for vcpu in 0..vcpus {
@@ -386,7 +386,7 @@ fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], he
         };
         let message = format!("vCPU {vcpu} needs {needed} event counters, its core has {}", board.counters);
         table.push(problem.with_message(message).label(arithmetic).help(format!(
-            "take {} away{why}; HEMs of different runs can be counted one after the other",
+            "remove {}{why}; HEMs can be counted in different runs",
             count(needed - board.counters as usize, "counter")
         )));
         break;
@@ -428,7 +428,7 @@ fn read_profile(
             field
                 .error(format!("the top {top} of {}", count(pages.len(), "profiled page")))
                 .label(format!("{top} > {}", pages.len()))
-                .help(format!("{} names {}", display_path(&path).display(), count(pages.len(), "page"))),
+                .help(format!("{} lists {}", display_path(&path).display(), count(pages.len(), "page"))),
         );
     }
     if let (Some(field), Some(_), None) = (&top_field, top, &after_field) {
@@ -436,7 +436,7 @@ fn read_profile(
             field
                 .warning("no page moves on its own")
                 .label("`top` without `after`")
-                .help("say when they move: after = \"5 ms\" from the VM's start"),
+                .help("set when they move: after = \"5 ms\" from the VM's start"),
         );
     }
     let default_top = if after_field.is_some() { pages.len() as u64 } else { 0 };

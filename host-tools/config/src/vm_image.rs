@@ -11,7 +11,7 @@ use cloison_abi::map;
 use cloison_formats::addr::Ipa;
 use cloison_formats::image::{Backing, Image};
 
-/// An image whose place only the builder knows.
+/// An image whose position only the builder knows.
 pub(crate) const NOWHERE: Image = Image { offset: 0, len: 0, load: Ipa(0), entry: Ipa(0) };
 
 /// Reads a VM's `image`.
@@ -36,7 +36,7 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
         (Some(workload), None) => {
             for surplus in load_field.iter().chain(&entry_field) {
                 surplus.push(
-                    surplus.error("a workload says itself where it is loaded").label("not here").help("leave it out"),
+                    surplus.error("a workload defines its own load address").label("not here").help("leave it out"),
                 );
             }
             let name = workload.string("the name of a workload")?;
@@ -79,7 +79,7 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
                 for surplus in load_field.iter().chain(&entry_field) {
                     surplus.push(
                         surplus
-                            .error(format!("{} is an ELF file, which says itself where it is loaded", shown.display()))
+                            .error(format!("{} is an ELF file, which defines its own load address", shown.display()))
                             .label("not for ELF files")
                             .help("leave it out"),
                     );
@@ -88,12 +88,9 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
             }
             if load_field.is_none() {
                 file.push(
-                    file.error(format!(
-                        "{} is not an ELF file, so it does not say where it is loaded",
-                        shown.display()
-                    ))
-                    .label("`load` is missing")
-                    .help("write image = { file = \"...\", load = 0x4000_0000 }"),
+                    file.error(format!("{} is not an ELF file and needs a load address", shown.display()))
+                        .label("`load` is missing")
+                        .help("write image = { file = \"...\", load = 0x4000_0000 }"),
                 );
             }
             let load = load??;
@@ -136,7 +133,7 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
         }
         (Some(_), Some(file)) => {
             file.push(
-                file.error("the image is a workload and a file")
+                file.error("the image is both a workload and a file")
                     .label("one too many")
                     .help("write `workload` or `file`"),
             );
@@ -145,7 +142,7 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
         (None, None) => {
             table.push(
                 image
-                    .error("workload", image.span(), "the image is neither a workload nor a file nor a kernel")
+                    .error("workload", image.span(), "the image is neither a workload, nor a file, nor a kernel")
                     .label("empty")
                     .help("write image = { workload = \"heartbeat\" }, image = { file = \"guest.elf\" } or image = { linux = \"cloud\" }"),
             );

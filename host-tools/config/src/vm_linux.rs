@@ -10,12 +10,12 @@ use crate::scene::{ImageScene, plain};
 use std::path::PathBuf;
 
 const FLAVORS: [(&str, Flavor); 2] = [("cloud", Flavor::Cloud), ("rt", Flavor::Rt)];
-/// The console, on every command line that names none.
+/// The console, added to every command line that does not set one.
 const CONSOLE: &str = "console=ttyAMA0";
-/// The kernel's own limit (COMMAND_LINE_SIZE), its final zero included.
+/// The kernel's own limit (COMMAND_LINE_SIZE), including the final zero.
 const LONGEST_COMMAND_LINE: usize = 2048;
 
-/// Reads the image; `linux` or `kernel` is there.
+/// Reads an image with `linux` or `kernel`.
 pub(crate) fn read(
     image: &Table<'_>,
     linux: Option<Field<'_>>,
@@ -26,7 +26,7 @@ pub(crate) fn read(
     let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
-            let message = format!("the image is a Linux kernel and {what}");
+            let message = format!("the image is both a Linux kernel and {what}");
             field.push(field.error(message).label("one too many").help("write one of the two"));
         }
     }
@@ -39,7 +39,7 @@ pub(crate) fn read(
         }
         (Some(field), None) => {
             let flavor = field.one_of("kernel", &FLAVORS)?;
-            // One that was not fetched yet is checked when it is.
+            // A kernel that has not been downloaded yet is checked after the download.
             let kept = (scene.shipped.kept_kernel)(flavor);
             (KernelSource::Debian(flavor), kept.and_then(|bytes| Kernel::parse(&bytes).ok()), field)
         }
@@ -72,8 +72,8 @@ pub(crate) fn read(
     };
     if initrd.is_some() {
         for field in packages.iter().chain(&programs).chain(&exec) {
-            let problem = field.error("this is for Cloison's own RAM disk, and `initrd` names another");
-            field.push(problem.label("no place for it").help("leave out one of the two"));
+            let problem = field.error("this applies to Cloison's own RAM disk, but `initrd` selects another");
+            field.push(problem.label("not with `initrd`").help("leave out one of the two"));
         }
     }
     let packages = match &packages {
@@ -116,7 +116,7 @@ pub(crate) fn read(
     {
         place.push(
             place
-                .error(format!("the VM cannot hold its Linux: {error}"))
+                .error(format!("the Linux guest does not fit in the VM's memory: {error}"))
                 .label("does not fit")
                 .help("make the region larger, or move the RAM disk: a kernel starts at a multiple of 2 MiB"),
         );
@@ -135,7 +135,7 @@ pub(crate) fn read(
     })
 }
 
-/// The packages' names, sorted. Whether there are such packages is apt's to say, when they are fetched.
+/// Reads the packages' names, sorted. apt checks whether they exist when they are downloaded.
 fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
     let mut names = Vec::new();
     for element in field.elements()? {
@@ -143,14 +143,14 @@ fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
         let is_lower = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let first = name.bytes().next().is_some_and(is_lower);
         if name.len() < 2 || !first || !name.bytes().all(|byte| is_lower(byte) || b"+-.".contains(&byte)) {
-            let problem = element.error(format!("`{name}` cannot be the name of a Debian package"));
+            let problem = element.error(format!("`{name}` is not a valid name of a Debian package"));
             element.push(
                 problem.label("not a package's name").help(
                     "write it as apt does, without version and architecture: 2 or more of a-z, 0-9, `+`, `-`, `.`",
                 ),
             );
         } else if names.iter().any(|known| known == name) {
-            let problem = element.error(format!("package `{name}` is named twice"));
+            let problem = element.error(format!("package `{name}` is listed twice"));
             element.push(problem.label("again").help("once is enough"));
         } else {
             names.push(name.to_owned());
@@ -175,7 +175,7 @@ fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {
         Ok(bytes) if !bytes.is_empty() => Some(bytes),
         Ok(_) => {
             let message = format!("the {what} {} is empty", display_path(path).display());
-            field.push(field.error(message).label("no bytes").help("name another file"));
+            field.push(field.error(message).label("no bytes").help("choose another file"));
             None
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! A bundle: what a checkout builds, in one directory that `cloison` works with where there is no checkout.
+//! A bundle: everything a checkout builds, in one directory, so that `cloison` works without a checkout.
 //!
 //! ```text
 //! bundle.json                      version, commit, compiler, and the SHA-256 of every other file
@@ -19,12 +19,12 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The file that describes a bundle.
+/// Name of the file that describes a bundle.
 const MANIFEST: &str = "bundle.json";
-/// Changes when a bundle's layout does.
+/// Version of a bundle's layout.
 const LAYOUT: u32 = 1;
 
-/// What a bundle says about itself.
+/// The description of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     layout: u32,
@@ -34,7 +34,7 @@ pub struct Manifest {
     image_format: u32,
     /// Version of the telemetry stream's format.
     telemetry_format: u32,
-    /// The commit that it was made from, with `-dirty` when files differed from it.
+    /// The commit that it was made from, with `-dirty` if there were uncommitted changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// The compiler that built it.
@@ -43,56 +43,56 @@ pub struct Manifest {
     files: BTreeMap<String, String>,
 }
 
-/// Why a directory is no bundle to work with.
+/// Errors that make a bundle unusable.
 #[derive(Debug, Error, Diagnostic)]
 pub enum BundleError {
-    /// There is no manifest, or it cannot be read.
+    /// The manifest is missing or cannot be read.
     #[error("{} is not a bundle: {why}", directory.display())]
     #[diagnostic(help("`cargo xtask bundle -o DIR` in a checkout makes one"))]
     NoBundle {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// What is wrong with its manifest.
+        /// What is wrong with the manifest.
         why: String,
     },
-    /// It was made by another version.
+    /// The bundle was made by another version.
     #[error("bundle {} is of another version: {what} {found}; this program is of {expected}", directory.display())]
     #[diagnostic(help("install `cloison` and make the bundle from the same checkout"))]
     OtherVersion {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
         /// What differs.
         what: &'static str,
-        /// The bundle's.
+        /// The bundle's value.
         found: String,
-        /// This program's.
+        /// This program's value.
         expected: String,
     },
     /// A file is missing or differs.
     #[error("bundle {} is damaged: {file} {why}", directory.display())]
     #[diagnostic(help("copy the bundle again, or make a new one; to change a configuration, copy it elsewhere"))]
     Damaged {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// The file, relative to it.
+        /// Path of the file in the directory.
         file: String,
-        /// How it differs.
+        /// How the file differs.
         why: String,
     },
-    /// It lacks a part.
+    /// The bundle lacks a part.
     #[error("bundle {} has no {part}", directory.display())]
     #[diagnostic(help("the bundle has: {parts}"))]
     NoPart {
-        /// The directory.
+        /// Path of the directory.
         directory: PathBuf,
-        /// The missing part.
+        /// Path of the missing part.
         part: String,
-        /// The parts that it has.
+        /// The parts that the bundle has.
         parts: String,
     },
 }
 
-/// A bundle whose files were all found as they were made.
+/// A bundle whose files have all been verified.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     directory: PathBuf,
@@ -100,25 +100,25 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// The path of the hypervisor in a bundle.
+    /// Path of the hypervisor in a bundle.
     pub const HYPERVISOR: &str = "el2/cloison-el2";
-    /// The folder of the guests.
+    /// Directory of the guests in a bundle.
     pub const GUESTS: &str = "guests";
-    /// The path of the program in Linux guests.
+    /// Path of the program for Linux guests in a bundle.
     pub const CLIENT: &str = "linux/cloisonctl";
-    /// The path of the board model.
+    /// Path of the board model in a bundle.
     pub const MODEL: &str = "model/libcloison_board_model.so";
 
-    /// Whether `directory` has a bundle's manifest, whatever is in it.
+    /// Returns whether `directory` contains a manifest.
     pub fn is_at(directory: &Path) -> bool {
         directory.join(MANIFEST).is_file()
     }
 
-    /// Reads the manifest and checks every file against it.
+    /// Reads the manifest and verifies every file against it.
     ///
     /// # Errors
     ///
-    /// Returns an error if `directory` is no bundle, is of another version, or is damaged.
+    /// Returns an error if `directory` is not a bundle, has another version, or is damaged.
     pub fn open(directory: &Path) -> Result<Self, BundleError> {
         let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         let no_bundle = |why: String| BundleError::NoBundle { directory: directory.clone(), why };
@@ -148,11 +148,11 @@ impl Bundle {
         Ok(Self { directory, manifest })
     }
 
-    /// Describes the files that lie in `directory`, and so makes it a bundle.
+    /// Describes the files in `directory` in a manifest, which makes it a bundle.
     ///
     /// # Errors
     ///
-    /// Returns an error if a file cannot be read, or the manifest not be written.
+    /// Returns an error if a file cannot be read or the manifest cannot be written.
     pub fn seal(directory: &Path, commit: Option<String>, rustc: String) -> miette::Result<Self> {
         let mut manifest = Manifest { commit, rustc, ..Manifest::of_this_program() };
         let mut directories = vec![directory.to_path_buf()];
@@ -174,21 +174,21 @@ impl Bundle {
         Ok(Self { directory: directory.to_path_buf(), manifest })
     }
 
-    /// Where it is.
+    /// Returns the bundle's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// What it says about itself.
+    /// Returns the bundle's manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// A file of the bundle, by its path in it.
+    /// Returns the path of a file by its path in the bundle.
     ///
     /// # Errors
     ///
-    /// Returns an error if the bundle has no such file.
+    /// Returns an error if the bundle does not contain the file.
     pub fn part(&self, path: &str) -> Result<PathBuf, BundleError> {
         if self.manifest.files.contains_key(path) {
             return Ok(self.directory.join(path));
@@ -198,12 +198,12 @@ impl Bundle {
         Err(BundleError::NoPart { directory: self.directory.clone(), part: path.to_owned(), parts })
     }
 
-    /// The paths of all files but the manifest, sorted.
+    /// Returns the paths of all files except the manifest, sorted.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.manifest.files.keys().map(String::as_str)
     }
 
-    /// The names of the files in a folder of the bundle, sorted.
+    /// Returns the names of the files in a directory of the bundle, sorted.
     pub fn names(&self, folder: &str) -> impl Iterator<Item = &str> {
         self.manifest.files.keys().filter_map(move |path| path.strip_prefix(folder)?.strip_prefix('/'))
     }
@@ -223,10 +223,10 @@ impl Manifest {
     }
 }
 
-/// SHA-256 in hexadecimal.
+/// Returns the SHA-256 of `bytes` in hexadecimal.
 pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a `String` does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

@@ -15,22 +15,23 @@ use xshell::{Cmd, Shell, cmd};
 pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
 /// The package whose binaries are the shipped guests.
 pub const WORKLOADS: &str = "cloison-workloads";
-/// The package whose binaries run in a guest's Linux.
+/// The package whose binaries run in Linux guests, for the tests.
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
-/// The feature of the hypervisor that makes its allocator err now and then, for the tests of `inspect --live`.
+/// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the tests of `inspect
+/// --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
 
-/// The environment variable that carries [`rustflags`]: for the target alone, so that build scripts and host tools
-/// are not rebuilt for it.
+/// The environment variable that carries [`rustflags`]. It applies to the target only, so that build scripts and host
+/// tools are not rebuilt.
 const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
 
-/// The same for rustdoc.
+/// The environment variable that carries the same flags for rustdoc.
 const RUSTDOCFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTDOCFLAGS";
 
-/// The package and the binary of the command that Linux guests have.
+/// The package and the binary of the command for Linux guests.
 pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
-/// A `cargo` that builds for the boards: with the right core library, flags and target.
+/// Returns a `cargo` command that builds for the boards, with the right core library, flags and target.
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let flags = rustflags(&setup::core_library()?);
     shell.change_dir(installation::root());
@@ -39,7 +40,7 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
 }
 
 fn rustflags(library: &CoreLibrary) -> String {
-    // Frame pointers give a fatal exception its backtrace.
+    // Frame pointers provide the backtrace of a fatal exception.
     let mut flags = "-C force-frame-pointers=yes -C target-cpu=cortex-a53".to_owned();
     if let CoreLibrary::Private(sysroot) = library {
         flags.push_str(&format!(" --sysroot {}", sysroot.display()));
@@ -52,7 +53,7 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
     let mut command = cargo(&shell, "build")?.args(["--release", "--package", HYPERVISOR.0, "--bin", HYPERVISOR.1]);
     if !features.is_empty() {
-        // Of its own, so that it and the ordinary build do not rebuild each other's crates.
+        // A separate directory, so that this build and the ordinary one do not rebuild each other's crates.
         let own = installation::target_dir().join(format!("with-{}", features.join("-")));
         command = command.args(["--features", &features.join(",")]).arg("--target-dir").arg(own);
     }
@@ -62,7 +63,7 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
         .ok_or_else(|| miette!("cargo built no `{}`", HYPERVISOR.1))
 }
 
-/// Builds the `cloisonctl` command for Linux guests, once in the life of this program, and returns its ELF file.
+/// Builds the `cloisonctl` command for Linux guests, once per process, and returns its ELF file.
 pub fn client() -> Result<PathBuf> {
     static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,12 +74,12 @@ pub fn client() -> Result<PathBuf> {
     Ok(built.insert(linux_program(package, binary)?).clone())
 }
 
-/// Builds one of the tests' programs for a guest's Linux and returns its ELF file.
+/// Builds one of the tests' programs for Linux guests and returns its ELF file.
 pub fn linux_tool(name: &str) -> Result<PathBuf> {
     linux_program(LINUX_TOOLS, name)
 }
 
-/// Builds a program for Linux guests: static, so that it runs in any RAM disk.
+/// Builds a program for Linux guests, statically linked so that it runs in any RAM disk.
 fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
     let command = linux_cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
@@ -86,7 +87,7 @@ fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
     found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))
 }
 
-/// A `cargo` that builds for Linux guests: with the right library, linker, flags and target.
+/// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags and target.
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let linker = setup::cross_linker()?;
     let mut flags = "-C target-feature=+crt-static -C strip=symbols".to_owned();
@@ -100,7 +101,7 @@ pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
 }
 
-/// Builds all shipped guests, once in the life of this program: their names and ELF files, sorted.
+/// Builds all shipped guests, once per process. Returns their names and ELF files, sorted.
 pub fn guests() -> Result<Vec<(String, PathBuf)>> {
     static BUILT: Mutex<Option<Vec<(String, PathBuf)>>> = Mutex::new(None);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +118,7 @@ fn build_guests() -> Result<Vec<(String, PathBuf)>> {
     Ok(built)
 }
 
-/// Runs a cargo build and returns the executables that it made (or found up to date).
+/// Runs a cargo build. Returns the executables that it made or found up to date.
 fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     let mut command: Command = command.args(["--message-format=json-render-diagnostics", "--quiet"]).into();
     let spinner = spinner("building for AArch64");
@@ -125,7 +126,7 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     spinner.finish_and_clear();
     let output = output?;
     if !output.status.success() {
-        return Err(miette!(help = "cargo's own message stands above", "building for AArch64 failed"));
+        return Err(miette!(help = "see cargo's messages above", "building for AArch64 failed"));
     }
     let mut found = Vec::new();
     for message in String::from_utf8_lossy(&output.stdout).lines() {
@@ -139,7 +140,7 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
 
 /// Builds the plugin and returns its file.
 pub fn model_plugin() -> Result<PathBuf> {
-    // In a directory of its own: cargo holds the lock of the ordinary one while tests run.
+    // In a separate directory: cargo holds the lock of the ordinary one while tests run.
     let target = installation::target_dir().join("board-model");
     let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
     let status = Command::new("cargo")
@@ -150,7 +151,7 @@ pub fn model_plugin() -> Result<PathBuf> {
         .into_diagnostic()
         .wrap_err("cannot start cargo")?;
     if !status.success() {
-        return Err(miette!("the board model does not build; cargo's messages are above"));
+        return Err(miette!("the board model does not build; see cargo's messages above"));
     }
     Ok(target.join("release/libcloison_board_model.so"))
 }

@@ -1,4 +1,4 @@
-//! Configurations of this installation: read with its boards, its events and the kernels that it has fetched.
+//! Configurations of this installation: read with its boards, its events and the kernels that it has downloaded.
 
 use crate::installation;
 use crate::linux::packages;
@@ -8,7 +8,7 @@ use cloison_config::guest_linux::Flavor;
 use cloison_config::{BoardFile, Checked, Emulation, Errors, Shipped};
 use std::path::{Path, PathBuf};
 
-/// Where the shipped boards, events, models and systems are.
+/// Returns the directory of the shipped boards, events, models and systems.
 pub fn directory() -> PathBuf {
     installation::root().join("configs")
 }
@@ -17,22 +17,22 @@ fn kept_kernel(flavor: Flavor) -> Option<Vec<u8>> {
     std::fs::read(packages::kept_kernel(flavor)?.path).ok()
 }
 
-/// Reads and checks a configuration, for the board that it names or for another one. A path that leads nowhere from the
-/// current directory is looked for among the shipped ones.
+/// Reads and checks a configuration, for the board that it names or for another one. If there is no file at `path`, it
+/// is searched for among the shipped ones.
 ///
 /// # Errors
 ///
-/// Returns all errors of the file, each with its place.
+/// Returns all errors of the file with their positions.
 pub fn load(path: &Path, board: Option<&str>) -> Result<Checked, Errors> {
     let shipped = Shipped { configs: &directory(), kept_kernel: &kept_kernel };
     cloison_config::load(&installation::find(path), board, &shipped)
 }
 
-/// As [`load`], for a text that is in the file `path`, or will be.
+/// Like [`load`], for a text that is, or will be, in the file `path`.
 ///
 /// # Errors
 ///
-/// Returns all errors of the text, each with its place.
+/// Returns all errors of the text with their positions.
 pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Checked, Errors> {
     let shipped = Shipped { configs: &directory(), kept_kernel: &kept_kernel };
     cloison_config::load_text(path, text, board, &shipped)
@@ -42,13 +42,13 @@ pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Check
 ///
 /// # Errors
 ///
-/// Returns all errors of the file, each with its place.
+/// Returns all errors of the file with their positions.
 pub fn board(name: &str) -> Result<BoardFile, Errors> {
     let path = directory().join("boards").join(format!("{name}.toml"));
     BoardFile::load(&path, &directory()).map_err(|problems| Errors::new(&path.display().to_string(), problems))
 }
 
-/// How QEMU emulates a shipped board.
+/// Returns how QEMU emulates a shipped board.
 ///
 /// # Errors
 ///
@@ -57,12 +57,12 @@ pub fn emulation(name: &str) -> miette::Result<Emulation> {
     board(name)?.emulation.ok_or_else(|| NotEmulated { board: name.to_owned() }.into())
 }
 
-/// The names of the shipped boards, sorted.
+/// Returns the names of the shipped boards, sorted.
 pub fn boards() -> Vec<String> {
     cloison_config::board::available(&directory().join("boards"))
 }
 
-/// The shipped boards that QEMU emulates, by their names, sorted.
+/// Returns the names of the shipped boards that QEMU emulates, sorted.
 ///
 /// # Errors
 ///
@@ -73,8 +73,8 @@ pub fn emulated_boards() -> Result<Vec<String>, Errors> {
     Ok(emulated.map(|emulation| emulation.board).collect())
 }
 
-/// The names that a board's CPU gives its events, or none where its description cannot be read: a log can be decoded
-/// without it.
+/// Returns the names of a board's PMU events, or none if its description cannot be read: a log can be decoded without
+/// them.
 pub fn event_names(board: &str) -> EventNames {
     self::board(board).map_or_else(|_| EventNames::default(), |file| EventNames::of(&file.events))
 }

@@ -1,40 +1,41 @@
-//! One console, many speakers: takes its stream apart by VM.
+//! Splits the stream of a console that several VMs share.
 //!
-//! The hypervisor prints `[name] text` for a guest's line. A line may stand open (a prompt); when another speaker cuts
-//! it, it goes on with `[name]+text`. So what a guest wrote can be put together again to the byte, apart from what the
+//! The hypervisor prints `[name] text` for a guest's line. An unfinished line (a prompt) that another VM's output
+//! interrupts continues as `[name]+text`. So a guest's output can be reassembled to the byte, except for what the
 //! hypervisor does not print (`cloison_logic::console`).
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Who says something: a VM by its position, or the hypervisor.
+/// The source of some output: a VM by its index, or the hypervisor (`None`).
 pub type Speaker = Option<usize>;
 
-/// Something on the console.
+/// A piece of the console's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// A line begins, or goes on after it was cut.
+    /// A line starts, or continues after an interruption.
     Start(Speaker),
-    /// What a speaker says. A VM's line end comes with its next line, since until then it may be the hypervisor's.
+    /// Output of a speaker. A VM's line end is passed on with its next line, because until then it may be the
+    /// hypervisor's.
     Text(Speaker, &'a [u8]),
     /// The line on the console ends.
     End,
 }
 
-/// Takes the stream apart.
+/// Splits the stream.
 #[derive(Clone, Debug)]
 pub struct Splitter {
     prefixes: Vec<[Vec<u8>; 2]>,
-    /// The beginning of a line whose speaker is not known yet; `None` within a line.
+    /// The start of a line whose speaker is not known yet; `None` within a line.
     head: Option<Vec<u8>>,
     speaker: Speaker,
-    /// A line end of each VM's that has not been handed out.
+    /// For each VM, whether a line end has not been passed on yet.
     ended: Vec<bool>,
 }
 
 impl Splitter {
-    /// For these VMs.
+    /// Creates a splitter for these VMs.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let prefixes: Vec<_> =
             names.into_iter().map(|name| [' ', '+'].map(|mark| format!("[{name}]{mark}").into_bytes())).collect();
@@ -42,7 +43,7 @@ impl Splitter {
         Self { prefixes, head: Some(Vec::new()), speaker: None, ended }
     }
 
-    /// Takes what came next.
+    /// Processes the next bytes, calling `to` for each piece.
     pub fn feed(&mut self, bytes: &[u8], mut to: impl FnMut(Piece)) {
         for &byte in bytes.iter().filter(|&&byte| byte != b'\r') {
             match &mut self.head {
@@ -86,7 +87,7 @@ impl Splitter {
         }
     }
 
-    /// Hands out what was kept back: nothing more comes.
+    /// Passes on what was held back, at the end of the stream.
     pub fn finish(&mut self, mut to: impl FnMut(Piece)) {
         for (vm, ended) in self.ended.iter_mut().enumerate() {
             if std::mem::take(ended) {
@@ -99,7 +100,7 @@ impl Splitter {
     }
 }
 
-/// All that one of these VMs said on a console.
+/// Returns everything that one of these VMs printed on a console.
 pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: usize, console: &str) -> String {
     let mut said = Vec::new();
     let mut take = |piece: Piece| match piece {
@@ -112,7 +113,7 @@ pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: usize, console:
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// A file for each VM and one for the hypervisor.
+/// Log files: one for each VM, and one for the hypervisor.
 #[derive(Debug)]
 pub struct Logs {
     vms: Vec<File>,
@@ -120,7 +121,7 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// `<name>.log` for each VM and `hypervisor.log`, in a directory that is made.
+    /// Creates the directory with `<name>.log` for each VM and `hypervisor.log`.
     pub fn create<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
         let create = |name: &str| File::create(directory.join(format!("{name}.log")));
@@ -128,7 +129,7 @@ impl Logs {
         Ok(Self { vms, hypervisor: create("hypervisor")? })
     }
 
-    /// Writes down what was said.
+    /// Writes a piece to its log.
     pub fn write(&mut self, piece: Piece) -> io::Result<()> {
         match piece {
             Piece::Text(Some(vm), text) => self.vms[vm].write_all(text),

@@ -1,4 +1,4 @@
-//! The files that `--json` writes: named numbers, and what they were measured with.
+//! The files that `--json` writes: named numbers with their provenance.
 
 use crate::files::write_json;
 use crate::installation::{self, Installation};
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// What one command reports.
+/// The figures of one command.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     command: String,
@@ -21,7 +21,7 @@ pub struct Figures {
     provenance: Provenance,
 }
 
-/// What the figures were measured with.
+/// How the figures were measured.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Provenance {
     cloison: String,
@@ -41,7 +41,7 @@ pub struct Provenance {
 }
 
 impl Figures {
-    /// No figures yet; asks the tools on this machine for their versions.
+    /// Creates an empty set of figures, and asks the tools on this machine for their versions.
     pub fn new(command: &str) -> Self {
         Self {
             command: command.to_owned(),
@@ -50,55 +50,55 @@ impl Figures {
             provenance: Provenance::of_this_machine(),
         }
     }
-    /// Says which board the figures are from.
+    /// Records the board that the figures are from.
     pub fn board(mut self, board: &str) -> Self {
         self.provenance.board = Some(board.to_owned());
         self
     }
-    /// Says which configuration the figures are from.
+    /// Records the configuration that the figures are from.
     pub fn config(mut self, path: &Path) -> Self {
         self.provenance.config = Some(installation::display(path));
         self.provenance.config_crc32 = std::fs::read(path).ok().map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
         self
     }
-    /// Says a parameter that the figures depend on.
+    /// Records a parameter that the figures depend on.
     pub fn parameter(mut self, name: &str, value: impl ToString) -> Self {
         self.provenance.parameters.insert(name.to_owned(), value.to_string());
         self
     }
-    /// Adds a table of values, one object a row.
+    /// Adds a table of values, one object per row.
     pub fn series(&mut self, name: &str, rows: Vec<Value>) -> &mut Self {
         self.series.insert(name.to_owned(), Value::Array(rows));
         self
     }
-    /// Where the figures come from, as names and values.
+    /// Returns the provenance as names and values.
     pub fn provenance(&self) -> serde_json::Map<String, Value> {
         match serde_json::to_value(&self.provenance) {
             Ok(Value::Object(map)) => map,
             _ => serde_json::Map::new(),
         }
     }
-    /// Adds a count. A name that is there already is replaced.
+    /// Adds a count, replacing any earlier figure of this name.
     pub fn count(&mut self, name: impl Into<String>, value: u64) -> &mut Self {
         self.figures.insert(name.into(), value.into());
         self
     }
-    /// Adds a measured value; one that is not finite has no place in a report and is left out.
+    /// Adds a measured value. A value that is not finite is left out.
     pub fn value(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
         if let Some(number) = Number::from_f64(value) {
             self.figures.insert(name.into(), number);
         }
         self
     }
-    /// A figure by its name.
+    /// Returns a figure by its name.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.figures.get(name).and_then(Number::as_f64)
     }
-    /// All figures, by name.
+    /// Returns all figures, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Number)> {
         self.figures.iter().map(|(name, value)| (name.as_str(), value))
     }
-    /// Writes the figures to the file that `--json` named, if it was given.
+    /// Writes the figures to the file given by `--json`, if any.
     pub fn write(&self, json: Option<&Path>) -> Result<()> {
         json.map_or(Ok(()), |path| write_json(path, self))
     }
@@ -120,12 +120,12 @@ impl Provenance {
     }
 }
 
-/// What QEMU says it is.
+/// Returns the version that QEMU reports.
 pub fn qemu_version() -> String {
     first_line(Command::new(PROGRAM).arg("--version")).unwrap_or_else(|| "not installed".to_owned())
 }
 
-/// The compiler that built the hypervisor and the guests.
+/// Returns the version of the compiler that built the hypervisor and the guests.
 pub fn rustc_version() -> String {
     match installation::current() {
         Installation::Bundle(bundle) => bundle.manifest().rustc.clone(),
@@ -135,7 +135,7 @@ pub fn rustc_version() -> String {
     }
 }
 
-/// The commit of the bundle or of the checkout, with `-dirty` when files differ from it; `None` outside both.
+/// Returns the commit of the bundle or checkout, with `-dirty` if there are uncommitted changes; `None` outside both.
 pub fn commit() -> Option<String> {
     let root = match installation::current() {
         Installation::Bundle(bundle) => return bundle.manifest().commit.clone(),
@@ -155,11 +155,11 @@ fn first_line(command: &mut Command) -> Option<String> {
     (output.status.success() && !line.is_empty()).then(|| line.to_owned())
 }
 
-/// `2026-01-31T12:00:00Z`, by the proleptic Gregorian calendar.
+/// Formats a time as `2026-01-31T12:00:00Z`, in the proleptic Gregorian calendar.
 fn utc_date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years are counted from March, so that the leap day is the last of its year.
+    // Years start in March, so that the leap day is the last of its year.
     let shifted = days + 719_468;
     let era = shifted / 146_097;
     let day_of_era = shifted % 146_097;

@@ -1,18 +1,18 @@
-//! Files that appear whole or not at all.
+//! Writes files atomically.
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::Serialize;
 use std::io::Write;
 use std::path::Path;
 
-/// Writes `value` as JSON, all of it or nothing.
+/// Writes `value` as JSON, atomically.
 pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_vec_pretty(value).into_diagnostic()?;
     text.push(b'\n');
     write_atomic(path, &text)
 }
 
-/// Writes a file under a temporary name beside it and renames it, so that no reader sees half of it.
+/// Writes a file under a temporary name in the same directory and renames it, so that no reader sees half of it.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
     let write = || -> std::io::Result<()> {
         let directory = match path.parent() {

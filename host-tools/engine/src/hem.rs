@@ -1,4 +1,4 @@
-//! `cargo xtask hem`: the HEM log of a run as CSV and Parquet.
+//! The HEM log of a run as a table, and as CSV and Parquet.
 
 use crate::telemetry::{Problem, Telemetry};
 use cloison_config::events::EventNames;
@@ -14,83 +14,83 @@ use parquet::schema::types::Type;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Why a HEM log is refused.
+/// Errors in a HEM log.
 #[derive(Debug, thiserror::Error, Diagnostic)]
 pub enum HemError {
     /// The file cannot be read.
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(hem::unreadable), help("name the file that the telemetry UART was captured to"))]
+    #[diagnostic(code(hem::unreadable), help("give the file with the capture of the telemetry UART"))]
     Unreadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// The file has no bytes.
     #[error("{} is empty", path.display())]
     #[diagnostic(
         code(hem::empty),
-        help("the hypervisor sent nothing: does the board file name a `telemetry` UART, and was that one captured?")
+        help("the hypervisor sent nothing: does the board file define a `telemetry` UART, and was that one captured?")
     )]
     Empty {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// Nothing in the file is a frame.
-    #[error("{}: none of its {len} bytes belong to a readable frame; byte {offset}: {first}", path.display())]
+    /// The file contains no readable message.
+    #[error("{}: none of its {len} bytes belong to a readable message; byte {offset}: {first}", path.display())]
     #[diagnostic(
         code(hem::nothing_readable),
-        help("this is no telemetry stream: name the capture of the second UART, not the console's")
+        help("this is not a telemetry stream: give the capture of the second UART, not the console's")
     )]
     NothingReadable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file in bytes.
         len: usize,
-        /// Where its first frame would start.
+        /// Offset at which its first message would start.
         offset: usize,
         /// What is wrong there.
         first: Problem,
     },
-    /// Only zero bytes.
+    /// The file contains only zero bytes.
     #[error("{}: all of its {len} bytes are zero", path.display())]
     #[diagnostic(
         code(hem::only_zeros),
         help("the line was open but nothing was sent: was the capture started on the right UART?")
     )]
     OnlyZeros {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file in bytes.
         len: usize,
     },
-    /// Another version wrote it; nothing can be skipped to make it readable.
+    /// Another version wrote the file, so nothing can be decoded.
     #[error("{}: byte {offset}: {problem}", path.display())]
     #[diagnostic(
         code(hem::other_version),
         help("decode it with the `cargo xtask` of the checkout that built the image, or run the image again")
     )]
     OtherVersion {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where the `Boot` frame starts.
+        /// Offset of the `Boot` message.
         offset: usize,
         /// The versions.
         problem: Problem,
     },
-    /// Some frames are bad.
+    /// Some messages are damaged.
     #[error("{}: byte {offset}: {problem}{}", path.display(), more(*others))]
     #[diagnostic(code(hem::damaged), help("{}", advice(problem, *frames)))]
     Damaged {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Where the first bad frame starts.
+        /// Offset of the first damaged message.
         offset: usize,
         /// What is wrong with it.
         problem: Problem,
-        /// How many more are bad.
+        /// How many more are damaged.
         others: usize,
-        /// How many frames can be read.
+        /// How many messages are readable.
         frames: usize,
     },
 }
@@ -98,13 +98,14 @@ pub enum HemError {
 fn more(others: usize) -> String {
     match others {
         0 => String::new(),
-        1 => " (and 1 problem more)".to_owned(),
-        many => format!(" (and {many} problems more)"),
+        1 => " (and 1 more problem)".to_owned(),
+        many => format!(" (and {many} more problems)"),
     }
 }
 
 fn advice(problem: &Problem, frames: usize) -> String {
-    let readable = if frames == 1 { "1 frame is readable".to_owned() } else { format!("{frames} frames are readable") };
+    let readable =
+        if frames == 1 { "1 message is readable".to_owned() } else { format!("{frames} messages are readable") };
     match problem {
         Problem::SecondBoot => {
             "the file holds more than one run: split it at this byte, or use --lenient to decode the first run"
@@ -126,7 +127,7 @@ fn advice(problem: &Problem, frames: usize) -> String {
     }
 }
 
-/// Reads a captured telemetry stream. Unless `lenient`, anything wrong with it is an error.
+/// Reads a captured telemetry stream. Unless `lenient`, any damage is an error.
 pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
     let path_of = || path.to_path_buf();
     let stream = std::fs::read(path).map_err(|source| HemError::Unreadable { path: path_of(), source })?;
@@ -158,49 +159,49 @@ pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
 /// The HEM log as a table in long form: one row per run and event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// The rows, in the order in which the runs ended.
+    /// Rows in the order in which the runs ended.
     pub rows: Vec<Row>,
-    /// What is known about the run as a whole, as keys and values.
+    /// Properties of the whole run, as keys and values.
     pub metadata: Vec<(String, String)>,
 }
 
-/// One event's count in one run.
+/// The count of one event in one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The VM's name.
+    /// Name of the VM.
     pub vm: String,
-    /// vCPU in the VM.
+    /// Number of the vCPU in the VM.
     pub vcpu: u8,
-    /// Physical core.
+    /// Number of the physical core.
     pub core: u8,
     /// When the segment ended, in nanoseconds since reset.
     pub at_ns: u64,
-    /// The guest's name for what ran.
+    /// The guest's number for the workload.
     pub workload: u32,
     /// Sub-experiment number.
     pub sub_experiment: u32,
     /// Run number.
     pub run: u32,
-    /// PMCCNTR_EL0 over the segment: the anchor that every row carries.
+    /// PMCCNTR_EL0 over the segment: the anchor, repeated in every row of the run.
     pub cycles: u64,
-    /// What was counted; `None` for the only row of a run that counted nothing but cycles.
+    /// The count; `None` in the only row of a run that counted only cycles.
     pub count: Option<Count>,
 }
 
 /// A count of one event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Count {
-    /// The event.
+    /// Number of the event.
     pub event: EventId,
-    /// Its name.
+    /// Name of the event.
     pub name: String,
-    /// How often it happened.
+    /// How often the event occurred.
     pub value: u32,
-    /// Whether the counter wrapped, so that `value` is too low.
+    /// Whether the counter wrapped, which makes `value` too low.
     pub overflowed: bool,
 }
 
-/// The table's columns, in order.
+/// Names of the table's columns, in order.
 pub const COLUMNS: [&str; 12] = [
     "vm",
     "vcpu",
@@ -217,7 +218,7 @@ pub const COLUMNS: [&str; 12] = [
 ];
 
 impl Table {
-    /// The HEM records of a stream.
+    /// Creates the table from a stream's HEM records.
     pub fn new(telemetry: &Telemetry, names: &EventNames) -> Self {
         let mut rows = vec![];
         for run in telemetry.hem_runs() {
@@ -258,7 +259,7 @@ impl Table {
         Self { rows, metadata }
     }
 
-    /// As CSV (RFC 4180 with `\n`).
+    /// Formats the table as CSV (RFC 4180 with `\n`).
     pub fn to_csv(&self) -> Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(vec![]);
         writer.write_record(COLUMNS).into_diagnostic()?;
@@ -292,7 +293,7 @@ impl Table {
         writer.into_inner().into_diagnostic()
     }
 
-    /// As a Parquet file with one row group; [`Table::metadata`] goes into its key-value metadata.
+    /// Formats the table as a Parquet file with one row group; [`Table::metadata`] becomes its key-value metadata.
     pub fn to_parquet(&self) -> Result<Vec<u8>> {
         self.write_parquet().into_diagnostic().wrap_err("cannot lay out the Parquet file")
     }
@@ -308,7 +309,7 @@ impl Table {
         let mut writer = SerializedFileWriter::new(&mut bytes, Arc::new(schema()?), Arc::new(properties))?;
         let mut group = writer.next_row_group()?;
         let rows = &self.rows;
-        // Unsigned values go in as the signed integer of the same bits; the column's logical type says so.
+        // Unsigned values are stored as signed integers with the same bits; the column's logical type says so.
         let text = |value: &str| ByteArray::from(value.as_bytes().to_vec());
         column::<ByteArrayType>(&mut group, rows.iter().map(|row| Some(text(&row.vm))))?;
         column::<Int32Type>(&mut group, rows.iter().map(|row| Some(i32::from(row.vcpu))))?;
@@ -360,7 +361,7 @@ fn schema() -> parquet::errors::Result<Type> {
     Type::group_type_builder("hem").with_fields(fields).build()
 }
 
-/// Writes the next column of a row group; a value that is `None` becomes null.
+/// Writes the next column of a row group; `None` becomes null.
 pub fn column<T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, &mut Vec<u8>>,
     values: impl Iterator<Item = Option<T::T>>,
@@ -372,7 +373,7 @@ pub fn column<T: DataType>(
     }
     let mut column =
         group.next_column()?.ok_or_else(|| parquet::errors::ParquetError::General("too many columns".to_owned()))?;
-    // Required columns take no definition levels and ignore these.
+    // Required columns have no definition levels and ignore these.
     column.typed::<T>().write_batch(&present, Some(&levels), None)?;
     column.close()
 }

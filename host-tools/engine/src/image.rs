@@ -13,52 +13,53 @@ use std::ops::Range;
 use std::path::Path;
 use thiserror::Error;
 
-/// Where in the arm64 Image header its `image_size` stands.
+/// Offset of `image_size` in the arm64 Image header.
 const IMAGE_SIZE_OFFSET: usize = 16;
 /// `image_size` is a multiple of this.
 const IMAGE_SIZE_UNIT: u64 = 64 << 10;
-/// The arm64 Image header's magic, and where it stands.
+/// Offset and value of the arm64 Image header's magic.
 const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
-/// The hypervisor's boot parameters: where they stand, and their magic. They name the console, so that the hypervisor
-/// can say what is wrong with an image whose configuration it cannot read.
+/// Offset and magic of the hypervisor's boot parameters. They describe the console, so that the hypervisor can report
+/// an image whose configuration it cannot read.
 const BOOT_PARAMETERS: (usize, [u8; 8]) = (64, *b"CLOIBOOT");
-/// Of the memory kept for a system image, what goes to the boot loader's offset, the headers and the configuration.
+/// Part of the memory kept for a system image that is used for the boot loader's offset, the headers and the
+/// configuration.
 const LOADER_SLACK: u64 = 4 << 20;
-/// No guest or hypervisor is anywhere near this long; a file that says so is damaged.
+/// Upper limit for a guest's or the hypervisor's length; a file that exceeds it is damaged.
 const LONGEST: u64 = 1 << 30;
 
-/// Why an executable cannot go into an image.
+/// Errors in an executable that should go into an image.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ImageError {
-    /// Not an ELF file of the right kind.
+    /// The file is not an ELF file of the right kind.
     #[error("{file} is not an AArch64 ELF executable: {reason}")]
     NotElf {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// What the reader says.
+        /// The parser's error.
         reason: String,
     },
-    /// Nothing to load.
+    /// The file has no loadable segment.
     #[error("{file} has no loadable segment")]
     Empty {
-        /// Which file.
+        /// Name of the file.
         file: String,
     },
-    /// Longer than anything that makes sense.
+    /// The file is implausibly long.
     #[error("{file} spans {length} bytes from its first to its last loadable byte; at most {LONGEST} are accepted")]
     TooLong {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Its span.
+        /// Its length in memory.
         length: u64,
     },
-    /// Does not start on a page.
+    /// The first segment does not start on a page boundary.
     #[error("{file} starts at {base:#x}, which is not on a page")]
     #[diagnostic(help("let its linker script place the first segment at a multiple of 4096"))]
     Unaligned {
-        /// Which file.
+        /// Name of the file.
         file: String,
-        /// Where it starts.
+        /// Address at which it starts.
         base: u64,
     },
     /// The hypervisor lacks its boot header.
@@ -68,30 +69,31 @@ pub enum ImageError {
     #[error("VM `{vm}`: its image takes {load:#x} to {end:#x}, and no region of the VM holds that")]
     #[diagnostic(help("the VM's memory is {regions}; make the region larger, or link the guest for it"))]
     DoesNotFit {
-        /// Which VM.
+        /// Name of the VM.
         vm: String,
-        /// First byte.
+        /// Address of the first byte.
         load: u64,
-        /// First byte behind it.
+        /// Address after the last byte.
         end: u64,
-        /// The VM's memory.
+        /// The VM's memory regions.
         regions: String,
     },
-    /// The pools would take the memory that the image is loaded to.
-    #[error("hypervisor and guests take {needed} bytes, and {planned} are kept for them")]
-    #[diagnostic(help("use a smaller initial RAM disk, or fewer different kernels"))]
+    /// The image is larger than the memory that the pools leave free for it.
+    #[error("hypervisor and guests need {needed} bytes, but only {planned} are reserved for them")]
+    #[diagnostic(help("use a smaller initial RAM disk, or fewer distinct kernels"))]
     LongerThanPlanned {
-        /// Bytes of hypervisor and guests.
+        /// Length of hypervisor and guests in bytes.
         needed: u64,
         /// Bytes that the pools leave free for them.
         planned: u64,
     },
-    /// The system as a whole contradicts itself.
+    /// The system contradicts itself.
     #[error("the configuration cannot be turned into an image: {0}")]
     Invalid(&'static str),
 }
 
-/// An executable as it lies in memory: all its loadable segments from the lowest address on, gaps and `.bss` as zeros.
+/// The memory image of an executable: all its loadable segments from the lowest address on, with gaps and `.bss` as
+/// zeros.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flat {
     /// Physical address of the first byte.
@@ -102,14 +104,14 @@ pub struct Flat {
     pub bytes: Vec<u8>,
 }
 
-/// Flattens an ELF file, as a loader would do it.
+/// Flattens an ELF file as a loader would.
 pub fn flatten(path: &Path) -> Result<Flat> {
     let file = path.display().to_string();
     let data = std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {file}"))?;
     Ok(flatten_bytes(&data, &file)?)
 }
 
-/// Flattens an ELF file that is in memory; `file` names it in errors.
+/// Flattens an ELF file in memory; `file` is its name in errors.
 pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
     let not_elf = |reason: String| ImageError::NotElf { file: file.to_owned(), reason };
     let header = FileHeader64::<Endianness>::parse(data).map_err(|error| not_elf(error.to_string()))?;
@@ -137,7 +139,7 @@ pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
             .data(endian, data)
             .map_err(|()| not_elf("a segment reaches beyond the end of the file".to_owned()))?;
         let start = (segment.p_paddr(endian) - base) as usize;
-        // What lies beyond `memsz` is not part of the segment.
+        // Bytes beyond `memsz` are not part of the segment.
         let length = content.len().min(segment.p_memsz(endian) as usize);
         bytes[start..start + length].copy_from_slice(&content[..length]);
         let within = header.e_entry(endian).wrapping_sub(segment.p_vaddr(endian));
@@ -148,14 +150,14 @@ pub fn flatten_bytes(data: &[u8], file: &str) -> Result<Flat, ImageError> {
     Ok(Flat { base, entry, bytes })
 }
 
-/// A system image, ready to boot.
+/// A bootable system image.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// What QEMU's `-kernel` and U-Boot's `booti` take.
+    /// The file for QEMU's `-kernel` and U-Boot's `booti`.
     pub bytes: Vec<u8>,
-    /// The configuration as it stands in the image.
+    /// The configuration contained in the image.
     pub system: System,
-    /// Length of the hypervisor's part.
+    /// Length of the hypervisor in bytes.
     pub hypervisor_len: usize,
 }
 
@@ -166,12 +168,12 @@ impl Image {
     }
 }
 
-/// Puts each VM's guest into the payload, and everything into one image.
+/// Adds each VM's guest to the payload, and combines everything into one image.
 pub fn assemble(checked: &Checked, hypervisor: &Flat) -> Result<Image> {
     assemble_system(checked.system.clone(), &checked.images, hypervisor)
 }
 
-/// As [`assemble`], for a system that was changed after it had been checked. `images` has one entry per VM.
+/// Like [`assemble`], for a system that was changed after it had been checked. `images` has one entry per VM.
 pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &Flat) -> Result<Image> {
     let workloads = match images.iter().any(|image| matches!(image, ImageSource::Workload(_))) {
         true => parts::guests()?,
@@ -213,13 +215,13 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
     Ok(system_image(hypervisor, system, &payload)?)
 }
 
-/// Builds the hypervisor and the guests, and puts them into one image with their configuration. `features` are the
+/// Builds the hypervisor and the guests, and combines them with the configuration into one image. `features` are the
 /// hypervisor's cargo features.
 pub fn build(checked: &Checked, features: &[&str]) -> Result<Image> {
     assemble(checked, &flatten(&parts::hypervisor(features)?)?)
 }
 
-/// The guests' images, one after the other, each on a page; equal ones once.
+/// The guests' images, one after the other, page-aligned, without duplicates.
 #[derive(Default)]
 struct Payload {
     bytes: Vec<u8>,
@@ -227,7 +229,7 @@ struct Payload {
 }
 
 impl Payload {
-    /// Where `part` is in the payload.
+    /// Returns the offset of `part` in the payload, adding it if necessary.
     fn add(&mut self, part: &[u8]) -> Result<u32> {
         let start = match self.parts.iter().find(|range| &self.bytes[(*range).clone()] == part) {
             Some(range) => range.start,
@@ -258,7 +260,7 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     Err(ImageError::DoesNotFit { vm: vm.name.clone(), load, end, regions })
 }
 
-/// Appends the configuration and the payload to the hypervisor, and tells its boot header the length of the whole.
+/// Appends the configuration and the payload to the hypervisor, and sets the total length in its boot header.
 pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result<Image, ImageError> {
     let (at, magic) = ARM64_MAGIC;
     if hypervisor.bytes.get(at..at + magic.len()) != Some(&magic) {
@@ -268,9 +270,9 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let mut bytes = hypervisor.bytes.clone();
     bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
     let hypervisor_len = bytes.len();
-    let blob = image::encode(&system, payload, crc32fast::hash)
+    let encoded = image::encode(&system, payload, crc32fast::hash)
         .map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
-    bytes.extend_from_slice(&blob);
+    bytes.extend_from_slice(&encoded);
     let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 32) else {
         return Err(ImageError::NoHeader);
     };
@@ -297,7 +299,7 @@ mod tests {
     use cloison_formats::color::{CacheGeometry, ColorSet};
     use cloison_formats::image::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
 
-    /// An ELF file with these segments: physical address, virtual address, bytes, length in memory.
+    /// Returns an ELF file with these segments: physical address, virtual address, bytes, length in memory.
     fn elf_file(entry: u64, segments: &[(u64, u64, &[u8], u64)]) -> Vec<u8> {
         let mut file = b"\x7fELF\x02\x01\x01".to_vec();
         file.resize(16, 0);
@@ -424,10 +426,10 @@ mod tests {
         assert_eq!(image.bytes[16..24], 0x1_0000_u64.to_le_bytes());
         assert_eq!(image.bytes[72..80], 0x900_0000_u64.to_le_bytes());
         assert_eq!(image.bytes[80..88], 1_u64.to_le_bytes());
-        let blob = &image.bytes[image.hypervisor_len..];
-        let header = Header::parse(blob, crc32fast::hash).unwrap();
-        assert_eq!(header.total_len(), blob.len() as u64);
-        assert_eq!(header.decode(blob, crc32fast::hash).unwrap(), system());
+        let encoded = &image.bytes[image.hypervisor_len..];
+        let header = Header::parse(encoded, crc32fast::hash).unwrap();
+        assert_eq!(header.total_len(), encoded.len() as u64);
+        assert_eq!(header.decode(encoded, crc32fast::hash).unwrap(), system());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where Cloison is: in a checkout, or in a bundle that a checkout made; and where its output and its cache go.
+//! Locates Cloison: a checkout or a bundle made from one, its output directory, and its cache.
 
 use crate::bundle::Bundle;
 use miette::Result;
@@ -6,28 +6,28 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Names a bundle for commands that get no `--bundle`.
+/// Environment variable that selects a bundle if there is no `--bundle`.
 pub const VARIABLE: &str = "CLOISON_BUNDLE";
 
-/// What the shipped configurations, the hypervisor and the guests are taken from.
+/// The source of the shipped configurations, the hypervisor and the guests.
 #[derive(Clone, Debug)]
 pub enum Installation {
     /// The root of a checkout: cargo builds what is needed.
     Checkout(PathBuf),
-    /// A bundle: everything is built already.
+    /// A bundle, in which everything is already built.
     Bundle(Bundle),
-    /// Neither. Commands that need nothing but their arguments work.
+    /// Neither. Only commands that need nothing but their arguments work.
     Nothing,
 }
 
 static CURRENT: OnceLock<Installation> = OnceLock::new();
 
-/// Decides what this program works with, once and before anything else: the bundle that is named here or by
-/// [`VARIABLE`], else one beside the executable, else the checkout around the current directory or the executable.
+/// Selects the installation, once and before anything else: the bundle given here or by [`VARIABLE`], else one next to
+/// the executable, else the checkout that contains the current directory or the executable.
 ///
 /// # Errors
 ///
-/// Returns an error if the bundle is damaged or of another version.
+/// Returns an error if the bundle is damaged or has another version.
 pub fn choose(bundle: Option<&Path>) -> Result<()> {
     let named = bundle.map(Path::to_path_buf).or_else(|| {
         let value = env::var_os(VARIABLE)?;
@@ -37,22 +37,22 @@ pub fn choose(bundle: Option<&Path>) -> Result<()> {
         Some(directory) => Installation::Bundle(Bundle::open(&directory)?),
         None => checkout_or_nothing(),
     };
-    // A second choice in one process changes nothing.
+    // A second selection in one process has no effect.
     let _ = CURRENT.set(installation);
     Ok(())
 }
 
-/// Works with the checkout, whatever bundles there are: for developers' tasks.
+/// Selects the checkout even if there is a bundle, for developers' tasks.
 pub fn use_checkout() {
     let _ = CURRENT.set(checkout_or_nothing());
 }
 
-/// What this program works with; the checkout, if nothing was chosen.
+/// Returns the selected installation; by default the checkout.
 pub fn current() -> &'static Installation {
     CURRENT.get_or_init(checkout_or_nothing)
 }
 
-/// A bundle in one of the two places where an installed program has it.
+/// Finds a bundle in one of the two places where an installed program has it.
 fn beside_executable() -> Option<PathBuf> {
     let executable = env::current_exe().ok()?.canonicalize().ok()?;
     let directory = executable.parent()?;
@@ -61,7 +61,7 @@ fn beside_executable() -> Option<PathBuf> {
 }
 
 fn checkout_or_nothing() -> Installation {
-    // Cargo names the package that it runs or tests.
+    // cargo sets this variable for the package that it runs or tests.
     let package = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let places = [package, env::current_dir().ok(), env::current_exe().ok()];
     let is_root = |place: &&Path| place.join("hypervisor/link.ld").is_file() && place.join("configs/boards").is_dir();
@@ -69,7 +69,7 @@ fn checkout_or_nothing() -> Installation {
     root.map_or(Installation::Nothing, |root| Installation::Checkout(root.to_path_buf()))
 }
 
-/// The directory with `configs/` and `profiles/`: the checkout, the bundle, or the current directory.
+/// Returns the directory with `configs/` and `profiles/`: the checkout, the bundle, or the current directory.
 pub fn root() -> PathBuf {
     match current() {
         Installation::Checkout(root) => root.clone(),
@@ -78,13 +78,13 @@ pub fn root() -> PathBuf {
     }
 }
 
-/// The file that a user names: as it is, or, where there is no such file, the shipped one of that name.
+/// Returns the path as it is or, if there is no such file, the shipped file of that name.
 pub fn find(path: &Path) -> PathBuf {
     let shipped = root().join(path);
     if path.is_relative() && !path.exists() && shipped.exists() { shipped } else { path.to_path_buf() }
 }
 
-/// Where cargo puts what it builds: `CARGO_TARGET_DIR`, or `target` in the checkout.
+/// Returns cargo's output directory: `CARGO_TARGET_DIR`, or `target` in the checkout.
 pub fn target_dir() -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {
         Some(directory) if !directory.is_empty() => root().join(directory),
@@ -92,7 +92,7 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// Where a run leaves its results (reports, logs, images): below the checkout's `target`, or here.
+/// Returns the directory for results (reports, logs, images): below the checkout's `target`, or the current directory.
 pub fn output_dir() -> PathBuf {
     match current() {
         Installation::Checkout(_) => target_dir().join("cloison"),
@@ -100,7 +100,7 @@ pub fn output_dir() -> PathBuf {
     }
 }
 
-/// Where what set-up made is kept between checkouts: `$XDG_CACHE_HOME/cloison` or `~/.cache/cloison`.
+/// Returns the directory of the cache shared by all checkouts: `$XDG_CACHE_HOME/cloison` or `~/.cache/cloison`.
 pub fn cache_dir() -> PathBuf {
     let base = match env::var_os("XDG_CACHE_HOME") {
         Some(directory) if Path::new(&directory).is_absolute() => PathBuf::from(directory),
@@ -109,7 +109,7 @@ pub fn cache_dir() -> PathBuf {
     base.join("cloison")
 }
 
-/// `path` as the user would type it from the root of the checkout or bundle.
+/// Returns `path` as the user would type it from the root of the checkout or bundle.
 pub fn display(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

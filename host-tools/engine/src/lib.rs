@@ -1,9 +1,9 @@
-//! Cloison's host side as a library: builds system images, boots them, listens to them, and reports. The command line,
-//! the experiments and the system tests share it.
+//! Cloison's host side as a library: builds system images, boots them, reads their output, and reports. The command
+//! line, the experiments and the system tests share it.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`installation`], [`bundle`], [`parts`] | finds what a system is put together from: in a checkout, or in a bundle |
+//! | [`installation`], [`bundle`], [`parts`] | finds the parts of a system in a checkout or in a bundle |
 //! | [`cargo`] | builds the parts in a checkout |
 //! | [`setup`] | finds out what is missing on this machine and installs it |
 //! | [`configuration`] | reads configurations with this installation's boards and events |
@@ -11,14 +11,14 @@
 //! | [`image`] | lays out the system image: hypervisor, configuration, guests |
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`qemu`] | runs a board in QEMU, console and telemetry included |
-//! | [`model`] | boards with the board model |
-//! | [`consoles`] | takes the console's stream apart by VM |
-//! | [`telemetry`] | reads what comes out of the second UART |
+//! | [`model`] | runs boards with the board model |
+//! | [`consoles`] | splits the console's stream by VM |
+//! | [`telemetry`] | reads the stream of the second UART |
 //! | [`hem`] | the HEM log as a table, as CSV and as Parquet |
-//! | [`figures`] | the `--json` files: named numbers and where they come from |
+//! | [`figures`] | the `--json` files: named numbers and their provenance |
 //! | [`report`], [`text`] | tables and the HTML page of a run |
-//! | [`progress`] | what a command shows while it works |
-//! | [`files`] | files that appear whole or not at all |
+//! | [`progress`] | shows the progress of a command |
+//! | [`files`] | writes files atomically |
 #![forbid(unsafe_code)]
 
 pub mod board_argument;

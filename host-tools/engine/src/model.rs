@@ -1,4 +1,4 @@
-//! Boards with the board model: builds the plugin, starts QEMU with it, reads what it counted.
+//! Boards with the board model: builds the plugin, starts QEMU with it, reads its counts.
 
 use crate::files::write_atomic;
 use crate::installation;
@@ -11,30 +11,30 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// How a region of interest begins.
+/// State of the caches at the start of a region of interest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Caches {
-    /// As the last one left them.
+    /// As the last region left them.
     #[default]
     Warm,
     /// Empty.
     Cold,
 }
 
-/// A model that boards can be started with.
+/// A model with which boards can be started.
 #[derive(Clone, Debug)]
 pub struct Model {
     plugin: PathBuf,
     board: PathBuf,
     /// Name of the modelled board.
     pub name: String,
-    /// Cycles in a microsecond of guest time.
+    /// Cycles per microsecond of guest time.
     pub clock_mhz: u64,
 }
 
 impl Model {
-    /// Builds the plugin and reads the model's board file, so that its errors come before QEMU starts.
+    /// Builds the plugin and reads the model's board file, so that errors in it are reported before QEMU starts.
     pub fn load(board: &Path) -> Result<Self> {
         let checked = check(board)?;
         Ok(Self {
@@ -45,7 +45,7 @@ impl Model {
         })
     }
 
-    /// The same model with copies of its files in `directory`: a build or an edit meanwhile does not change it.
+    /// Returns the same model with copies of its files in `directory`, which later builds or edits do not change.
     pub fn kept_in(&self, directory: &Path) -> Result<Self> {
         let copy = |from: &Path, name: &str| {
             let bytes =
@@ -58,17 +58,18 @@ impl Model {
         Ok(Self { plugin, board, ..self.clone() })
     }
 
-    /// The model's board file.
+    /// Returns the path of the model's board file.
     pub fn board(&self) -> &Path {
         &self.board
     }
 
-    /// The plugin's file.
+    /// Returns the path of the plugin.
     pub fn plugin(&self) -> &Path {
         &self.plugin
     }
 
-    /// The machine with this model on from its first instruction. Its run repeats exactly; the statistics go to `stats`.
+    /// Attaches the model to a machine, on from the first instruction. Runs repeat exactly; the statistics are written
+    /// to `stats`.
     pub fn attach(&self, machine: Machine, seed: u64, caches: Caches, stats: &Path) -> Machine {
         let caches = if caches == Caches::Cold { "cold" } else { "warm" };
         let plugin = format!(
@@ -83,7 +84,7 @@ impl Model {
     }
 }
 
-/// The file of the model that a board file names for its emulation.
+/// Returns the model that a board file gives for its emulation.
 ///
 /// # Errors
 ///
@@ -98,53 +99,53 @@ pub fn of(emulation: &Emulation) -> Result<&Path> {
     })
 }
 
-/// Reads and checks a model's board file.
+/// Reads and validates a model's board file.
 pub fn check(board: &Path) -> Result<ModelBoard> {
     ModelBoard::load(board).map_err(|error| {
         miette!(
-            help = "docs/board-model.md says what a model's file holds",
+            help = "see docs/board-model.md for the format of a model's file",
             "{}: {error}",
             installation::display(board)
         )
     })
 }
 
-/// What the model counted in a run.
+/// The model's counts of a run.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Statistics {
-    /// The regions of interest, in their order.
+    /// The regions of interest, in order.
     pub regions: Vec<Region>,
 }
 
 /// One region of interest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Region {
-    /// Its cores.
+    /// Counts of each core.
     pub cores: Vec<CoreCounts>,
 }
 
-/// What one core did in a region.
+/// The counts of one core in a region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CoreCounts {
-    /// Cycles of its clock.
+    /// Cycles of the core's clock.
     pub cycles: u64,
-    /// Overflow interrupts that its counters raised.
+    /// Number of overflow interrupts raised by its counters.
     pub overflow_interrupts: u64,
-    /// Events by name, whether a counter counted them or not.
+    /// Counts of all events by name, whether a counter was programmed or not.
     pub events: BTreeMap<String, u64>,
-    /// The same at EL1 and EL0 alone: what counters would have counted there, all events at once.
+    /// The same at EL1 and EL0 only: what a guest would count if it could count all events at once.
     pub guest_events: BTreeMap<String, u64>,
 }
 
 impl CoreCounts {
-    /// The count of an event that is modelled.
+    /// Returns the count of a modelled event.
     pub fn event(&self, name: &str) -> u64 {
         self.events.get(name).copied().unwrap_or(0)
     }
 }
 
 impl Statistics {
-    /// Reads the file that the plugin wrote.
+    /// Reads the file written by the plugin.
     pub fn read(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path)
             .into_diagnostic()

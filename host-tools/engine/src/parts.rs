@@ -1,5 +1,5 @@
-//! What a system is put together from, built by cargo in a checkout or taken from a bundle: the hypervisor, the guests, the
-//! program in Linux guests, the board model.
+//! The parts of a system, built by cargo in a checkout or taken from a bundle: the hypervisor, the guests, the program
+//! for Linux guests, the board model.
 
 use crate::bundle::Bundle;
 use crate::installation::{self, Installation};
@@ -7,7 +7,7 @@ use crate::{cargo, setup};
 use miette::{Result, miette};
 use std::path::PathBuf;
 
-/// Makes sure that what [`hypervisor`] and [`guests`] need is there, so that its absence is reported first.
+/// Checks that everything [`hypervisor`] and [`guests`] need is available, so that its absence is reported first.
 pub fn prepare() -> Result<()> {
     match installation::current() {
         Installation::Checkout(_) => setup::core_library().map(drop),
@@ -16,7 +16,7 @@ pub fn prepare() -> Result<()> {
     }
 }
 
-/// Takes a part from the bundle, or has it built.
+/// Takes a part from the bundle, or builds it.
 fn part(path: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
     match installation::current() {
         Installation::Checkout(_) => build(),
@@ -27,7 +27,7 @@ fn part(path: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> 
 
 fn nowhere() -> miette::Report {
     miette!(
-        help = "name a bundle with --bundle DIR or CLOISON_BUNDLE (`cargo xtask bundle` in a checkout makes one), or \
+        help = "select a bundle with --bundle DIR or CLOISON_BUNDLE (`cargo xtask bundle` in a checkout makes one), or \
                 change to a checkout",
         "there is neither a bundle nor a checkout to take the hypervisor and the guests from"
     )
@@ -63,7 +63,7 @@ pub fn guest(name: &str) -> Result<PathBuf> {
     pick(&guests()?, name)
 }
 
-/// Returns the ELF file of the program that Linux guests have.
+/// Returns the ELF file of the program for Linux guests.
 pub fn client() -> Result<PathBuf> {
     part(Bundle::CLIENT, cargo::client)
 }
@@ -73,7 +73,7 @@ pub fn model_plugin() -> Result<PathBuf> {
     part(Bundle::MODEL, cargo::model_plugin)
 }
 
-/// The guest with this name among those built.
+/// Returns the guest with this name among those built.
 pub fn pick(built: &[(String, PathBuf)], name: &str) -> Result<PathBuf> {
     let known = || built.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
     built.iter().find(|(built, _)| built == name).map(|(_, path)| path.clone()).ok_or_else(|| {

@@ -1,10 +1,10 @@
-//! What a command shows while it works.
+//! Shows the progress of a command.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Result;
 use std::time::{Duration, Instant};
 
-/// A spinner for something whose length is unknown; prints nothing where there is no terminal.
+/// Returns a spinner for work of unknown length; prints nothing if there is no terminal.
 pub fn spinner(what: &str) -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -15,12 +15,12 @@ pub fn spinner(what: &str) -> ProgressBar {
     spinner
 }
 
-/// Does one stage of a command, shows it while it lasts, and says how long it took.
+/// Does one stage of a command, shows it while it lasts, and prints how long it took.
 pub fn stage<T>(name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     stage_with(name, |_| work())
 }
 
-/// As [`stage`], for work that says how far it has come.
+/// Like [`stage`], for work that reports its progress.
 pub fn stage_with<T>(name: &str, work: impl FnOnce(&ProgressBar) -> Result<T>) -> Result<T> {
     let started = Instant::now();
     let spinner = spinner(name);

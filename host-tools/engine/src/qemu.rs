@@ -1,4 +1,4 @@
-//! A board in QEMU: started, listened to, typed at, and always stopped.
+//! Runs a board in QEMU: starts it, reads and types on its console, and always stops it.
 
 use crate::setup::emulator::{PROGRAM, QEMU_HELP};
 use cloison_config::Emulation;
@@ -15,29 +15,29 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use thiserror::Error;
 
-/// What goes wrong between a board and its listener.
+/// Errors while listening to a board.
 #[derive(Debug, Error, Diagnostic)]
 pub enum RunError {
-    /// The line did not come.
+    /// The awaited line did not appear.
     #[error("the board did not print {wanted} within {} s", .after.as_secs())]
     #[diagnostic(help("the console's last lines were:\n{tail}"))]
     Timeout {
-        /// What was waited for.
+        /// What was awaited.
         wanted: String,
-        /// How long.
+        /// The timeout.
         after: Duration,
-        /// The console's end.
+        /// The end of the console's output.
         tail: String,
     },
     /// QEMU ended first.
     #[error("QEMU ended ({status}) before the board printed {wanted}")]
     #[diagnostic(help("the console's last lines were:\n{tail}"))]
     Ended {
-        /// What was waited for.
+        /// What was awaited.
         wanted: String,
         /// How QEMU ended.
         status: Exit,
-        /// The console's end.
+        /// The end of the console's output.
         tail: String,
     },
 }
@@ -45,18 +45,18 @@ pub enum RunError {
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// QEMU ended by itself, with this code.
+    /// QEMU ended by itself with this code.
     Code(i32),
-    /// QEMU was killed by a signal that is not from here.
+    /// QEMU was killed by a signal from elsewhere.
     Signal,
-    /// The time was up, and QEMU was stopped.
+    /// The time limit expired, and QEMU was stopped.
     TimedOut,
     /// QEMU was stopped on purpose.
     Stopped,
 }
 
 impl Exit {
-    /// Whether the machine turned itself off.
+    /// Returns whether the machine turned itself off.
     pub fn is_clean(self) -> bool {
         self == Self::Code(0)
     }
@@ -80,22 +80,22 @@ impl fmt::Display for Exit {
     }
 }
 
-/// A finished run.
+/// The result of a finished run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// How QEMU ended.
     pub exit: Exit,
-    /// All that the console said.
+    /// The console's complete output.
     pub console: String,
-    /// All that came out of the telemetry UART.
+    /// Everything sent on the telemetry UART.
     pub telemetry: Vec<u8>,
-    /// What QEMU itself complained about.
+    /// QEMU's own error messages.
     pub errors: String,
-    /// How long it took.
+    /// Wall time of the run.
     pub wall: Duration,
 }
 
-/// A board that can be started: what runs on it, and how.
+/// A board that can be started, with what runs on it.
 #[derive(Clone, Debug)]
 pub struct Machine {
     board: Emulation,
@@ -107,11 +107,11 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A board that starts `image` (with an arm64 Image header).
+    /// Returns a board that starts `image` (with an arm64 Image header).
     pub fn new(board: &Emulation, image: &Path) -> Self {
         Self { kernel: Some(image.to_path_buf()), ..Self::bare(board) }
     }
-    /// A board that starts nothing of itself: give firmware with [`Machine::arg`].
+    /// Returns a board without an image: provide firmware with [`Machine::arg`].
     pub fn bare(board: &Emulation) -> Self {
         Self {
             board: board.clone(),
@@ -122,27 +122,27 @@ impl Machine {
             limit: Duration::from_secs(120),
         }
     }
-    /// One instruction takes 2^`shift` ns of guest time, and runs repeat exactly.
+    /// Makes one instruction take 2^`shift` ns of guest time; runs then repeat exactly.
     pub fn icount(mut self, shift: Option<u8>) -> Self {
         self.icount = shift;
         self
     }
-    /// Frequency of the generic timer, in Hz.
+    /// Sets the frequency of the generic timer, in Hz.
     pub fn cntfrq(mut self, hz: u64) -> Self {
         self.cntfrq = Some(hz);
         self
     }
-    /// One more argument for QEMU.
+    /// Adds an argument for QEMU.
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.extra.push(argument.into());
         self
     }
-    /// More arguments for QEMU.
+    /// Adds arguments for QEMU.
     pub fn args<I: Into<OsString>>(mut self, arguments: impl IntoIterator<Item = I>) -> Self {
         self.extra.extend(arguments.into_iter().map(Into::into));
         self
     }
-    /// When QEMU is stopped at the latest. Two minutes unless set.
+    /// Sets the time limit after which QEMU is stopped; two minutes by default.
     pub fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -159,7 +159,7 @@ impl Machine {
             arguments.extend(["-global".into(), format!("{}-arm-cpu.cntfrq={hz}", board.cpu).into()]);
         }
         if let Some(shift) = self.icount {
-            // While all cores wait, guest time jumps to the next timer: real time has no part in the run.
+            // While all cores wait, guest time jumps to the next timer: the run does not depend on real time.
             arguments.extend(["-icount".into(), format!("shift={shift},sleep=off").into()]);
         }
         for line in &board.serial {
@@ -179,14 +179,14 @@ impl Machine {
         arguments
     }
 
-    /// The command line, to be shown to a user.
+    /// Returns the command line, to be shown to a user.
     pub fn command_line(&self) -> String {
         let arguments = self.arguments(Path::new("telemetry.bin"), "mon:stdio");
         let words = arguments.iter().map(|word| word.to_string_lossy().into_owned());
         std::iter::once(PROGRAM.to_owned()).chain(words).collect::<Vec<_>>().join(" ")
     }
 
-    /// Starts the board with its console in our hands.
+    /// Starts the board with its console connected to the session.
     pub fn start(&self) -> Result<Session> {
         let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
         let telemetry = scratch.path().join("telemetry.bin");
@@ -200,7 +200,7 @@ impl Machine {
         let reader = std::thread::spawn(move || read_into(output, &sender));
         let complaints = std::thread::spawn(move || {
             let mut bytes = Vec::new();
-            // What was read before a failure is kept; there is nothing else to do about a broken pipe.
+            // Output read before a failure is kept; nothing else can be done about a broken pipe.
             let _ = errors.read_to_end(&mut bytes);
             String::from_utf8_lossy(&bytes).into_owned()
         });
@@ -221,14 +221,14 @@ impl Machine {
         })
     }
 
-    /// Starts the board, lets it run to its end or its limit, and returns all that it said.
+    /// Runs the board to its end or its time limit. Returns its output.
     pub fn run(&self) -> Result<Outcome> {
         self.start()?.finish()
     }
 
     /// Runs the board with its console on this terminal until it turns itself off, the user quits with `Ctrl-A x`, or
-    /// `limit` is over. `listener` gets what the console says, and nothing (an empty slice) at its end. Returns how it
-    /// ended and what came out of the telemetry UART.
+    /// `limit` has passed. `listener` gets the console's output, and an empty slice at its end. Returns how the run
+    /// ended and what was sent on the telemetry UART.
     pub fn run_on_terminal(
         &self,
         limit: Option<Duration>,
@@ -249,7 +249,7 @@ impl Machine {
         });
         let errors = guard.0.stderr.take().ok_or_else(|| miette!("QEMU has no error output"))?;
         std::thread::spawn(move || {
-            // The ZCU102's network interfaces are meant to have no peer.
+            // The ZCU102's network interfaces have no peer on purpose.
             let lines = BufReader::new(errors).lines().map_while(std::io::Result::ok);
             lines.filter(|line| !line.ends_with("has no peer")).for_each(|line| eprintln!("{line}"));
         });
@@ -264,13 +264,14 @@ impl Machine {
             std::thread::sleep(Duration::from_millis(20));
         };
         drop(guard);
-        // The pipe's end has come with QEMU's.
+        // The pipe ended when QEMU did.
         let _ = shown.join();
         Ok((exit, std::fs::read(&telemetry).unwrap_or_default()))
     }
 }
 
-/// A command that becomes QEMU and dies with the thread that starts it, even when that is killed and cleans up nothing.
+/// Returns a command that becomes QEMU and dies with the thread that starts it, even if that is killed and cannot clean
+/// up.
 fn bound_to_us() -> Result<Command> {
     if !is_on_path(PROGRAM) {
         return Err(miette!(help = QEMU_HELP, "{PROGRAM} is not installed"));
@@ -298,7 +299,7 @@ impl Drop for Guard {
 }
 
 fn stop(child: &mut Child) {
-    // Both fail only when the process has ended and been waited for, which is what is wanted.
+    // Both fail only if the process has ended and been waited for, which is the goal.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -321,7 +322,7 @@ fn read_into(mut output: impl Read, sender: &mpsc::Sender<Vec<u8>>) {
 
 type LineCallback = Box<dyn FnMut(&str) + Send>;
 
-/// A board that runs. Dropping it stops QEMU.
+/// A running board. Dropping it stops QEMU.
 pub struct Session {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -329,7 +330,7 @@ pub struct Session {
     reader: Option<JoinHandle<()>>,
     complaints: Option<JoinHandle<String>>,
     console: Vec<u8>,
-    /// Where in `console` the first line starts that has not been given to anybody.
+    /// Position in `console` of the first line that has not been returned to a caller.
     line_start: usize,
     on_line: Option<LineCallback>,
     telemetry: PathBuf,
@@ -345,12 +346,12 @@ impl fmt::Debug for Session {
     }
 }
 
-/// What became of waiting for the console.
+/// Result of waiting for console output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It has said more.
+    /// There is more output.
     More,
-    /// It has not, in the time that was given.
+    /// There was no output within the given time.
     Quiet,
     /// QEMU has ended.
     End,
@@ -368,7 +369,7 @@ impl Session {
         self.on_line = Some(Box::new(callback));
     }
 
-    /// The next whole line, or what stands at the end of the output when QEMU is gone.
+    /// Returns the next complete line, or the unfinished one at the end of the output if QEMU has ended.
     fn step(&mut self, until: Instant) -> Step {
         loop {
             if let Some(length) = self.console[self.line_start..].iter().position(|&byte| byte == b'\n') {
@@ -396,7 +397,7 @@ impl Session {
         line
     }
 
-    /// Waits for a line that `wanted` accepts, and returns it. Lines before it are passed over.
+    /// Waits for a line that `wanted` accepts, and returns it. Lines before it are skipped.
     pub fn wait_for(&mut self, what: &str, wanted: impl Fn(&str) -> bool, timeout: Duration) -> Result<String> {
         let until = Instant::now() + timeout;
         loop {
@@ -416,22 +417,22 @@ impl Session {
         }
     }
 
-    /// Waits for a line that contains `text`.
+    /// Waits for a line that contains `text`, and returns it.
     pub fn expect(&mut self, text: &str, timeout: Duration) -> Result<String> {
         self.wait_for(&format!("\"{text}\""), |line| line.contains(text), timeout)
     }
 
-    /// All bytes that the console has sent so far.
+    /// Returns all bytes that the console has sent so far.
     pub fn bytes(&self) -> &[u8] {
         &self.console
     }
 
-    /// Whether the time that the board was given is over.
+    /// Returns whether the board's time limit has passed.
     pub fn is_over(&self) -> bool {
         self.started.elapsed() >= self.limit
     }
 
-    /// Waits for more of them.
+    /// Waits for more console output.
     pub fn receive(&mut self, until: Instant) -> Received {
         let until = until.min(self.started + self.limit);
         match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -444,23 +445,23 @@ impl Session {
         }
     }
 
-    /// Types on the console.
+    /// Types bytes on the console.
     pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
         let stdin = self.stdin.as_mut().ok_or_else(|| miette!("the console is closed"))?;
         stdin.write_all(bytes).and_then(|()| stdin.flush()).into_diagnostic().wrap_err("cannot type on the console")
     }
 
-    /// All that the console has said so far.
+    /// Returns the console's output so far.
     pub fn console(&self) -> String {
         String::from_utf8_lossy(&self.console).into_owned()
     }
 
-    /// What has come out of the telemetry UART so far.
+    /// Returns what the telemetry UART has sent so far.
     pub fn telemetry(&self) -> Vec<u8> {
         std::fs::read(&self.telemetry).unwrap_or_default()
     }
 
-    /// What has come out of the telemetry UART from byte `start` on.
+    /// Returns what the telemetry UART has sent from byte `start` on.
     pub fn telemetry_from(&self, start: u64) -> Vec<u8> {
         let read = || -> std::io::Result<Vec<u8>> {
             let mut file = std::fs::File::open(&self.telemetry)?;
@@ -469,7 +470,7 @@ impl Session {
             file.read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        // QEMU makes the file when it starts; until then nothing has come.
+        // QEMU creates the file when it starts; until then there is no output.
         read().unwrap_or_default()
     }
 
@@ -479,7 +480,7 @@ impl Session {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// Waits until the board turns itself off or its limit is over.
+    /// Waits until the board turns itself off or its time limit has passed.
     pub fn finish(mut self) -> Result<Outcome> {
         let until = self.started + self.limit;
         let ended = loop {
@@ -504,7 +505,7 @@ impl Session {
         if self.exit.is_none() {
             stop(&mut self.child);
         }
-        // What QEMU had written before it ended still stands in the pipe.
+        // QEMU's output before its end is still in the pipe.
         while let Step::Line(_) = self.step(Instant::now() + Duration::from_secs(5)) {}
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();

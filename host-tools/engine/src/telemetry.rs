@@ -1,7 +1,7 @@
-//! The telemetry stream, read back: what a run said on the second UART.
+//! Decodes the telemetry stream that a run sent on the second UART.
 //!
-//! [`Telemetry::parse`] never fails: it sorts every frame that can be read into its list and notes each that cannot,
-//! with the byte at which it starts. Callers decide what a damaged stream is worth to them.
+//! [`Telemetry::parse`] never fails: it sorts every readable message into its list, and records each unreadable one
+//! with the byte at which it starts. Callers decide how much a damaged stream is worth.
 
 use cloison_formats::telemetry::{
     self, BootInfo, DecodeError, Event, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
@@ -10,45 +10,45 @@ use cloison_formats::telemetry::{
 use cloison_formats::units::{EventId, Events, Nanos};
 use std::fmt;
 
-/// Everything that one stream held.
+/// The contents of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Telemetry {
     /// Length of the stream in bytes.
     pub len: usize,
-    /// Frames that were read.
+    /// Number of messages that were read.
     pub frames: usize,
-    /// The system that sent the stream: its first frame.
+    /// The system that sent the stream, from its first message.
     pub boot: Option<BootInfo>,
-    /// The pools as they were when all regions had been allocated.
+    /// The pools when all regions had been allocated.
     pub pools: Vec<PoolInfo>,
-    /// The VMs; position is the id.
+    /// The VMs; a VM's id is its index.
     pub vms: Vec<VmInfo>,
     /// Pages read back from the hypervisor's own tables.
     pub stage1: Vec<Stage1Run>,
     /// The stage-2 tables, read back page by page (audit only).
     pub stage2: Vec<Stage2Run>,
-    /// Pages that the audit says it logged, once it is complete.
+    /// Number of pages that the audit reports, once it is complete.
     pub audit_end: Option<u64>,
     /// What happened while guests ran, in the order of arrival.
     pub events: Vec<Event>,
-    /// What could not be read or made no sense, with the byte at which its frame starts.
+    /// Messages that could not be read or are inconsistent, each with the byte at which it starts.
     pub problems: Vec<(usize, Problem)>,
 }
 
-/// A stream that is read while it grows.
+/// A stream that is decoded while it grows.
 #[derive(Clone, Debug, Default)]
 pub struct Growing {
     telemetry: Telemetry,
-    /// The beginning of a frame whose end has not come.
+    /// The start of an incomplete message.
     rest: Vec<u8>,
     over: bool,
 }
 
 impl Growing {
-    /// Takes the bytes that have come; returns the events among them, which are not kept.
+    /// Decodes more bytes. Returns the records among them, which are not kept.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Event> {
         self.rest.extend_from_slice(bytes);
-        // A frame ends with a zero and has none inside.
+        // A message ends with a zero byte and contains none.
         let whole = self.rest.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1);
         let frames: Vec<u8> = self.rest.drain(..whole).collect();
         self.over = self.over || !self.telemetry.read(&frames);
@@ -58,50 +58,50 @@ impl Growing {
         std::mem::take(&mut self.telemetry.events)
     }
 
-    /// All that the stream has said so far, but for its events.
+    /// Returns the contents of the stream so far, without its records.
     pub fn so_far(&self) -> &Telemetry {
         &self.telemetry
     }
 }
 
-/// Something wrong with one frame of a stream.
+/// A problem with one message of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Problem {
-    /// The frame does not decode.
+    /// The message cannot be decoded.
     Decode(DecodeError),
-    /// More bytes without a closing zero than a frame can have.
+    /// There are more bytes without a zero byte than a message can have.
     TooLong {
-        /// Its length, as far as the next zero.
+        /// Number of bytes to the next zero byte.
         len: usize,
     },
-    /// The first frame that could be read is not a `Boot` frame: the start of the stream is missing.
+    /// The first readable message is not `Boot`: the start of the stream is missing.
     NoBoot,
-    /// The stream was written by another version.
+    /// Another version wrote the stream.
     Version {
-        /// The version that its `Boot` frame says.
+        /// The version in its `Boot` message.
         found: u16,
     },
-    /// A second `Boot` frame: the stream of another run follows.
+    /// A second `Boot` message: another run follows.
     SecondBoot,
-    /// A record names a VM that no `Vm` frame described.
+    /// A record of a VM for which there was no `Vm` message.
     UnknownVm(u8),
-    /// A HEM record claims more events than one can hold.
+    /// A HEM record with more events than it can hold.
     TooManyEvents(u8),
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Decode(DecodeError::Unterminated) => f.write_str("cut off: no zero byte closes this frame"),
+            Self::Decode(DecodeError::Unterminated) => f.write_str("truncated: no zero byte ends this message"),
             Self::Decode(error) => write!(f, "{error}"),
             Self::TooLong { len } => {
-                write!(f, "{len} bytes without a frame end, but no frame is longer than {MAX_MESSAGE}")
+                write!(f, "{len} bytes without a zero byte, but no message is longer than {MAX_MESSAGE}")
             }
-            Self::NoBoot => f.write_str("the stream does not begin with a Boot frame"),
+            Self::NoBoot => f.write_str("the stream does not start with a Boot message"),
             Self::Version { found } => {
                 write!(f, "written by telemetry version {found}, this tool reads version {}", telemetry::VERSION)
             }
-            Self::SecondBoot => f.write_str("a second Boot frame: another run begins here"),
+            Self::SecondBoot => f.write_str("a second Boot message: another run starts here"),
             Self::UnknownVm(vm) => write!(f, "a record of VM {vm}, which the stream did not announce"),
             Self::TooManyEvents(len) => write!(f, "a HEM record of {len} events; {MAX_HEMS} is the most"),
         }
@@ -111,7 +111,7 @@ impl fmt::Display for Problem {
 /// A HEM record with its origin.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HemRun<'a> {
-    /// Physical core.
+    /// Number of the physical core.
     pub core: u8,
     /// When the segment ended.
     pub at: Nanos,
@@ -120,7 +120,7 @@ pub struct HemRun<'a> {
 }
 
 impl HemRun<'_> {
-    /// The record's events with their counts and whether the counter overflowed.
+    /// Returns the record's events with their counts and whether the counter overflowed.
     pub fn counts(&self) -> impl Iterator<Item = (EventId, u32, bool)> {
         let record = self.record;
         (0..usize::from(record.len).min(MAX_HEMS))
@@ -128,18 +128,18 @@ impl HemRun<'_> {
     }
 }
 
-/// How a VM ended, as far as the stream says it.
+/// How a VM ended, according to the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It has no `Started` record.
     NeverStarted,
-    /// By itself.
+    /// It turned itself off.
     Off,
-    /// With the system, because the VM that the system ends with was off.
+    /// It was stopped with the system, because the VM named by `ends_with` was off.
     Stopped,
-    /// By the hypervisor, for what it did.
+    /// The hypervisor killed it for a violation.
     Killed,
-    /// Not in the stream.
+    /// The stream does not contain its end.
     Running,
 }
 
@@ -156,15 +156,15 @@ impl fmt::Display for End {
 }
 
 impl Telemetry {
-    /// Reads a stream. Frames after a second `Boot` frame, and all frames where the first one says another version, are
-    /// not read: they would be taken for something that they are not.
+    /// Decodes a stream. Messages after a second `Boot` message are not read, and none are if the first one has another
+    /// version: they would be misinterpreted.
     pub fn parse(stream: &[u8]) -> Self {
         let mut all = Self::default();
         all.read(stream);
         all
     }
 
-    /// Reads what comes next in a stream, whole frames; whether the rest of the stream may be read.
+    /// Decodes complete messages. Returns whether the rest of the stream may be read.
     fn read(&mut self, stream: &[u8]) -> bool {
         let before = self.len;
         self.len += stream.len();
@@ -218,8 +218,8 @@ impl Telemetry {
                 {
                     return Err(Problem::TooManyEvents(len));
                 }
-                // Without a Boot frame the stream's head is lost, and the VMs' names with it: the ids still mean
-                // something.
+                // Without a `Boot` message the start of the stream is lost, including the VMs' names; their ids are
+                // still valid.
                 if self.boot.is_some()
                     && let Some(vm) = vm_of(&event.record)
                     && usize::from(vm) >= self.vms.len()
@@ -232,12 +232,12 @@ impl Telemetry {
         Ok(())
     }
 
-    /// A VM's name, or `vm<id>` where the stream does not say it.
+    /// Returns a VM's name, or `vm<id>` if the stream does not contain it.
     pub fn vm_name(&self, vm: u8) -> String {
         self.vms.get(usize::from(vm)).map_or_else(|| format!("vm{vm}"), |info| info.name.clone())
     }
 
-    /// The HEM records, in the order of arrival.
+    /// Returns the HEM records in the order of arrival.
     pub fn hem_runs(&self) -> impl Iterator<Item = HemRun<'_>> {
         self.events.iter().filter_map(|event| match &event.record {
             Record::Hem(record) => Some(HemRun { core: event.core, at: event.at, record }),
@@ -245,7 +245,7 @@ impl Telemetry {
         })
     }
 
-    /// The migration records, in the order of arrival.
+    /// Returns the migration records in the order of arrival.
     pub fn migrations(&self) -> impl Iterator<Item = (&Event, &MigrationRecord)> {
         self.events.iter().filter_map(|event| match &event.record {
             Record::Migration(record) => Some((event, record)),
@@ -253,7 +253,7 @@ impl Telemetry {
         })
     }
 
-    /// The quotas' totals with the core each ran on.
+    /// Returns the quotas' totals, each with its core.
     pub fn quota_totals(&self) -> impl Iterator<Item = (u8, &QuotaTotal)> {
         self.events.iter().filter_map(|event| match &event.record {
             Record::QuotaTotal(total) => Some((event.core, total)),
@@ -261,7 +261,7 @@ impl Telemetry {
         })
     }
 
-    /// The traced quota periods with the core each ran on.
+    /// Returns the traced quota periods, each with its core.
     pub fn quota_periods(&self) -> impl Iterator<Item = (u8, &QuotaPeriod)> {
         self.events.iter().filter_map(|event| match &event.record {
             Record::QuotaPeriod(period) => Some((event.core, period)),
@@ -269,7 +269,7 @@ impl Telemetry {
         })
     }
 
-    /// Every change of a VM's state.
+    /// Returns every change of a VM's state.
     pub fn vm_states(&self) -> impl Iterator<Item = (Nanos, u8, VmState)> {
         self.events.iter().filter_map(|event| match event.record {
             Record::VmState { vm, state } => Some((event.at, vm, state)),
@@ -277,7 +277,7 @@ impl Telemetry {
         })
     }
 
-    /// How a VM ended.
+    /// Returns how a VM ended.
     pub fn end_of(&self, vm: u8) -> End {
         match self.vm_states().filter(|&(_, of, _)| of == vm).last() {
             None => End::NeverStarted,
@@ -288,14 +288,14 @@ impl Telemetry {
         }
     }
 
-    /// From a VM's first start to its last sign of life in the stream; `None` where it never started.
+    /// Returns the time from a VM's first start to its last record in the stream, or `None` if it never started.
     pub fn vm_runtime(&self, vm: u8) -> Option<Nanos> {
         let start = self.vm_states().find(|&(_, of, _)| of == vm)?.0;
         let last = self.events.iter().filter(|event| vm_of(&event.record) == Some(vm)).map(|event| event.at).max()?;
         Some(Nanos(last.0.saturating_sub(start.0)))
     }
 
-    /// How often a VM was left for the hypervisor on all of its cores together, by [`ExitReason`]; `None` where it did not
+    /// Returns how often all cores of a VM entered the hypervisor, by [`ExitReason`], or `None` if the stream does not
     /// say.
     pub fn exits(&self, vm: u8) -> Option<[u64; ExitReason::ALL.len()]> {
         let of_a_core = |event: &Event| match event.record {
@@ -305,7 +305,7 @@ impl Telemetry {
         self.events.iter().filter_map(of_a_core).reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
     }
 
-    /// Records that the hypervisor had to drop.
+    /// Returns the number of records that the hypervisor had to drop.
     pub fn dropped(&self) -> u64 {
         let lost = |event: &Event| match event.record {
             Record::Dropped { count } => u64::from(count),
@@ -314,12 +314,12 @@ impl Telemetry {
         self.events.iter().map(lost).sum()
     }
 
-    /// Pages in all stage-2 frames.
+    /// Returns the number of pages in all `Stage2` messages.
     pub fn audited_pages(&self) -> u64 {
         self.stage2.iter().map(|run| run.frames.len() as u64).sum()
     }
 
-    /// The sum of all quotas' overshoot, and the largest in one period.
+    /// Returns the sum of all quotas' overshoot, and the maximum of one period.
     pub fn overshoot(&self) -> (Events, Events) {
         self.quota_totals().fold((Events(0), Events(0)), |(sum, most), (_, total)| {
             (Events(sum.0 + total.overshoot.0), most.max(total.max_overshoot))

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
 use cloison_formats::units::Nanos;
 
-/// Nanoseconds with a unit that suits them.
+/// Formats nanoseconds with a suitable unit.
 pub fn duration(time: Nanos) -> String {
     let ns = time.0;
     for (unit, name) in [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")] {
@@ -18,7 +18,7 @@ pub fn duration(time: Nanos) -> String {
     }
 }
 
-/// A number in groups of three digits.
+/// Formats a number in groups of three digits.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
@@ -31,24 +31,24 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A part of a whole, from 0 to 1 (more, if it is more); 0 of nothing.
+/// Returns `part / whole`, or 0 if `whole` is 0.
 pub fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The smallest, the median and the largest of some values.
+/// The minimum, the median and the maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spread {
     /// Smallest.
     pub min: u64,
-    /// Median; of an even number of values the lower one.
+    /// Median; the lower one if the number of values is even.
     pub median: u64,
     /// Largest.
     pub max: u64,
 }
 
 impl Spread {
-    /// Of these values, if there are any.
+    /// Returns the spread of these values, if there are any.
     pub fn of(values: impl IntoIterator<Item = u64>) -> Option<Self> {
         let mut values: Vec<u64> = values.into_iter().collect();
         values.sort_unstable();

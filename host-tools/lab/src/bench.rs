@@ -1,7 +1,7 @@
-//! `cargo xtask bench`: how many instructions the hypervisor's own paths take.
+//! `cloison bench`: counts the instructions on the hypervisor's own paths.
 //!
-//! Under `-icount shift=0` with a generic timer of 1 GHz, one instruction is one nanosecond of virtual time, and a run
-//! repeats exactly: what the guest reads from CNTVCT_EL0 are instruction counts.
+//! Under `-icount shift=0` with a generic timer of 1 GHz, one instruction takes one nanosecond of virtual time, and a
+//! run repeats exactly: the guest's differences of CNTVCT_EL0 are instruction counts.
 
 use crate::lines;
 use cloison_engine::figures::Figures;
@@ -20,12 +20,12 @@ use std::time::Duration;
 
 /// The board that is measured.
 const BOARD: &str = "virt";
-/// What is measured.
+/// The system that measures.
 const CONFIG: &str = "tests/configs/bench.toml";
 /// One tick per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
 
-/// How to measure.
+/// Options of `cloison bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchArgs {
     /// Write the figures here
@@ -33,7 +33,7 @@ pub struct BenchArgs {
     pub json: Option<PathBuf>,
 }
 
-/// One path: what it is, what it should take, and what Bao 2.0 takes on the same QEMU.
+/// One path: its name, its aim, and what Bao 2.0 takes on the same QEMU.
 struct Path {
     figure: &'static str,
     what: &'static str,
@@ -46,7 +46,7 @@ enum Aim {
     AtMost(u64),
     /// At most this many times another figure.
     Times(u64, &'static str),
-    /// Told for what it is.
+    /// Reported without an aim.
     None,
 }
 
@@ -96,7 +96,7 @@ impl Aim {
     }
 }
 
-/// Runs `cargo xtask bench`.
+/// Runs `cloison bench`.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     let path = installation::root().join(CONFIG);
     let checked = configuration::load(&path, Some(BOARD))?;
@@ -160,22 +160,18 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         "{}",
         section
             .note(
-                "EL2 lines are neither blank nor comment nor test. Bao's figures: the same machine and counting, one VM of \
-                 16 MiB."
+                "EL2 lines exclude blank lines, comments and tests. Bao's figures are for the same machine and \
+                 counting, with one VM of 16 MiB."
             )
             .to_text()
     );
     println!(
         "{}",
-        if differing.is_empty() {
-            "Two runs gave the same counts, all of them."
-        } else {
-            "Two runs gave different counts."
-        }
+        if differing.is_empty() { "Two runs gave identical counts." } else { "Two runs gave different counts." }
     );
     if !missing.is_empty() {
         return Err(miette!(
-            help = "the `bench` guest prints one line for each path; its console is part of the image's run",
+            help = "the `bench` guest prints one line per path; see its console in the image's run",
             "not measured: {}",
             missing.join(", ")
         ));
@@ -211,7 +207,7 @@ fn measure(image: &Image) -> Result<BTreeMap<String, u64>> {
     counts(&outcome)
 }
 
-/// All counts of one run: what the guest printed, and what follows from the telemetry.
+/// Returns all counts of one run: what the guest printed, and what is computed from the telemetry.
 fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
     let telemetry = Telemetry::parse(&outcome.telemetry);
     if let Some((offset, problem)) = telemetry.problems.first() {
@@ -241,7 +237,7 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
         counts.insert("migrate_page_took".to_owned(), spread.median);
         counts.insert("migrate_page_took_max".to_owned(), spread.max);
     }
-    // The guest read the clock before and after it was held; the period that held it lies between.
+    // The guest read the clock before and after it was held; the period that held it is in between.
     let held = gaps.iter().filter_map(|&(before, after)| {
         let period = telemetry
             .quota_periods()
@@ -259,7 +255,7 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
     Ok(counts)
 }
 
-/// `[vm] bench NAME VALUE...`
+/// Parses `[vm] bench NAME VALUE...`.
 fn result(line: &str) -> Option<(&str, Vec<u64>)> {
     let mut words = line.split_whitespace().skip_while(|word| *word != "bench").skip(1);
     let name = words.next()?;

@@ -1,8 +1,9 @@
-//! What the hypervisor adds to a Linux's boot, in instructions: the same kernel, RAM disk and device tree on QEMU's `virt`
-//! machine with and without it.
+//! Measures the instructions that the hypervisor adds to booting Linux: the same kernel, RAM disk and device tree on
+//! QEMU's `virt` machine with and without it.
 //!
-//! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them all, on all cores and at
-//! all exception levels. A boot ends where the first process would give its shell: it turns the machine off instead.
+//! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them all, on all cores
+//! and at all exception levels. A boot ends where the first process would start its shell: it turns the machine off
+//! instead.
 
 use cloison_config::Emulation;
 use cloison_config::{Checked, ImageSource};
@@ -22,24 +23,24 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// The systems that are booted: one VM each.
+/// The systems to boot: one VM each.
 pub const CONFIGS: [&str; 2] = ["linux-cloud", "linux-rt"];
-/// How much longer a boot may become.
+/// Largest acceptable ratio of instructions with and without the hypervisor.
 pub const AIM: f64 = 1.10;
 /// The board that boots them.
 const BOARD: &str = "virt";
-/// A boot takes some seconds.
+/// Time limit. A boot takes several seconds.
 const LIMIT: Duration = Duration::from_secs(400);
 
-/// `cargo xtask linux boot-cost`.
+/// `cloison linux boot-cost`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BootCostArgs {
-    /// Write the figures here too
+    /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
-/// What the counting plugin writes.
+/// The file written by the counting plugin.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 pub struct Counted {
     /// Instructions at EL0 to EL3.
@@ -47,33 +48,33 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// At all levels.
+    /// Returns the sum over all exception levels.
     pub fn all(&self) -> u64 {
         self.instructions.iter().sum()
     }
 }
 
-/// One kernel's boots.
+/// The boots of one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Boots {
-    /// The configuration.
+    /// Name of the configuration.
     pub name: &'static str,
-    /// Without the hypervisor.
+    /// Counts without the hypervisor.
     pub bare: Counted,
-    /// With it.
+    /// Counts with the hypervisor.
     pub under: Counted,
-    /// Why it was entered, by [`ExitReason`].
+    /// Entries into the hypervisor, by [`ExitReason`].
     pub exits: [u64; ExitReason::ALL.len()],
 }
 
 impl Boots {
-    /// Instructions with the hypervisor to those without.
+    /// Returns the ratio of instructions with the hypervisor to those without.
     pub fn ratio(&self) -> f64 {
         self.under.all() as f64 / self.bare.all() as f64
     }
 }
 
-/// Runs `cargo xtask linux boot-cost`.
+/// Runs `cloison linux boot-cost`.
 pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
     stage("set-up", || setup::qemu().and_then(|()| setup::core_library().map(drop)))?;
     let plugin = stage("board model", parts::model_plugin)?;
@@ -83,7 +84,7 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
     }
     let mut figures = Figures::new("boot-cost");
     let mut cost = Section::new(
-        "Instructions of a boot to the shell, and off again (QEMU virt, -icount shift=0)",
+        "Instructions of a boot to the shell and power-off (QEMU virt, -icount shift=0)",
         &["system", "bare", "under Cloison", "of these at EL2", "ratio", "aim, at most", "aim met"],
     );
     let reasons = std::iter::once("system").chain(ExitReason::ALL.map(ExitReason::name));
@@ -111,13 +112,13 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
     }
     figures.count("aims_missed", missed);
     let cost = cost
-        .note("Bare: the same kernel, RAM disk and device tree, as much memory in one piece, at EL1 without Cloison.");
-    let entries = entries.note("Of both cores, from the VM's start to its end.");
+        .note("Bare: the same kernel, RAM disk and device tree, the same amount of memory in one piece, at EL1 without Cloison.");
+    let entries = entries.note("Both cores, from the VM's start to its end.");
     println!("{}\n{}", cost.to_text(), entries.to_text());
     figures.write(args.json.as_deref())
 }
 
-/// Boots the system of a shipped configuration with the hypervisor and without.
+/// Boots the system of a shipped configuration with and without the hypervisor.
 pub fn measure(name: &'static str, plugin: &Path) -> Result<Boots> {
     let file = installation::root().join("configs").join(name).with_extension("toml");
     let mut checked = configuration::load(&file, Some(BOARD))?;
@@ -134,7 +135,7 @@ pub fn measure(name: &'static str, plugin: &Path) -> Result<Boots> {
     Ok(Boots { name, bare, under, exits })
 }
 
-/// Runs a machine to its end and reads what was counted.
+/// Runs a machine to its end and reads the counts.
 fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Counted, Vec<u8>)> {
     let counts = scratch.join("counts.json");
     let machine = machine.icount(Some(0)).limit(LIMIT).arg("-plugin");
@@ -144,7 +145,7 @@ fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Counted, Ve
         let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
         return Err(miette!(
             help = format!("the console's last lines were:\n{tail}"),
-            "the boot did not come to its end ({})",
+            "the boot did not finish ({})",
             outcome.exit
         ));
     }
@@ -162,14 +163,17 @@ fn with_cloison(
     let file = scratch.join("Image");
     image.write(&file)?;
     let (counted, telemetry) = count(Machine::new(board, &file), plugin, scratch)?;
-    let exits =
-        Telemetry::parse(&telemetry).exits(0).ok_or_else(|| miette!("the log does not say why VMs were left"))?;
+    let exits = Telemetry::parse(&telemetry)
+        .exits(0)
+        .ok_or_else(|| miette!("the log lacks the reasons for entries into the hypervisor"))?;
     Ok((counted, exits))
 }
 
 fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> Result<Counted> {
     let vm = &image.system.vms[0];
-    let ImageSource::Linux(linux) = &checked.images[0] else { return Err(miette!("VM `{}` is no Linux", vm.name)) };
+    let ImageSource::Linux(linux) = &checked.images[0] else {
+        return Err(miette!("VM `{}` is not a Linux guest", vm.name));
+    };
     let loaded = load(linux, vm)?;
     let keep = |name: &str, bytes: &[u8]| {
         let path = scratch.join(name);
@@ -179,7 +183,7 @@ fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> R
     let tree = keep("tree", &loaded.device_tree)?;
     let bytes: u64 = vm.regions.iter().map(|region| u64::from(region.pages) * PAGE_SIZE).sum();
     let machine = Machine::new(checked.emulation()?, &kernel)
-        // A guest's own exception levels: EL1, and no more.
+        // A guest's exception levels are EL0 and EL1.
         .args(["-machine", "virtualization=off", "-m", &format!("{}M", bytes >> 20), "-append"])
         .arg(device_tree::command_line(linux, &vm.name))
         .args(["-initrd".into(), initrd.into_os_string(), "-dtb".into(), tree.into_os_string()]);

@@ -1,7 +1,7 @@
-//! `cargo xtask demo`: the main job from end to end, and a report of what it came to.
+//! `cloison demo`: the main task from end to end, with a report.
 //!
-//! On the board model, where interference and its remedies can be seen; with `--stock` on QEMU as it is, where one run
-//! shows pools, quotas and migrations at work, but no effect on time.
+//! It runs on the board model, which shows interference and its remedies. With `--stock` it runs on QEMU without the
+//! model: one run that shows pools, quotas and migrations, but no effect on time.
 
 use crate::experiment::spec::Experiment;
 use crate::experiment::{self, spec};
@@ -26,22 +26,22 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What the demo runs without the model.
+/// The system that runs without the model.
 const CONFIG: &str = "configs/demo.toml";
 
-/// How to run the demo.
+/// Options of `cloison demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DemoArgs {
-    /// The machine
+    /// The board
     #[arg(long, value_name = "NAME", value_parser = BoardArgument, default_value = DEFAULT_BOARD)]
     pub board: String,
-    /// Write the figures here too
+    /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where the report goes (default: target/cloison/demo/BOARD)
+    /// Directory for the report (default: target/cloison/demo/BOARD)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Without the board model: one run on QEMU as it is
+    /// Without the board model: one run on plain QEMU
     #[arg(long)]
     pub stock: bool,
     /// Do not open the report in a browser
@@ -52,24 +52,25 @@ pub struct DemoArgs {
     pub timeout: u64,
 }
 
-/// What a reader must know before believing a number of a run on QEMU.
+/// Caveats for the numbers of a run on QEMU.
 const CAVEATS: [&str; 3] = [
-    "Stock QEMU has no caches. Colors, frames, migrations and quotas are real here, but what they do to timing cannot \
-     be seen: cycles and costs are instruction counts and virtual time, not cache effects.",
+    "Stock QEMU has no caches. Colors, frames, migrations and quotas are real here, but their effect on timing is not \
+     visible: cycles and costs are instruction counts and virtual time, not cache effects.",
     "The run uses -icount shift=0: one instruction takes one nanosecond of virtual time, and the run repeats exactly. \
-     QEMU then counts INST_RETIRED over the instructions of all cores that run, so that a budget of events acts as a \
-     budget of virtual time.",
-    "QEMU runs the cores in turn, and virtual time goes on for all of them: a time or a count taken on one core \
-     includes the turns of the others, and a core sees its interrupt when its turn comes. Most of the overshoot and of \
-     the cost of a migration below is that. `cargo xtask bench` measures on one core, where it does not occur.",
+     QEMU then counts INST_RETIRED over the instructions of all running cores, so a budget of events acts as a budget \
+     of virtual time.",
+    "QEMU runs the cores in turn, and virtual time advances for all of them. A time or a count taken on one core \
+     includes the turns of the others, and a core sees its interrupt only when its turn comes. This causes most of the \
+     overshoot and of the cost of a migration below. `cargo xtask bench` measures on one core, where it does not \
+     occur.",
 ];
 
-/// Runs `cargo xtask demo`.
+/// Runs `cloison demo`.
 pub fn demo(args: &DemoArgs) -> Result<()> {
     if args.stock { stock(args) } else { modelled(args) }
 }
 
-/// Four runs on the board model.
+/// Performs four runs on the board model.
 fn modelled(args: &DemoArgs) -> Result<()> {
     let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("demo").join(&args.board));
     let path = experiment::file_of("demo");
@@ -86,13 +87,13 @@ fn modelled(args: &DemoArgs) -> Result<()> {
     Ok(())
 }
 
-/// Whether a browser would have a screen to open on.
+/// Returns whether there is a screen on which a browser could open.
 fn has_screen() -> bool {
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     cfg!(target_os = "macos") || set("DISPLAY") || set("WAYLAND_DISPLAY")
 }
 
-/// One run on QEMU as it is.
+/// Performs one run on plain QEMU.
 fn stock(args: &DemoArgs) -> Result<()> {
     let default = || installation::output_dir().join("demo").join(format!("{}-stock", args.board));
     let directory = args.out.clone().unwrap_or_else(default);
@@ -128,7 +129,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
         println!("{caveat}\n");
     }
     println!("Report:  {}", installation::display(&directory.join("report.html")));
-    println!("Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin beside it");
+    println!("Data:    hem.csv, hem.parquet, figures.json, console.txt and telemetry.bin in the same directory");
     verdict(&image.system, &outcome, &telemetry)
 }
 
@@ -172,7 +173,7 @@ fn run(machine: &Machine, progress: &ProgressBar) -> Result<Outcome> {
     session.finish()
 }
 
-/// An error that names all that the run should have shown and did not.
+/// Returns an error that lists everything that the run should have shown but did not.
 fn verdict(system: &System, outcome: &Outcome, telemetry: &Telemetry) -> Result<()> {
     let mut missing = shortfalls(system, telemetry);
     if !outcome.exit.is_clean() {
@@ -185,7 +186,7 @@ fn verdict(system: &System, outcome: &Outcome, telemetry: &Telemetry) -> Result<
     let tail = lines[lines.len().saturating_sub(12)..].join("\n");
     Err(miette!(
         help = format!("the console's last lines were:\n{tail}\n{}", outcome.errors),
-        "the demo did not do all that it should:\n{}",
+        "demo incomplete:\n{}",
         missing.join("\n")
     ))
 }
@@ -196,7 +197,7 @@ fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
         missing.push("the hypervisor sent no telemetry".to_owned());
     }
     if let Some((offset, problem)) = telemetry.problems.first() {
-        missing.push(format!("{} telemetry frames are bad; byte {offset}: {problem}", telemetry.problems.len()));
+        missing.push(format!("{} telemetry messages are damaged; byte {offset}: {problem}", telemetry.problems.len()));
     }
     if telemetry.dropped() > 0 {
         missing.push(format!("{} telemetry records were dropped", telemetry.dropped()));
@@ -205,14 +206,14 @@ fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
         let end = telemetry.end_of(id as u8);
         let may_be_stopped = system.ends_with.is_some_and(|last| usize::from(last) != id);
         if end != End::Off && !(end == End::Stopped && may_be_stopped) {
-            missing.push(format!("VM `{}` did not end as it should: {end}", vm.name));
+            missing.push(format!("VM `{}` ended unexpectedly: {end}", vm.name));
         }
         for (index, quota) in vm.quotas.iter().enumerate() {
             let seen = telemetry.quota_totals().any(|(_, total)| {
                 usize::from(total.vm) == id && usize::from(total.quota) == index && total.periods > 0
             });
             if !seen {
-                missing.push(format!("the quota of vCPU {} of VM `{}` never came into force", quota.vcpu, vm.name));
+                missing.push(format!("the quota of vCPU {} of VM `{}` was never enforced", quota.vcpu, vm.name));
             }
         }
     }
@@ -235,7 +236,7 @@ mod tests {
     };
     use cloison_formats::units::{Cycles, EventId, Nanos};
 
-    /// What a run of `configs/demo.toml` sends at the least.
+    /// Returns the minimal stream of a run of `configs/demo.toml`.
     fn whole_run(system: &System) -> Telemetry {
         let last = system.ends_with.expect("the demo ends with its victim");
         let mut records = vec![Record::VmState { vm: last, state: VmState::Off }];

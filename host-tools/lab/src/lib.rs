@@ -5,10 +5,10 @@
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`much`] | plans which events to count together, and merges their counts |
-//! | [`demo`] | the main job from end to end |
-//! | [`bench`] | how many instructions the hypervisor's own paths take |
-//! | [`boot_cost`] | what the hypervisor adds to a Linux guest's boot |
-//! | [`lines`] | how much source runs at EL2 |
+//! | [`demo`] | the main task from end to end |
+//! | [`bench`] | counts the instructions on the hypervisor's own paths |
+//! | [`boot_cost`] | instruction overhead of booting Linux |
+//! | [`lines`] | counts the source lines that run at EL2 |
 #![forbid(unsafe_code)]
 
 pub mod bench;

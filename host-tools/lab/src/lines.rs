@@ -1,4 +1,4 @@
-//! Counts the lines of code that run at EL2: non-blank, without comments and tests.
+//! Counts the lines of code that run at EL2, without blank lines, comments and tests.
 
 use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -6,15 +6,15 @@ use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The most lines that the hypervisor may have.
+/// Maximum number of lines of the hypervisor.
 pub const LIMIT: u64 = 8_000;
 
-/// How many lines the hypervisor has.
+/// Returns the number of lines of the hypervisor.
 pub fn el2() -> Result<u64> {
     count(&installation::root().join("hypervisor"))
 }
 
-/// Counts the Rust files below `directory`.
+/// Counts the lines of the Rust files below `directory`.
 pub fn count(directory: &Path) -> Result<u64> {
     let mut files = Vec::new();
     collect(directory, &mut files).into_diagnostic()?;
@@ -26,7 +26,7 @@ pub fn count(directory: &Path) -> Result<u64> {
         let code = code_lines(&text).wrap_err_with(|| miette!("cannot read {} as Rust", file.display()))?;
         let parent = file.parent().unwrap_or(directory);
         let stem = file.file_stem().unwrap_or_default();
-        // `foo.rs` keeps its modules in `foo/`; `mod.rs`, `lib.rs` and `main.rs` beside themselves.
+        // `foo.rs` has its modules in `foo/`; `mod.rs`, `lib.rs` and `main.rs` have them in their own directory.
         let home = match stem.to_str() {
             Some("mod" | "lib" | "main") => parent.to_path_buf(),
             _ => parent.join(stem),
@@ -54,11 +54,11 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What one file comes to.
+/// The lines of one file.
 #[derive(Debug, Default)]
 struct Code {
     lines: u64,
-    /// Modules in files of their own that are compiled for tests only.
+    /// Modules in separate files that are compiled for tests only.
     test_modules: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ fn mark(tokens: TokenStream, source: &[&str], lines: &mut BTreeSet<usize>, test_
             TokenTree::Group(group) => mark_group(group, source, lines, test_modules),
             TokenTree::Literal(literal) => {
                 let (first, last) = (literal.span().start().line, literal.span().end().line);
-                // Assembly stands in a string of many lines, some of them blank or comments.
+                // Assembly is a string of many lines, some of them blank or comments.
                 let says = |line: &usize| {
                     let text = source.get(line - 1).map_or("", |text| text.trim());
                     *line == first || *line == last || !(text.is_empty() || text.starts_with("//"))
@@ -141,7 +141,7 @@ fn attribute_kind(attribute: &Group) -> Attribute {
     }
 }
 
-/// Passes over the item behind `#[cfg(test)]`; returns its name if it is a module in a file of its own.
+/// Skips the item after `#[cfg(test)]`. Returns its name if it is a module in a separate file.
 fn skip_item(tokens: &mut impl Iterator<Item = TokenTree>) -> Option<String> {
     let (mut keyword, mut name) = (None, None);
     for token in tokens {

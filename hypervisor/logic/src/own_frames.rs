@@ -1,4 +1,4 @@
-//! The frames of the hypervisor itself: by a formula, of its own colors only.
+//! The frames of the hypervisor itself: computed by a formula, with its own colors only.
 
 use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};

@@ -58,12 +58,12 @@ impl Good {
         let mut system = self.image.system.clone();
         change(&mut system);
         let payload = &self.image.bytes[self.payload()];
-        let blob = image::encode(&system, payload, crc32fast::hash).expect("a system can be written");
-        self.with_blob(&blob)
+        let encoded = image::encode(&system, payload, crc32fast::hash).expect("a system can be written");
+        self.with_system_image(&encoded)
     }
-    fn with_blob(&self, blob: &[u8]) -> Vec<u8> {
+    fn with_system_image(&self, encoded: &[u8]) -> Vec<u8> {
         let mut bytes = self.cut(self.image.hypervisor_len);
-        bytes.extend_from_slice(blob);
+        bytes.extend_from_slice(encoded);
         let size = (bytes.len() as u64).next_multiple_of(64 << 10);
         bytes[IMAGE_SIZE].copy_from_slice(&size.to_le_bytes());
         bytes

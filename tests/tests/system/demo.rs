@@ -53,7 +53,7 @@ pub fn the_stock_demo(board: &str) -> Result<()> {
         assert_eq!(of("by_interrupt"), u64::from(by_interrupt));
     }
 
-    // The same, counted anew from what the board sent.
+    // The same, counted again from what the board sent.
     let stream = std::fs::read(directory.path().join("telemetry.bin")).expect("the raw stream is kept");
     let telemetry = Telemetry::parse(&stream);
     assert_eq!(telemetry.problems, []);

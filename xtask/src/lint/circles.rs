@@ -64,7 +64,7 @@ fn uses(target: &Target) -> Edges {
     edges
 }
 
-/// A module, in a file of its own or not, and the names in it.
+/// A module, in a separate file or not, and the names in it.
 struct Scope {
     path: Vec<String>,
     file: usize,

@@ -1,4 +1,4 @@
-//! Archives of files in the form that Linux unpacks at its start: cpio (newc), packed by gzip.
+//! Archives in the format that Linux unpacks at boot: cpio (newc), compressed with gzip.
 
 use cpio::newc::{Builder, ModeFileType, trailer};
 use flate2::Compression;
@@ -6,7 +6,7 @@ use flate2::write::GzEncoder;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::Write;
 
-/// What the RAM disk holds.
+/// An entry of the RAM disk.
 pub(super) enum Node<'a> {
     Directory,
     Program(&'a [u8]),
@@ -14,7 +14,7 @@ pub(super) enum Node<'a> {
     Device((u32, u32)),
 }
 
-/// Makes an archive: cpio (newc), packed by gzip.
+/// Makes an archive: cpio (newc), compressed with gzip.
 pub(super) fn pack(nodes: &[(String, Node)], compression: Compression) -> Result<Vec<u8>> {
     let archive = archive(nodes).into_diagnostic().wrap_err_with(|| miette!("cannot make the initial RAM disk"))?;
     let mut packed = GzEncoder::new(Vec::new(), compression);

@@ -1,4 +1,4 @@
-//! The device tree of a Linux VM: what `cloison_abi::map` and its configuration say, in the kernel's terms.
+//! The device tree of a Linux guest, from `cloison_abi::map` and the configuration.
 
 use cloison_abi::{irq, map, page};
 use cloison_config::guest_linux::{Linux, Shown};
@@ -12,18 +12,18 @@ use vm_fdt::{Error, FdtWriter};
 const GIC: u32 = 1;
 const CLOCK: u32 = 2;
 
-/// Interrupt specifiers of the GIC's binding: kind, and level-sensitive, active high.
+/// Interrupt specifiers of the GIC's binding: kind; level-sensitive, active high.
 const SPI: u32 = 0;
 const PPI: u32 = 1;
 const LEVEL_HIGH: u32 = 4;
 
-/// The architected timers' PPIs: secure, non-secure physical, virtual, hypervisor. The VM has the virtual one; the
-/// binding wants all four.
+/// The architected timers' PPIs: secure, non-secure physical, virtual, hypervisor. The VM has only the virtual one; the
+/// binding requires all four.
 const TIMERS: [u32; 4] = [29, 30, irq::VTIMER, 26];
-/// What the emulated UART's clock is said to be, in Hz. Nothing follows from it.
+/// Declared frequency of the emulated UART's clock, in Hz. It has no effect.
 const UART_CLOCK: u32 = 24_000_000;
 
-/// Makes the device tree.
+/// Builds the device tree.
 pub fn build(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>> {
     let tree = write(linux, vm, layout).map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
     if tree.len() as u64 > layout.device_tree.1 {
@@ -67,7 +67,7 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
     fdt.finish()
 }
 
-/// The command line with the VM's name as the host's, unless the configuration says another.
+/// Returns the command line with the VM's name as the host name, unless the configuration sets another.
 pub fn command_line(linux: &Linux, vm: &str) -> String {
     if linux.cmdline.split_whitespace().any(|word| word.starts_with("hostname=")) {
         return linux.cmdline.clone();
@@ -120,7 +120,7 @@ fn cpus(fdt: &mut FdtWriter, linux: &Linux, count: usize) -> Result<(), Error> {
     let parent = fdt.begin_node("cpus")?;
     fdt.property_u32("#address-cells", 1)?;
     fdt.property_u32("#size-cells", 0)?;
-    // A vCPU's affinity is its number.
+    // The affinity of a vCPU is its number.
     for vcpu in 0..count as u32 {
         let node = fdt.begin_node(&format!("cpu@{vcpu:x}"))?;
         fdt.property_string("device_type", "cpu")?;
@@ -132,13 +132,13 @@ fn cpus(fdt: &mut FdtWriter, linux: &Linux, count: usize) -> Result<(), Error> {
     fdt.end_node(parent)
 }
 
-/// A private interrupt of all vCPUs.
+/// Returns the specifier of a private interrupt of all vCPUs.
 fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
     let cpu_mask = ((1u32 << vcpus) - 1) << 8;
     [PPI, irq - 16, cpu_mask | LEVEL_HIGH]
 }
 
-/// The PMU. Without an interrupt the kernel counts, and does not sample.
+/// Adds the PMU. Without an interrupt the kernel can count but not sample.
 fn pmu(fdt: &mut FdtWriter, linux: &Linux, vcpus: usize) -> Result<(), Error> {
     let node = fdt.begin_node("pmu")?;
     fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", linux.cpu), "arm,armv8-pmuv3".into()])?;
@@ -148,7 +148,7 @@ fn pmu(fdt: &mut FdtWriter, linux: &Linux, vcpus: usize) -> Result<(), Error> {
     fdt.end_node(node)
 }
 
-/// Devices of the board that the VM owns. What an Arm PrimeCell's driver asks of its clock is answered.
+/// Adds the board's devices that the VM owns, with the clock that Arm PrimeCell drivers require.
 fn passed_through(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), Error> {
     for (region, shown) in regions.iter().zip(&linux.shown) {
         let Shown::Device { compatible, interrupt } = shown else { continue };

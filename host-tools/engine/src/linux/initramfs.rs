@@ -1,5 +1,5 @@
-//! The initial RAM disk of Linux VMs: Debian's static busybox, the `cloison` command, a first process that gives a shell on
-//! the console, and the programs that a configuration names: of Debian packages, and files.
+//! The initial RAM disk of Linux guests: Debian's static busybox, the `cloisonctl` command, a first process that starts
+//! a shell on the console, and the programs that a configuration names, from Debian packages and files.
 
 use super::archive::{Node, pack};
 use super::{packages, programs};
@@ -8,28 +8,28 @@ use cloison_config::guest_linux::Linux;
 use flate2::Compression;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
-/// The first process.
+/// Script of the first process.
 const INIT: &str = include_str!("init.sh");
 
 const DIRECTORIES: [&str; 9] = ["bin", "dev", "etc", "proc", "root", "run", "sbin", "sys", "tmp"];
-/// Of `/dev/console`, which the kernel opens for the first process before there is a devtmpfs: major and minor.
+/// Major and minor number of `/dev/console`, which the kernel opens for the first process before there is a devtmpfs.
 const CONSOLE: (u32, u32) = (5, 1);
 
-/// The command of a configuration, for the first process.
+/// Path of the configuration's command, which the first process runs.
 const EXEC: &str = "exec";
-/// Where programs that are files go.
+/// Destination of programs given as files.
 const PROGRAMS: &str = "usr/bin";
 
-/// Makes the RAM disk. The same inputs make the same bytes.
+/// Builds the RAM disk. The same inputs give the same bytes.
 pub fn build(linux: &Linux) -> Result<Vec<u8>> {
     let mut disk = base()?;
-    // A kernel unpacks one archive after the other.
+    // A kernel unpacks concatenated archives in order.
     if !linux.packages.is_empty() {
         disk.extend(std::fs::read(programs::archive(&linux.packages)?.path).into_diagnostic()?);
     }
     let mut files: Vec<(String, Vec<u8>)> = Vec::new();
     for path in &linux.programs {
-        let name = path.file_name().ok_or_else(|| miette!("{} names no file", path.display()))?;
+        let name = path.file_name().ok_or_else(|| miette!("{} is not a file", path.display()))?;
         let bytes =
             std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?;
         files.push((format!("{PROGRAMS}/{}", name.to_string_lossy()), bytes));

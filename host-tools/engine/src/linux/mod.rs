@@ -1,12 +1,12 @@
-//! Linux as a guest: Debian's kernels as they are, an initial RAM disk, and a device tree made from the configuration.
+//! Linux guests: Debian's unmodified kernels, an initial RAM disk, and a device tree made from the configuration.
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`packages`] | fetches kernels and busybox as Debian packages, and keeps them |
+//! | [`packages`] | downloads kernels and busybox as Debian packages, and keeps them |
 //! | [`device_tree`] | describes a VM to its kernel |
-//! | [`initramfs`] | makes the RAM disk: busybox and a first process |
-//! | [`programs`] | programs of other Debian packages for the RAM disk, with their libraries |
-//! | [`shell`] | types commands into a VM's shell, and reads what comes of them |
+//! | [`initramfs`] | builds the RAM disk: busybox and a first process |
+//! | [`programs`] | adds programs of other Debian packages, with their libraries |
+//! | [`shell`] | types commands into a guest's shell and reads the results |
 
 mod archive;
 pub mod device_tree;
@@ -21,7 +21,7 @@ use cloison_config::layout::Layout;
 use cloison_formats::image::{Module, Vm};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
-/// A VM's Linux, ready to be loaded: bytes and where each piece goes.
+/// The parts of a Linux guest, ready to be loaded: their bytes and addresses.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The kernel.
@@ -30,11 +30,11 @@ pub struct Loaded {
     pub initrd: Vec<u8>,
     /// The device tree.
     pub device_tree: Vec<u8>,
-    /// Where they go.
+    /// Load addresses of the parts.
     pub layout: Layout,
 }
 
-/// Gets a VM's kernel and RAM disk, fetching what is not there yet, and makes its device tree.
+/// Gets a VM's kernel and RAM disk, downloading what is missing, and builds its device tree.
 pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
     let path = match &linux.kernel {
         KernelSource::Debian(flavor) => packages::kernel(*flavor)?.path,
@@ -55,7 +55,7 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
 }
 
 impl Loaded {
-    /// Has `vm` start with these, which lie at `offsets` (kernel, RAM disk, device tree) in the payload.
+    /// Makes `vm` start with these parts, which are at `offsets` (kernel, RAM disk, device tree) in the payload.
     pub fn install(&self, vm: &mut Vm, offsets: [u32; 3]) {
         let Layout { kernel, initrd, device_tree } = self.layout;
         let [kernel_at, initrd_at, device_tree_at] = offsets;
@@ -67,7 +67,8 @@ impl Loaded {
             Module { offset: initrd_at, len: self.initrd.len() as u32, load: initrd.0 },
             Module { offset: device_tree_at, len: self.device_tree.len() as u32, load: device_tree.0 },
         ];
-        // The boot protocol (Documentation/arch/arm64/booting.rst): x0 is the device tree, x1 to x3 are 0.
+        // The boot protocol (Documentation/arch/arm64/booting.rst) requires the device tree in x0, and x1 to x3 to be
+        // 0.
         vm.args = [device_tree.0.0, 0, 0, 0];
     }
 }

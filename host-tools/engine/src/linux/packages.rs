@@ -1,4 +1,4 @@
-//! Debian's kernels and its static busybox: fetched once as packages, kept in the cache with their versions and sums.
+//! Debian's kernels and static busybox: downloaded once as packages, kept in the cache with versions and checksums.
 
 use crate::installation;
 use crate::setup::debian;
@@ -10,27 +10,27 @@ use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// A file of a package, in the cache.
+/// A file of a package in the cache.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
-    /// The package.
+    /// Name of the package.
     pub package: String,
-    /// Its version.
+    /// Version of the package.
     pub version: String,
     /// SHA-256 of the file, in hexadecimal.
     pub sha256: String,
-    /// Its length.
+    /// Length of the file.
     pub bytes: u64,
-    /// Where it is; not written down.
+    /// Path in the cache; not serialized.
     #[serde(skip)]
     pub path: PathBuf,
 }
 
-/// The name of what is kept, and of what describes it.
+/// Names of the cached file and of its description.
 const FILE: &str = "file";
 const DESCRIPTION: &str = "package.json";
 
-/// A kernel; fetched if it is not in the cache.
+/// Returns a kernel, downloading it if it is not in the cache.
 pub fn kernel(flavor: Flavor) -> Result<Kept> {
     kept_or_fetched(flavor.name(), flavor.package(), |root| {
         let entries = std::fs::read_dir(root.join("boot")).into_diagnostic()?;
@@ -42,12 +42,12 @@ pub fn kernel(flavor: Flavor) -> Result<Kept> {
     })
 }
 
-/// A kernel, if it is in the cache.
+/// Returns a kernel, if it is in the cache.
 pub fn kept_kernel(flavor: Flavor) -> Option<Kept> {
     find(&directory(flavor.name())).ok().flatten()
 }
 
-/// The static busybox; fetched if it is not in the cache.
+/// Returns the static busybox, downloading it if it is not in the cache.
 pub fn busybox() -> Result<Kept> {
     kept_or_fetched("busybox", "busybox-static", |root| {
         let places = ["bin/busybox", "usr/bin/busybox"].map(|place| root.join(place));
@@ -55,7 +55,7 @@ pub fn busybox() -> Result<Kept> {
     })
 }
 
-/// All of them, by name.
+/// Returns all cached packages by name, downloading missing ones.
 pub fn all() -> Result<Vec<(&'static str, Kept)>> {
     let mut all = Vec::new();
     for flavor in Flavor::ALL {
@@ -65,7 +65,7 @@ pub fn all() -> Result<Vec<(&'static str, Kept)>> {
     Ok(all)
 }
 
-/// Drops all of them from the cache.
+/// Removes all of them from the cache.
 pub fn forget() -> Result<()> {
     match std::fs::remove_dir_all(directory("")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).into_diagnostic(),
@@ -77,7 +77,7 @@ fn directory(name: &str) -> PathBuf {
     installation::cache_dir().join("linux").join(name)
 }
 
-/// What is kept in `directory`; an error where it is not what was put there.
+/// Returns what is kept in `directory`, or an error if it has changed since it was stored.
 fn find(directory: &Path) -> Result<Option<Kept>> {
     let Ok(text) = std::fs::read_to_string(directory.join(DESCRIPTION)) else { return Ok(None) };
     let kept: Kept = serde_json::from_str(&text).into_diagnostic()?;
@@ -103,7 +103,7 @@ fn kept_or_fetched(name: &str, package: &str, pick: impl Fn(&Path) -> Result<Pat
     })
 }
 
-/// Waits until nobody else fetches; until the file is closed nobody does.
+/// Waits until no other process downloads; holds the lock until the file is closed.
 fn lock() -> Result<File> {
     let path = installation::cache_dir().join("linux.lock");
     let locked = || {
@@ -115,24 +115,24 @@ fn lock() -> Result<File> {
     locked().into_diagnostic().wrap_err_with(|| miette!("cannot lock {}", path.display()))
 }
 
-/// What goes into the cache.
+/// A file to put into the cache.
 pub(super) struct Made {
-    /// The package, or the packages.
+    /// Name of the package or packages.
     pub package: String,
-    /// Its version, or theirs.
+    /// Version of the package or packages.
     pub version: String,
-    /// The file.
+    /// Contents of the file.
     pub bytes: Vec<u8>,
 }
 
-/// What the cache has under this name; made first if it has nothing.
+/// Returns the file that the cache has under this name, making it first if necessary.
 pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
     let directory = directory(name);
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }
-    // apt's own lock would refuse a second one that fetches at the same time: it waits here, and finds what the first
-    // one has fetched.
+    // apt's own lock would make a second, simultaneous download fail. With this lock it waits, and then finds what the
+    // first one downloaded.
     let _lock = lock()?;
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
@@ -143,7 +143,7 @@ pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> R
     Ok(kept)
 }
 
-/// The directory appears whole or not at all, also where two commands fetch at a time.
+/// Stores a file. The directory appears atomically, even if two commands download at the same time.
 fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
     let parent = directory.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(parent).into_diagnostic()?;
@@ -153,11 +153,11 @@ fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
     std::fs::write(fresh.path().join(DESCRIPTION), text).into_diagnostic()?;
     match std::fs::rename(fresh.path(), directory) {
         Ok(()) => {
-            // It has gone; there is nothing left to remove.
+            // Already removed: nothing to do.
             let _ = fresh.keep();
             Ok(())
         }
-        // Somebody else was quicker with the same.
+        // Another process stored the same file first.
         Err(_) if find(directory)?.is_some() => Ok(()),
         Err(error) => Err(error).into_diagnostic(),
     }
@@ -165,7 +165,7 @@ fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
 
 fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a `String` does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(kept.sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         keep(&directory, b"abc", &kept).unwrap();
         assert_eq!(find(&directory).unwrap(), Some(kept.clone()));
-        // A second one at the same time is no error.
+        // A second, simultaneous one is not an error.
         keep(&directory, b"abc", &kept).unwrap();
         std::fs::write(directory.join(FILE), "abd").unwrap();
         assert!(find(&directory).unwrap_err().to_string().contains("is damaged"));

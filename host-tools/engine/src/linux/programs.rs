@@ -1,10 +1,10 @@
-//! Programs of Debian packages for the RAM disk: themselves, and the shared libraries that they are linked with.
+//! Programs of Debian packages for the RAM disk, with the shared libraries that they are linked with.
 //!
-//! Of the named packages their programs are taken (what lies in `bin` and `sbin`, for AArch64 or for `/bin/sh`); of all
-//! packages that they depend on only the libraries that an ELF file asks for by name (`DT_NEEDED`), and the dynamic
-//! linker. What a RAM disk has no use for does not come along in this way, without a list of it: interpreters and their
-//! modules (perf is linked with libpython and libperl, but needs no script to count), documentation, locales, settings. A
-//! program in a language that the RAM disk has no interpreter for is left out.
+//! From the named packages, their programs are taken (files in `bin` and `sbin`, for AArch64 or for `/bin/sh`). From
+//! the packages that they depend on, only the libraries that some ELF file needs by name (`DT_NEEDED`), and the dynamic
+//! linker. Useless files are thus left out without an exclusion list: interpreters and their modules (perf is linked
+//! with libpython and libperl, but needs no script to count), documentation, locales, settings. Programs in a language
+//! without an interpreter in the RAM disk are left out.
 
 use super::archive::{self, Node};
 use super::packages::{self, Kept, Made};
@@ -17,18 +17,18 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
-/// Where packages have their programs.
+/// Directories in which packages have their programs.
 const PLACES: [&str; 4] = ["usr/bin", "usr/sbin", "bin", "sbin"];
-/// Where libraries go: the dynamic linker looks there first.
+/// Destination of libraries: the dynamic linker searches it first.
 const LIBRARIES: &str = "lib/aarch64-linux-gnu";
-/// What the C library loads by itself, to end threads, and who brings it.
+/// A library that the C library loads by itself to end threads: the package that needs it, and its name.
 const UNNAMED: (&str, &str) = ("libc6", "libgcc_s.so.1");
-/// What a script that the RAM disk can run begins with.
+/// First line of scripts that the RAM disk can run.
 const SHELL: &[u8] = b"#!/bin/sh";
-/// Symbolic links in a row that are followed.
+/// Maximum number of symbolic links followed in a row.
 const MOST_LINKS: usize = 16;
 
-/// The programs of these packages and their libraries, as a packed archive; fetched if they are not in the cache.
+/// Returns the programs of these packages and their libraries as a compressed archive, downloading them if necessary.
 pub fn archive(names: &[String]) -> Result<Kept> {
     packages::kept_or_made(&format!("programs/{}", names.join("_")), || {
         let archive = Archive::open().map_err(|error| debian::missing(&names.join(", "), &error))?;
@@ -40,12 +40,12 @@ pub fn archive(names: &[String]) -> Result<Kept> {
     })
 }
 
-/// What has been gathered so far.
+/// The packages and files collected so far.
 struct Collected {
     archive: Archive,
-    /// By name, with what each depends on.
+    /// Unpacked packages by name, with the packages that each depends on.
     packages: BTreeMap<String, (Unpacked, Vec<String>)>,
-    /// By path in the RAM disk.
+    /// Files by path in the RAM disk.
     files: BTreeMap<String, File>,
 }
 
@@ -54,17 +54,17 @@ enum File {
     Link(String),
 }
 
-/// What an ELF file asks for.
+/// What an ELF file needs.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wants {
-    /// The dynamic linker, by its path.
+    /// Path of the dynamic linker.
     interpreter: Option<String>,
-    /// Libraries, by their names.
+    /// Names of the libraries.
     libraries: Vec<String>,
 }
 
 impl Collected {
-    /// Unpacks a package, if that has not been done.
+    /// Unpacks a package unless that has been done already.
     fn unpack(&mut self, name: &str) -> Result<&(Unpacked, Vec<String>)> {
         if !self.packages.contains_key(name) {
             let unpacked = self.archive.unpack(name).map_err(|error| debian::missing(name, &error))?;
@@ -74,8 +74,8 @@ impl Collected {
         self.packages.get(name).ok_or_else(|| miette!("{name} is not unpacked"))
     }
 
-    /// Takes a package's programs and what they need. A package without any that stands for a versioned one
-    /// (`linux-perf` in some releases) is followed to that.
+    /// Adds a package's programs and what they need. If a package without programs only depends on a versioned one
+    /// (`linux-perf` in some releases), that one is used.
     fn add(&mut self, name: &str) -> Result<()> {
         if !self.archive.has(name)? {
             return Err(miette!(
@@ -94,8 +94,8 @@ impl Collected {
         }
         if programs.is_empty() {
             return Err(miette!(
-                help = "name packages that have programs for AArch64; their libraries come by themselves",
-                "Debian's package {name} has no program that could run in the RAM disk"
+                help = "list packages that have programs for AArch64; their libraries are added automatically",
+                "Debian's package {name} has no program that can run in the RAM disk"
             ));
         }
         for (path, file) in programs {
@@ -107,7 +107,7 @@ impl Collected {
         Ok(())
     }
 
-    /// Takes all that a file of a package needs, directly or through others.
+    /// Adds everything that a file of a package needs, directly or indirectly.
     fn follow(&mut self, package: &str, path: &str, bytes: &[u8]) -> Result<()> {
         let mut open = vec![(package.to_owned(), path.to_owned(), wants(bytes).unwrap_or_default())];
         while let Some((package, path, wants)) = open.pop() {
@@ -118,7 +118,7 @@ impl Collected {
             }
             let linkers: Vec<&str> = self.files.keys().filter_map(|path| path.strip_prefix("lib/")).collect();
             for name in wants.libraries {
-                // The dynamic linker is there already when a library asks for it.
+                // The dynamic linker has already been added when a library needs it.
                 let is_linker = linkers.contains(&name.as_str()) || sought.iter().any(|(known, _)| *known == name);
                 if !is_linker {
                     sought.push((name.clone(), format!("{LIBRARIES}/{name}")));
@@ -140,8 +140,8 @@ impl Collected {
         Ok(())
     }
 
-    /// Finds a library in a package or in what that depends on. Debian names packages after their libraries
-    /// (`libelf1` has `libelf.so.1`), so those with the most similar names are looked into first.
+    /// Finds a library in a package or in its dependencies. Debian names packages after their libraries (`libelf1` has
+    /// `libelf.so.1`), so packages with the most similar names are searched first.
     fn library(&mut self, package: &str, name: &str) -> Result<(String, Vec<u8>)> {
         let (unpacked, dependencies) = self.unpack(package)?;
         if let Some(bytes) = find(unpacked.root.path(), name)? {
@@ -154,10 +154,10 @@ impl Collected {
                 return Ok((candidate, bytes));
             }
         }
-        Err(miette!("neither {package} nor a package that it depends on brings it"))
+        Err(miette!("neither {package} nor a package that it depends on contains it"))
     }
 
-    /// The archive.
+    /// Builds the archive.
     fn finish(self, names: &[String]) -> Result<Made> {
         let mut directories = BTreeSet::new();
         for path in self.files.keys() {
@@ -180,7 +180,7 @@ impl Collected {
     }
 }
 
-/// A package's programs, by path.
+/// Returns a package's programs by path.
 fn programs(root: &Path) -> Result<Vec<(String, File)>> {
     let mut found = Vec::new();
     for place in PLACES {
@@ -188,7 +188,7 @@ fn programs(root: &Path) -> Result<Vec<(String, File)>> {
         for entry in entries {
             let name = entry.into_diagnostic()?.file_name();
             let path = Path::new(place).join(&name);
-            // A link out of the package leads to what is not there.
+            // A link out of the package leads nowhere here.
             let Some(target) = resolve(root, &path) else { continue };
             let bytes = read(&root.join(&target))?;
             if wants(&bytes).is_none() && !bytes.starts_with(SHELL) {
@@ -209,7 +209,7 @@ fn programs(root: &Path) -> Result<Vec<(String, File)>> {
     Ok(found)
 }
 
-/// The file of this name in a package's library directories.
+/// Returns the file with this name from a package's library directories.
 fn find(root: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     let mut open: Vec<PathBuf> = ["lib", "usr/lib"].map(PathBuf::from).into();
     while let Some(directory) = open.pop() {
@@ -229,14 +229,14 @@ fn find(root: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// The file that a path in a package leads to, through symbolic links that never leave the package.
+/// Returns the file to which a path in a package leads, through symbolic links that never leave the package.
 fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..MOST_LINKS {
         let Ok(target) = std::fs::read_link(root.join(&path)) else {
             return root.join(&path).is_file().then_some(path);
         };
-        // An absolute target begins anew, at the package's root.
+        // An absolute target starts again at the package's root.
         let joined = path.parent().unwrap_or(Path::new("")).join(target);
         let mut plain = PathBuf::new();
         for part in joined.components() {
@@ -251,7 +251,7 @@ fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     None
 }
 
-/// What an ELF file for AArch64 asks for; nothing of other files.
+/// Returns what an ELF file for AArch64 needs; `None` for other files.
 fn wants(bytes: &[u8]) -> Option<Wants> {
     let header = FileHeader64::<LittleEndian>::parse(bytes).ok()?;
     let endian = LittleEndian;

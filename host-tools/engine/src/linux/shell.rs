@@ -1,4 +1,4 @@
-//! A Linux VM's shell over the console: commands, what they print, and how they end.
+//! The shell of a Linux guest over the console: runs commands and returns their output and status.
 
 use crate::consoles::{Piece, Splitter};
 use crate::qemu::{Received, Session};
@@ -6,63 +6,63 @@ use miette::{Diagnostic, Result};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Has the hypervisor send what is typed to the VM whose number follows.
+/// Makes the hypervisor send the input to the VM whose number follows.
 const SWITCH: u8 = 0x14;
-/// What Cloison's RAM disk prints before its first shell.
+/// Text that Cloison's RAM disk prints before its first shell.
 const UP: &str = " is up: Linux ";
 
-/// Why a command did not end.
+/// Errors while waiting for a command.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ShellError {
-    /// Its time was up.
+    /// The timeout expired.
     #[error("VM `{vm}` did not {wanted} within {} s", .after.as_secs())]
     #[diagnostic(help("the VM's last lines were:\n{tail}"))]
     Timeout {
-        /// Which VM.
+        /// Name of the VM.
         vm: String,
-        /// What was waited for.
+        /// What was awaited.
         wanted: String,
-        /// How long.
+        /// The timeout.
         after: Duration,
-        /// The end of what it said.
+        /// The end of the VM's output.
         tail: String,
     },
-    /// The machine is off.
+    /// The machine turned off.
     #[error("the board turned itself off before VM `{vm}` could {wanted}")]
     #[diagnostic(help("the VM's last lines were:\n{tail}"))]
     Ended {
-        /// Which VM.
+        /// Name of the VM.
         vm: String,
-        /// What was waited for.
+        /// What was awaited.
         wanted: String,
-        /// The end of what it said.
+        /// The end of the VM's output.
         tail: String,
     },
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// All that it printed.
+    /// Everything that it printed.
     pub output: String,
     /// Its exit status.
     pub status: u8,
 }
 
-/// The consoles of a session's VMs, and their shells.
+/// The consoles of a session's VMs, with their shells.
 pub struct Shells {
     names: Vec<String>,
     splitter: Splitter,
-    /// How much of the session's console was taken apart.
+    /// How much of the session's console has been processed.
     seen: usize,
     said: Vec<Vec<u8>>,
-    /// How far each VM's text was waited for.
+    /// How much of each VM's output has been consumed.
     read: Vec<usize>,
     commands: u32,
 }
 
 impl Shells {
-    /// For a system with these VMs, in the configuration's order.
+    /// Creates the shells for these VMs, in configuration order.
     pub fn new<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
         let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
         let splitter = Splitter::new(names.iter().map(String::as_str));
@@ -70,12 +70,12 @@ impl Shells {
         Self { names, splitter, seen: 0, said, read, commands: 0 }
     }
 
-    /// All that a VM has said so far.
+    /// Returns everything that a VM has printed so far.
     pub fn said(&self, vm: usize) -> String {
         String::from_utf8_lossy(&self.said[vm]).into_owned()
     }
 
-    /// Waits until a VM has said `text`, after what was waited for before; returns what stands between.
+    /// Waits until a VM prints `text`, after what has been consumed already. Returns the output in between.
     pub fn expect(
         &mut self,
         session: &mut Session,
@@ -104,7 +104,7 @@ impl Shells {
         }
     }
 
-    /// Takes apart what the console has said so far.
+    /// Processes the console's new output.
     fn take(&mut self, session: &Session) {
         let (seen, said) = (&session.bytes()[self.seen..], &mut self.said);
         self.splitter.feed(seen, |piece| {
@@ -115,7 +115,7 @@ impl Shells {
         self.seen = session.bytes().len();
     }
 
-    /// Has [`expect`](Self::expect) pass over all that a VM has said until now.
+    /// Makes [`expect`](Self::expect) ignore everything that a VM has printed until now.
     pub fn pass_over(&mut self, session: &Session, vm: usize) {
         self.take(session);
         self.read[vm] = self.said[vm].len();
@@ -127,14 +127,14 @@ impl Shells {
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
 
-    /// Types on a VM's console.
+    /// Types text on a VM's console.
     pub fn send(&self, session: &mut Session, vm: usize, text: &str) -> Result<()> {
         let mut bytes = vec![SWITCH, b'1' + vm as u8];
         bytes.extend_from_slice(text.as_bytes());
         session.send(&bytes)
     }
 
-    /// Waits until a VM's shell has come up, and makes it quiet: it neither repeats what is typed nor prompts.
+    /// Waits until a VM's shell has started, and turns off its echo and prompt.
     pub fn open(&mut self, session: &mut Session, vm: usize, timeout: Duration) -> Result<()> {
         self.expect(session, vm, "boot", UP, timeout)?;
         self.expect(session, vm, "prompt", "# ", timeout)?;
@@ -154,7 +154,7 @@ impl Shells {
         Ok(mark)
     }
 
-    /// Runs a command in a VM's shell, which [`open`](Self::open) has made quiet.
+    /// Runs a command in a VM's shell that [`open`](Self::open) has prepared.
     pub fn run(&mut self, session: &mut Session, vm: usize, command: &str, timeout: Duration) -> Result<Done> {
         let mark = self.start(session, vm, command)?;
         self.finish(session, vm, mark, timeout)
@@ -165,7 +165,7 @@ impl Shells {
         let wanted = "finish its command";
         let output = self.expect(session, vm, wanted, &format!("<<end {mark} "), timeout)?;
         let status = self.expect(session, vm, wanted, ">>", timeout)?;
-        // The end of the line with the mark before this one, which came with the line that followed it.
+        // The end of the line with the previous mark, which arrived with the line after it.
         let output = output.strip_prefix('\n').unwrap_or(&output).to_owned();
         Ok(Done { output, status: status.parse().unwrap_or(u8::MAX) })
     }

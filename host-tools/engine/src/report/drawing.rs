@@ -1,4 +1,4 @@
-//! The report's drawings, as SVG: the color map, bars, and counts over runs.
+//! The report's drawings as SVG: the color map, bars, and counts over runs.
 
 use super::summary::{Summary, kind, outcome};
 use crate::text::{Spread, grouped, share};
@@ -6,11 +6,11 @@ use cloison_formats::units::EventId;
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 
-/// Colors that can be told apart, also by readers who see few (after Okabe and Ito).
+/// Colors that are easy to tell apart, also for color-blind readers (after Okabe and Ito).
 const PALETTE: [&str; 7] = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a8a00"];
 
 pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
-    let Some(boot) = &summary.telemetry.boot else { return html! { p { "The stream has no Boot frame." } } };
+    let Some(boot) = &summary.telemetry.boot else { return html! { p { "The stream has no Boot message." } } };
     let pools = &summary.telemetry.pools;
     let count = boot.colors.min(64);
     let (left, cell, row) = (150, 48, 26);
@@ -63,12 +63,12 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
     }
 }
 
-/// Horizontal bars.
+/// A chart of horizontal bars.
 pub(super) struct Bars {
     title: String,
-    /// Label, length, and the text behind the bar.
+    /// Label, length, and the text after the bar.
     rows: Vec<(String, f64, String)>,
-    /// What the full width stands for.
+    /// The value at full width.
     full: f64,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn throttled_bars(summary: &Summary<'_>) -> Bars {
         let part = 100.0 * share(total.throttled.0, ran.0);
         (format!("core {core}, {}", summary.telemetry.vm_name(total.vm)), part, format!("{part:.1} %"))
     });
-    Bars { title: "Share of its run that each core was held".to_owned(), rows: rows.collect(), full: 100.0 }
+    Bars { title: "Share of its run for which each core was held".to_owned(), rows: rows.collect(), full: 100.0 }
 }
 
 pub(super) fn migration_bars(summary: &Summary<'_>) -> Bars {
@@ -113,7 +113,7 @@ pub(super) fn bars(chart: &Bars) -> Markup {
     }
 }
 
-/// Values over runs, as points.
+/// A chart of values over runs, as points.
 pub(super) struct Strip {
     title: String,
     points: Vec<(u32, u64)>,
@@ -121,7 +121,7 @@ pub(super) struct Strip {
 }
 
 pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
-    /// VM, workload, sub-experiment; no event: cycles.
+    /// VM, workload, sub-experiment, and event; `None` for cycles.
     type Key = (u8, u32, u32, Option<EventId>);
     let mut charts: BTreeMap<Key, Vec<(u32, u64)>> = BTreeMap::new();
     for run in summary.telemetry.hem_runs() {
@@ -149,7 +149,7 @@ pub(super) fn strip(chart: &Strip) -> Markup {
     let Some(values) = Spread::of(chart.points.iter().map(|&(_, value)| value)) else { return html! {} };
     let last = chart.points.iter().map(|&(run, _)| run).max().unwrap_or(0);
     let x = |run: u32| 6.0 + (width - 12.0) * f64::from(run) / f64::from(last.max(1));
-    // From zero, so that noise does not look like an effect.
+    // The axis starts at zero, so that noise does not look like an effect.
     let y = |value: u64| height - 8.0 - (height - 32.0) * value as f64 / values.max.max(1) as f64;
     html! {
         svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {

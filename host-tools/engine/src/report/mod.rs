@@ -1,10 +1,10 @@
 //! The results of a run: the same tables on the terminal and in one self-contained HTML file.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`section`] | one table |
 //! | [`summary`] | the tables of a run |
-//! | [`shell`] | the frame of all reports |
+//! | [`shell`] | the HTML shell of all reports |
 //! | [`page`], `drawing` | the report of a run, with its drawings |
 
 mod drawing;

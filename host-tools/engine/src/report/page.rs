@@ -1,4 +1,4 @@
-//! The report of one run: one HTML file that needs nothing else.
+//! The report of one run: one self-contained HTML file.
 
 use super::drawing::{bars, color_map, hem_charts, migration_bars, strip, throttled_bars};
 use super::shell::{all_figures, standalone};
@@ -6,26 +6,26 @@ use super::summary::Summary;
 use crate::figures::Figures;
 use maud::html;
 
-/// What the page says besides the run's own tables.
+/// The contents of the page in addition to the run's own tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
     /// Heading.
     pub title: &'a str,
-    /// One line below it.
+    /// Line below the heading.
     pub subtitle: &'a str,
     /// What a reader must know before believing a number.
     pub caveats: &'a [&'a str],
-    /// The configuration, as its author wrote it.
+    /// Text of the configuration, as its author wrote it.
     pub config: &'a str,
-    /// How QEMU was called.
+    /// The QEMU command line.
     pub command_line: &'a str,
-    /// The figures, with their provenance.
+    /// The figures with their provenance.
     pub figures: &'a Figures,
-    /// All that the console said.
+    /// The console's complete output.
     pub console: &'a str,
 }
 
-/// The report: one HTML file that needs nothing else.
+/// Returns the report as one self-contained HTML file.
 pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
     let provenance = page.figures.provenance();
     let migrations = summary.telemetry.migrations().count();
@@ -33,7 +33,8 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
         p { (page.subtitle) }
         div.caveats { @for caveat in page.caveats { p { (caveat) } } }
         h2 { "Color map" }
-        p.note { "Each column is a page color; a cell says how many pages of that color the pool had handed out at boot, and how many migrated there and stayed." }
+        p.note { "Each column is a page color. A cell shows how many pages of that color the pool had handed out at \
+             boot, and how many migrated there and stayed." }
         (color_map(summary))
         (summary.pools().to_html())
         (summary.vms().to_html())
@@ -48,7 +49,7 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
         (summary.hems().to_html())
         @for chart in &hem_charts(summary) { (strip(chart)) }
         (all_figures(page.figures))
-        h2 { "Where this comes from" }
+        h2 { "Provenance" }
         table {
             @for (key, value) in &provenance {
                 tr { td { (key) } td { (value.as_str().map_or_else(|| value.to_string(), str::to_owned)) } }

@@ -1,24 +1,24 @@
-//! Tables that look alike on the terminal and in HTML.
+//! Tables that look the same on the terminal and in HTML.
 
 use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ContentArrangement};
 use maud::{Markup, html};
 
-/// A table with its heading and what must be known to read it.
+/// A table with its heading and the note needed to read it.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     /// Heading.
     pub title: String,
-    /// The columns.
+    /// Titles of the columns.
     pub header: Vec<String>,
     /// The rows, each as long as the header.
     pub rows: Vec<Vec<String>>,
-    /// What the numbers mean, or do not mean.
+    /// Explanation of the numbers.
     pub note: String,
 }
 
 impl Section {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(title: &str, header: &[&str]) -> Self {
         let header = header.iter().map(|&name| name.to_owned()).collect();
         Self { title: title.to_owned(), header, ..Self::default() }
@@ -33,7 +33,7 @@ impl Section {
         self
     }
 
-    /// For the terminal: heading, table, note.
+    /// Formats heading, table and note for the terminal.
     pub fn to_text(&self) -> String {
         let mut text = format!("{}\n", self.title);
         if self.rows.is_empty() {
@@ -63,7 +63,7 @@ impl Section {
         })
     }
 
-    /// For the report: heading, table, note.
+    /// Formats heading, table and note for the report.
     pub fn to_html(&self) -> Markup {
         html! {
             h2 { (self.title) }
@@ -76,7 +76,7 @@ impl Section {
         }
     }
 
-    /// The table alone, for the report.
+    /// Formats only the table, for the report.
     pub(crate) fn table(&self) -> Markup {
         html! {
             div.scroll {

@@ -1,9 +1,9 @@
-//! The frame of all HTML reports: style, figures, and where they come from.
+//! The HTML shell of all reports: style, figures, and provenance.
 
 use crate::figures::Figures;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-/// A page that needs nothing else: its title, and its body below. `more` is what it has beside the style of all reports.
+/// Returns a self-contained page with this title and body. `more` is style in addition to that of all reports.
 pub fn standalone(title: &str, more: &str, body: &Markup) -> String {
     html! {
         (DOCTYPE)
@@ -23,7 +23,7 @@ pub fn standalone(title: &str, more: &str, body: &Markup) -> String {
     .into_string()
 }
 
-/// All figures under a heading, folded away.
+/// Returns all figures under a heading, folded.
 pub fn all_figures(figures: &Figures) -> Markup {
     html! {
         h2 { "Figures" }
@@ -34,7 +34,7 @@ pub fn all_figures(figures: &Figures) -> Markup {
     }
 }
 
-/// Where figures come from, as a table.
+/// Returns the provenance of figures as a table.
 pub fn provenance(figures: &Figures) -> Markup {
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let mut rows = vec![];

@@ -11,10 +11,10 @@ use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::{EventId, Nanos};
 use std::collections::BTreeMap;
 
-/// What a finished run came to.
+/// The results of a finished run.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary<'a> {
-    /// What the hypervisor sent.
+    /// The stream that the hypervisor sent.
     pub telemetry: &'a Telemetry,
     /// The system that ran.
     pub system: &'a System,
@@ -23,11 +23,11 @@ pub struct Summary<'a> {
 }
 
 impl Summary<'_> {
-    /// Pages per color of each pool.
+    /// Returns the table of pages per color of each pool.
     pub fn pools(&self) -> Section {
         let mut section = Section::new(
             "Pages per color",
-            &["pool", "kind", "colors", "at boot, per color", "in all", "of", "migrated in, per color"],
+            &["pool", "kind", "colors", "at boot, per color", "total", "of", "migrated in, per color"],
         );
         for (index, pool) in self.telemetry.pools.iter().enumerate() {
             section.row([
@@ -43,11 +43,11 @@ impl Summary<'_> {
         let own = self.telemetry.boot.as_ref();
         section.note(own.map_or(String::new(), |boot| {
             let (colors, frames) = (boot.hypervisor_colors, boot.hypervisor_pages);
-            format!("Colors of the hypervisor: {colors}, with {frames} pages of its own.")
+            format!("Colors of the hypervisor: {colors}, with {frames} pages.")
         }))
     }
 
-    /// The pages that lived in a pool when the run ended and had not been there at its start, per color.
+    /// Returns, per color, the pages in a pool at the end of the run that were not in it at the start.
     pub(super) fn migrated_into(&self, pool: usize) -> Vec<(Color, u32)> {
         let Some(boot) = &self.telemetry.boot else { return vec![] };
         let mut pages: BTreeMap<Color, i64> = BTreeMap::new();
@@ -67,7 +67,7 @@ impl Summary<'_> {
         pages.into_iter().filter_map(|(color, pages)| Some((color, u32::try_from(pages).ok()?))).collect()
     }
 
-    /// Budget, throttling and overshoot per core.
+    /// Returns the table of budget, throttling and overshoot per core.
     pub fn quotas(&self) -> Section {
         let mut section = Section::new(
             "Quotas per core",
@@ -82,7 +82,7 @@ impl Summary<'_> {
                 "time",
                 "share",
                 "overshoot max",
-                "in all",
+                "total",
             ],
         );
         for (core, total) in self.telemetry.quota_totals() {
@@ -109,15 +109,14 @@ impl Summary<'_> {
             ]);
         }
         section.note(
-            "Throttled: periods in which the core was held in the hypervisor; share: of the time from its VM's start to \
-             its end; overshoot: events counted beyond the budget before the core stood still.",
+            "Throttled: periods in which the core was held in the hypervisor. Share: of the time from its VM's start \
+             to its end. Overshoot: events counted beyond the budget before the core stopped.",
         )
     }
 
-    /// Pages moved, and what one cost.
+    /// Returns the table of moved pages and their cost.
     pub fn migrations(&self) -> Section {
-        let mut section =
-            Section::new("Page migrations", &["VM", "outcome", "pages", "min", "median", "max", "in all"]);
+        let mut section = Section::new("Page migrations", &["VM", "outcome", "pages", "min", "median", "max", "total"]);
         let mut groups: BTreeMap<(u8, &str), Vec<u64>> = BTreeMap::new();
         for (_, migration) in self.telemetry.migrations() {
             groups.entry((migration.vm, outcome(migration.outcome))).or_default().push(migration.took.0);
@@ -137,7 +136,7 @@ impl Summary<'_> {
         section.note("Cost of one page, from the first change of the page table to the last barrier.")
     }
 
-    /// Every migration, in order.
+    /// Returns the table of all migrations in order.
     pub(super) fn migration_list(&self) -> Section {
         let mut section = Section::new("Every migration", &["at", "VM", "page", "from", "to", "took", "outcome"]);
         for (event, migration) in self.telemetry.migrations() {
@@ -154,7 +153,7 @@ impl Summary<'_> {
         section
     }
 
-    /// HEM counts per VM, workload and sub-experiment, over its runs.
+    /// Returns the table of HEM counts per VM, workload and sub-experiment, over its runs.
     pub fn hems(&self) -> Section {
         let mut section = Section::new(
             "HEM records",
@@ -196,10 +195,10 @@ impl Summary<'_> {
                 row(self.names.name(*event), counts, overflowed.to_string());
             }
         }
-        section.note("One record per run of an observation segment; the CSV and Parquet files hold every one.")
+        section.note("One record per run of an observation segment; the CSV and Parquet files contain all.")
     }
 
-    /// How the VMs fared.
+    /// Returns the table of the VMs and how they ended.
     pub fn vms(&self) -> Section {
         let mut section = Section::new(
             "Virtual machines",
@@ -226,7 +225,7 @@ impl Summary<'_> {
         section
     }
 
-    /// Why each VM's cores left it for the hypervisor.
+    /// Returns the table of reasons why each VM's cores entered the hypervisor.
     pub fn exits(&self) -> Section {
         let columns: Vec<&str> = std::iter::once("VM").chain(ExitReason::ALL.map(ExitReason::name)).collect();
         let mut section = Section::new("Entries into the hypervisor", &columns);
@@ -235,10 +234,10 @@ impl Summary<'_> {
                 section.row(std::iter::once(vm.name.clone()).chain(counts.map(grouped)));
             }
         }
-        section.note("Of all cores of the VM, by what the guest did; from its last start on.")
+        section.note("All cores of the VM, by what the guest did, since its last start.")
     }
 
-    /// The run's figures, by the names in `docs/figures.md`.
+    /// Adds the run's figures, by the names in `docs/figures.md`.
     pub fn figures(&self, figures: &mut Figures) {
         let telemetry = self.telemetry;
         for pool in &telemetry.pools {
@@ -319,7 +318,7 @@ pub(super) fn outcome(outcome: MigrationOutcome) -> &'static str {
     }
 }
 
-/// `0-2: 341, 3: 340`: neighbouring colors with as many pages stand together.
+/// Formats pages per color, such as `0-2: 341, 3: 340`: neighboring colors with equal numbers are joined.
 fn per_color(pages: &[(Color, u32)]) -> String {
     let mut groups: Vec<(u8, u8, u32)> = vec![];
     for &(color, pages) in pages {
@@ -339,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_with_equal_counts_stand_together() {
+    fn neighbors_with_equal_counts_are_joined() {
         let pages = [(0, 7), (1, 7), (2, 6), (4, 6)].map(|(color, pages)| (Color(color), pages));
         assert_eq!(per_color(&pages), "0-1: 7, 2: 6, 4: 6");
     }

@@ -1,7 +1,7 @@
-//! Debian and Ubuntu packages without touching the machine's own apt configuration.
+//! Debian and Ubuntu packages, without touching the machine's own apt configuration.
 //!
 //! A private apt root has its own list of sources, derived from the machine's, and its own indexes and cache, so that
-//! packages of another suite can be looked up and downloaded without any privilege.
+//! packages of another suite can be looked up and downloaded without privileges.
 
 use super::process::{Done, run_limited};
 use crate::installation;
@@ -18,7 +18,7 @@ pub struct Source {
     pub uris: Vec<String>,
     pub suites: Vec<String>,
     pub components: Vec<String>,
-    /// Further fields in deb822 form, such as `Signed-By`, kept as they stand.
+    /// Further fields in deb822 form, such as `Signed-By`, kept unchanged.
     pub fields: Vec<(String, String)>,
 }
 
@@ -31,7 +31,7 @@ impl Source {
             self.components.join(" ")
         );
         for (name, value) in &self.fields {
-            // Writing to a `String` does not fail.
+            // Writing to a `String` cannot fail.
             let _ = writeln!(text, "{name}: {value}");
         }
         text
@@ -41,7 +41,7 @@ impl Source {
     }
 }
 
-/// The machine's enabled binary sources.
+/// Returns the machine's enabled binary sources.
 pub fn sources() -> Vec<Source> {
     let root = Path::new("/etc/apt");
     let mut files = vec![root.join("sources.list")];
@@ -91,7 +91,7 @@ fn parse_line(line: &str) -> Option<Source> {
     Some(Source { uris: vec![uri], suites: vec![suite], components: words.collect(), fields })
 }
 
-/// Stanzas of `Field: value`, values going on over lines that start with a space.
+/// Parses stanzas of `Field: value`; lines that start with a space continue a value.
 fn parse_deb822(text: &str) -> Vec<Source> {
     let mut found = Vec::new();
     let mut stanza: Vec<(String, String)> = Vec::new();
@@ -126,7 +126,7 @@ fn from_stanza(stanza: Vec<(String, String)>) -> Option<Source> {
     Some(Source { uris, suites, components, fields })
 }
 
-/// The distribution that runs here.
+/// The distribution of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distribution {
     /// `debian`, `ubuntu`, …
@@ -135,7 +135,7 @@ pub struct Distribution {
     pub codename: String,
 }
 
-/// Reads which distribution runs here.
+/// Determines the distribution of this machine.
 pub fn distribution() -> Option<Distribution> {
     let text = std::fs::read_to_string("/etc/os-release").ok()?;
     let value = |key: &str| {
@@ -145,7 +145,7 @@ pub fn distribution() -> Option<Distribution> {
     Some(Distribution { id: value("ID")?, codename: value("VERSION_CODENAME")? })
 }
 
-/// The entry for `suite` from the same mirror that serves this distribution's own suite.
+/// Returns the entry for `suite` from the mirror that serves this distribution's own suite.
 pub fn derive(suite: &str) -> Option<Source> {
     let distribution = distribution()?;
     let sources = sources();
@@ -157,15 +157,15 @@ pub fn derive(suite: &str) -> Option<Source> {
 #[derive(Debug)]
 pub struct PrivateApt {
     directory: PathBuf,
-    /// Of the packages, where it is not the machine's own.
+    /// Architecture of the packages, if it is not the machine's.
     architecture: Option<&'static str>,
-    /// Held as long as the root is used: apt itself gives up where another apt reads the same lists.
+    /// Held as long as the root is used: apt fails if another apt reads the same lists.
     _lock: File,
 }
 
 impl PrivateApt {
-    /// A root with these sources alone. `name` keeps roots apart. Waits while another thread or program uses the same one,
-    /// so never make two of one name at a time.
+    /// Creates a root with only these sources. `name` distinguishes roots. Waits while another thread or program uses
+    /// the same one, so never create two with one name at the same time.
     pub fn new(name: &str, sources: &[Source]) -> Result<Self> {
         let directory = installation::cache_dir().join("apt").join(name);
         let write = || -> std::io::Result<File> {
@@ -183,7 +183,7 @@ impl PrivateApt {
         Ok(Self { directory, architecture: None, _lock: lock })
     }
 
-    /// A root for packages of another architecture than the machine's.
+    /// Creates a root for packages of a foreign architecture.
     pub fn foreign(name: &str, sources: &[Source], architecture: &'static str) -> Result<Self> {
         let mut sources = sources.to_vec();
         for source in &mut sources {
@@ -193,7 +193,7 @@ impl PrivateApt {
         Ok(Self { architecture: Some(architecture), ..Self::new(name, &sources)? })
     }
 
-    /// The options that make apt use this root.
+    /// Returns the options that make apt use this root.
     pub fn options(&self) -> Vec<String> {
         let at = |part: &str| self.directory.join(part).display().to_string();
         [
@@ -201,7 +201,7 @@ impl PrivateApt {
             ("Dir::Etc::SourceParts", at("parts")),
             ("Dir::State::Lists", at("lists")),
             ("Dir::Cache", at("cache")),
-            // The sandbox user of apt cannot write into a home directory.
+            // apt's sandbox user cannot write into a home directory.
             ("APT::Sandbox::User", String::new()),
             ("Acquire::Languages", "none".to_owned()),
         ]
@@ -218,18 +218,18 @@ impl PrivateApt {
         command
     }
 
-    /// Fetches the indexes.
+    /// Downloads the package indexes.
     pub fn update(&self, what: &str) -> Result<Done> {
         run_limited(self.apt("apt-get", &["update", "-q"]), what, Duration::from_secs(180))
     }
 
-    /// The versions of `package`, newest first.
+    /// Returns the versions of `package`, newest first.
     pub fn versions(&self, package: &str) -> Result<Vec<String>> {
         let output = self.apt("apt-cache", &["madison", package]).output().into_diagnostic()?;
         Ok(versions(&String::from_utf8_lossy(&output.stdout)))
     }
 
-    /// The packages that `package` depends on.
+    /// Returns the packages that `package` depends on.
     pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         let output = self.apt("apt-cache", &["depends", package]).output().into_diagnostic()?;
         Ok(dependencies(&String::from_utf8_lossy(&output.stdout)))
@@ -255,12 +255,13 @@ impl PrivateApt {
     }
 }
 
-/// The version column of `apt-cache madison`.
+/// Returns the version column of `apt-cache madison`.
 pub fn versions(madison: &str) -> Vec<String> {
     madison.lines().filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned())).collect()
 }
 
-/// The packages that `apt-cache depends` lists as dependencies; of alternatives all, of virtual packages (`<name>`) none.
+/// Returns the packages that `apt-cache depends` lists as dependencies: all alternatives, but no virtual packages
+/// (`<name>`).
 fn dependencies(depends: &str) -> Vec<String> {
     let name = |line: &str| {
         let line = line.trim().trim_start_matches('|');

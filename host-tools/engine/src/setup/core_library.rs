@@ -15,20 +15,20 @@ pub const TARGET: &str = "aarch64-unknown-none-softfloat";
 /// The target triple of programs for Linux guests.
 pub const LINUX_TARGET: &str = "aarch64-unknown-linux-gnu";
 
-/// A library of Rust's that the compiler has to find for a target.
+/// A library of Rust's that the compiler needs for a target.
 struct Library {
-    /// What it is called in messages.
+    /// Its name in messages.
     name: &'static str,
     target: &'static str,
-    /// The parts by which it is known to be there.
+    /// The parts whose presence is checked.
     parts: &'static [&'static str],
-    /// What has cargo build it.
+    /// Options that make cargo build it.
     build: &'static [&'static str],
-    /// What building it costs.
+    /// How long building it takes.
     cost: &'static str,
 }
 
-/// What bare-metal programs need.
+/// The library for bare-metal programs.
 const CORE: Library = Library {
     name: "core library",
     target: TARGET,
@@ -36,7 +36,7 @@ const CORE: Library = Library {
     build: &["-Zbuild-std=core,alloc,compiler_builtins", "-Zbuild-std-features=compiler-builtins-mem"],
     cost: "half a minute",
 };
-/// What Linux programs need.
+/// The library for Linux programs.
 const STD: Library = Library {
     name: "standard library",
     target: LINUX_TARGET,
@@ -45,27 +45,27 @@ const STD: Library = Library {
     cost: "a minute",
 };
 
-/// Where a library is.
+/// The location of a library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CoreLibrary {
     /// In the toolchain itself.
     Toolchain,
-    /// In a sysroot of our own.
+    /// In a private sysroot.
     Private(PathBuf),
 }
 
-/// Where a library comes from.
+/// The source of a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Source {
     /// `rustup target add`.
     Rustup,
-    /// The toolchain's own sources, where they are installed.
+    /// The toolchain's own sources, if they are installed.
     Local,
     /// The distribution's source package of the same version.
     Debian,
 }
 
-/// Set to anything, the library that set-up built is preferred to the toolchain's.
+/// If set, the library that `setup` built is preferred to the toolchain's.
 const PREFER_PRIVATE: &str = "CLOISON_PRIVATE_CORE_LIBRARY";
 
 /// The Rust compiler that builds for the boards.
@@ -88,12 +88,13 @@ impl Rustc {
         let version = ask(&["--version", "--verbose"])?;
         let field = |name: &str| {
             let value = version.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-            value.map(str::to_owned).ok_or_else(|| miette!("`rustc --version --verbose` names no {name}"))
+            value.map(str::to_owned).ok_or_else(|| miette!("`rustc --version --verbose` does not report {name}"))
         };
         let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?.trim());
         Ok(Self { release: field("release")?, commit: field("commit-hash").unwrap_or_default(), sysroot })
     }
-    /// Where libraries that are built for this compiler go. Their format is the compiler's own, so each has one.
+    /// Returns the directory for libraries built for this compiler. Their format is specific to the compiler, so each
+    /// has its own.
     fn private_sysroot(&self) -> PathBuf {
         let short = self.commit.get(..9).unwrap_or("unknown");
         installation::cache_dir().join(format!("sysroot-{}-{short}", self.release))
@@ -118,7 +119,7 @@ impl Library {
         if std::env::var_os(PREFER_PRIVATE).is_some() { private.or(toolchain) } else { toolchain.or(private) }
     }
 
-    /// Finds it, or gets it from the first source that gives it.
+    /// Finds the library, or gets it from the first source that provides it.
     fn find_or_get(&self) -> Result<CoreLibrary> {
         let rustc = Rustc::here()?;
         if let Some(found) = self.find(&rustc) {
@@ -158,7 +159,7 @@ impl Library {
                 self.build(rustc, &found.ok_or_else(none)?)
             }
             Source::Debian => {
-                // The unpacked sources take many times the library's space; they are not kept.
+                // The unpacked sources take many times the library's space, so they are not kept.
                 let unpacked = tempfile::tempdir().into_diagnostic()?;
                 self.build(rustc, &debian_sources(rustc, unpacked.path())?)
             }
@@ -177,14 +178,14 @@ impl Library {
         Err(miette!("rustup could not add the target ({})", done.reason()))
     }
 
-    /// Builds the library once and keeps it in a sysroot of our own.
+    /// Builds the library once and keeps it in a private sysroot.
     fn build(&self, rustc: &Rustc, source: &Path) -> Result<CoreLibrary> {
         announce(&format!("building the {} from {} (once, about {})", self.name, source.display(), self.cost));
         let scratch = tempfile::tempdir().into_diagnostic()?;
         let package = scratch.path();
         let write = || -> std::io::Result<()> {
             std::fs::create_dir(package.join("src"))?;
-            // Panics end a program: in a guest as at EL2.
+            // A panic ends the program, in a guest as at EL2.
             let manifest = "[package]\nname = \"seed\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
                             [profile.release]\npanic = \"abort\"\n";
             std::fs::write(package.join("Cargo.toml"), manifest)?;
@@ -194,7 +195,7 @@ impl Library {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
         command.current_dir(package).args(["build", "--release"]).args(self.build);
         command.args(["--target", self.target, "--target-dir", "target"]);
-        // A stable compiler builds its own library with these; both are for this one command only.
+        // A stable compiler can build its own library with these variables, which are set for this command only.
         command.env("RUSTC_BOOTSTRAP", "1").env("__CARGO_TESTS_ONLY_SRC_ROOT", source);
         command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
         let done = run_limited(command, &format!("building the {}", self.name), Duration::from_secs(900))?;
@@ -212,7 +213,7 @@ impl Library {
         Err(miette!("cargo built no {}", self.name))
     }
 
-    /// Copies the library from `built` into `sysroot`, where it appears whole or not at all.
+    /// Copies the library from `built` into `sysroot`, where it appears atomically.
     fn install(&self, built: &Path, sysroot: &Path) -> std::io::Result<()> {
         let target = self.target_dir(sysroot);
         let parent = target.parent().unwrap_or(sysroot);
@@ -223,7 +224,7 @@ impl Library {
         for entry in std::fs::read_dir(built)? {
             let path = entry?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
-            // All that it was built from, but for the empty package that had it built.
+            // Everything that it was built from, except the empty package used to build it.
             if name.ends_with(".rlib") && !is_part(name, "seed") {
                 std::fs::copy(&path, libraries.join(name))?;
             }
@@ -235,33 +236,33 @@ impl Library {
     }
 }
 
-/// Whether `file` is `lib<part>-<hash>.rlib`.
+/// Returns whether `file` is `lib<part>-<hash>.rlib`.
 fn is_part(file: &str, part: &str) -> bool {
     let hash = file.strip_prefix("lib").and_then(|rest| rest.strip_prefix(part));
     hash.is_some_and(|hash| hash.starts_with('-') && hash.ends_with(".rlib"))
 }
 
-/// The core library, if this machine has it.
+/// Returns the core library, if this machine has it.
 pub fn find() -> Result<Option<CoreLibrary>> {
     Ok(CORE.find(&Rustc::here()?))
 }
 
-/// The standard library for Linux guests, if this machine has it.
+/// Returns the standard library for Linux guests, if this machine has it.
 pub fn find_std() -> Result<Option<CoreLibrary>> {
     Ok(STD.find(&Rustc::here()?))
 }
 
-/// Makes sure that bare-metal AArch64 code can be built, and says where its core library is.
+/// Makes sure that bare-metal AArch64 code can be built. Returns the location of its core library.
 pub fn core_library() -> Result<CoreLibrary> {
     CORE.find_or_get()
 }
 
-/// Makes sure that programs for Linux guests can be built, and says where their standard library is.
+/// Makes sure that programs for Linux guests can be built. Returns the location of their standard library.
 pub fn standard_library() -> Result<CoreLibrary> {
     STD.find_or_get()
 }
 
-/// Gets both libraries from `source`, whatever is there already, and says where the core library is.
+/// Gets both libraries from `source`, even if they exist already. Returns the location of the core library.
 pub fn core_library_from(source: Source) -> Result<CoreLibrary> {
     let rustc = Rustc::here()?;
     let get = |library: &Library| {
@@ -301,7 +302,7 @@ fn debian_sources(rustc: &Rustc, unpacked: &Path) -> Result<PathBuf> {
     Err(miette!("no package of Rust {}'s library source was found", rustc.release))
 }
 
-/// The suites that may hold the source package of the compiler, most likely first.
+/// Returns the suites that may contain the compiler's source package, most likely first.
 fn suites(distribution: &apt::Distribution) -> Vec<String> {
     let own = &distribution.codename;
     match distribution.id.as_str() {
@@ -315,13 +316,13 @@ fn suites(distribution: &apt::Distribution) -> Vec<String> {
     }
 }
 
-/// Whether a package version such as `1.95.0+dfsg1-2~bpo13+1` is of this Rust release.
+/// Returns whether a package version such as `1.95.0+dfsg1-2~bpo13+1` belongs to this Rust release.
 fn is_release(version: &str, release: &str) -> bool {
     let upstream = version.split_once(':').map_or(version, |(_, upstream)| upstream);
     upstream.strip_prefix(release).is_some_and(|rest| rest.is_empty() || rest.starts_with(['+', '-', '~']))
 }
 
-/// `usr/src/<anything>/library` below `unpacked`.
+/// Returns `usr/src/<anything>/library` below `unpacked`.
 fn library_below(unpacked: &Path) -> Option<PathBuf> {
     let entries = std::fs::read_dir(unpacked.join("usr/src")).ok()?;
     entries.flatten().map(|entry| entry.path().join("library")).find(|path| path.join("core/Cargo.toml").exists())

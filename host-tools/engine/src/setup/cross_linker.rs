@@ -1,4 +1,4 @@
-//! The linker for AArch64 Linux programs: what guest tools for Linux need, and bare-metal guests do not.
+//! The linker for AArch64 Linux programs, which guest tools for Linux need and bare-metal guests do not.
 
 use super::emulator::{as_root, root_prefix};
 use super::process::{Missing, announce, run_limited};
@@ -6,11 +6,11 @@ use miette::{Result, miette};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The linker, and the packages that bring it.
+/// The linker, and the packages that contain it.
 pub const PROGRAM: &str = "aarch64-linux-gnu-gcc";
 const PACKAGES: [&str; 2] = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
-/// Where the linker is, if it is on the PATH.
+/// Returns the path of the linker, if it is on the PATH.
 pub fn find() -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?)
         .map(|directory| directory.join(PROGRAM))
@@ -28,7 +28,7 @@ pub fn cross_linker() -> Result<PathBuf> {
     ));
     let install = || -> Result<()> {
         let prefix = root_prefix()?;
-        // Lists that cannot be renewed are no reason to stop: what is known already may do.
+        // If package lists cannot be updated, the existing ones may be sufficient.
         for arguments in
             [&["update", "-q"][..], &["install", "-y", "-q", "--no-install-recommends", PACKAGES[0], PACKAGES[1]]]
         {

@@ -1,30 +1,30 @@
 //! Debian packages for AArch64, unpacked without being installed.
 //!
-//! apt itself fetches them, from wherever this machine gets its own packages, and checks their signatures.
+//! apt itself downloads them, from this machine's own sources, and checks their signatures.
 
 use super::apt;
 use super::process::{Missing, announce};
 use miette::{Result, miette};
 use tempfile::TempDir;
 
-/// A package's files.
+/// An unpacked package.
 #[derive(Debug)]
 pub struct Unpacked {
-    /// Where they are, as they would lie below `/`.
+    /// Directory with the package's files, as they would be below `/`.
     pub root: TempDir,
-    /// The package: the one that was asked for, or the one that it stands for.
+    /// Name of the package: the requested one, or the versioned one that it depends on.
     pub package: String,
-    /// Its version.
+    /// Version of the package.
     pub version: String,
 }
 
-/// Fetches and unpacks the newest version of `package`. Where it is an empty package that stands for a versioned one
-/// (`linux-image-rt-arm64`), that one.
+/// Downloads and unpacks the newest version of `package`. If it is an empty package that depends on a versioned one
+/// (`linux-image-rt-arm64`), that one is used.
 pub fn arm64(package: &str) -> Result<Unpacked> {
     get(package).map_err(|error| missing(package, &error))
 }
 
-/// The error of a package that could not be had.
+/// Returns the error for a package that is not available.
 pub fn missing(package: &str, error: &miette::Report) -> miette::Report {
     let commands = format!(
         "  sudo dpkg --add-architecture arm64 && sudo apt-get update && apt-get download {package}:arm64\n\
@@ -42,15 +42,15 @@ fn get(package: &str) -> Result<Unpacked> {
     archive.unpack(&package)
 }
 
-/// Debian's packages for AArch64, as apt knows them.
+/// Debian's packages for AArch64, as known to apt.
 #[derive(Debug)]
 pub struct Archive(apt::PrivateApt);
 
 impl Archive {
-    /// Reads the package lists anew.
+    /// Updates the package lists.
     ///
     /// # Errors
-    /// Where this is no Debian machine, no source serves its release, or apt cannot reach one.
+    /// If this is not a Debian machine, no source serves its release, or apt cannot reach one.
     pub fn open() -> Result<Self> {
         let distribution = apt::distribution().ok_or_else(|| miette!("this is not a Debian machine"))?;
         let of_this_release = |suite: &String| {
@@ -73,12 +73,12 @@ impl Archive {
         Ok(Self(apt))
     }
 
-    /// Whether a source of this machine has `package`.
+    /// Returns whether a source of this machine has `package`.
     pub fn has(&self, package: &str) -> Result<bool> {
         Ok(!self.0.versions(package)?.is_empty())
     }
 
-    /// The packages that `package` depends on, without virtual ones.
+    /// Returns the packages that `package` depends on, without virtual ones.
     pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         self.0.dependencies(package)
     }

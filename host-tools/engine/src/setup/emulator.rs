@@ -11,33 +11,33 @@ use std::time::Duration;
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-aarch64";
 
-/// What a user without QEMU is told.
+/// Advice for a user without QEMU.
 pub const QEMU_HELP: &str = "`cargo xtask setup` installs QEMU, or prints the commands that do";
 
-/// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the boards' descriptions say.
+/// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the board files say.
 pub const OLDEST: (u32, u32) = (10, 0);
 
-/// The packages of the emulator. They must be of one version.
+/// The emulator's packages, which must have equal versions.
 const PACKAGES: [&str; 3] = ["qemu-system-arm", "qemu-system-common", "qemu-system-data"];
 
-/// Ubuntu's archive of newer versions for its long-term releases that holds a QEMU that is new enough.
+/// Ubuntu's archive of newer versions for its long-term releases, with a sufficiently new QEMU.
 const CLOUD_ARCHIVE: &str = "cloud-archive:flamingo";
 
-/// Which QEMU is installed.
+/// Returns the version of the installed QEMU.
 pub fn version() -> Option<(u32, u32)> {
     let output = Command::new(PROGRAM).arg("--version").output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
     parse_version(text.lines().next()?.split("version ").nth(1)?)
 }
 
-/// `10.0.2 (Debian …)` or `1:10.0.2+ds-2`
+/// Parses `10.0.2 (Debian …)` or `1:10.0.2+ds-2`.
 fn parse_version(text: &str) -> Option<(u32, u32)> {
     let upstream = text.split_once(':').map_or(text, |(_, upstream)| upstream);
     let mut numbers = upstream.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
-/// Makes sure that a QEMU that is new enough is installed.
+/// Makes sure that a sufficiently new QEMU is installed.
 pub fn qemu() -> Result<()> {
     let why = match version() {
         Some(version) if version >= OLDEST => return Ok(()),
@@ -70,13 +70,13 @@ fn missing(why: &str) -> miette::Report {
     Missing { what: format!("{PROGRAM} {}.{} or newer", OLDEST.0, OLDEST.1), why: why.to_owned(), commands }.into()
 }
 
-/// How commands are run as root: not at all different, or through `sudo`.
+/// Returns the prefix for running commands as root: empty, or `sudo`.
 pub(crate) fn root_prefix() -> Result<&'static [&'static str]> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0");
     if is_root {
         return Ok(&[]);
     }
-    // `-n`: never ask for a password behind the user's back.
+    // `-n`: never ask for a password without the user's knowledge.
     let may = Command::new("sudo").args(["-n", "true"]).output().is_ok_and(|output| output.status.success());
     if may {
         return Ok(&["sudo", "-n"]);
@@ -110,7 +110,7 @@ fn install() -> Result<()> {
     let mut offered = newest_offered(&[])?;
     if offered.is_none() {
         announce("reading the package lists");
-        // A source that cannot be reached is no reason to stop: what the others offer decides.
+        // If a source cannot be reached, the others decide.
         let _ = run("apt-get update", "apt-get", &[], &["update", "-q"]);
         offered = newest_offered(&[])?;
     }
@@ -125,8 +125,8 @@ fn install() -> Result<()> {
         let version = newest_offered(&[])?.ok_or_else(|| miette!("{CLOUD_ARCHIVE} has no newer QEMU"))?;
         return install_from(&[], &version);
     }
-    // The backports suite of the machine's own mirror, for this installation only: a private apt root that has the
-    // machine's sources too, because the packages' dependencies come from there.
+    // The backports suite of the machine's own mirror, for this installation only: a private apt root that also has the
+    // machine's sources, because the dependencies come from there.
     let suite = format!("{}-backports", distribution.codename);
     let backports =
         apt::derive(&suite).ok_or_else(|| miette!("no apt source of this machine serves {}", distribution.codename))?;
@@ -141,7 +141,7 @@ fn install() -> Result<()> {
     install_from(&options, &version)
 }
 
-/// The newest version that is new enough and that all packages have.
+/// Returns the newest sufficiently new version that all packages have.
 fn newest_offered(options: &[String]) -> Result<Option<String>> {
     let versions = |package: &str| -> Result<Vec<String>> {
         let output = Command::new("apt-cache").args(options).args(["madison", package]).output().into_diagnostic()?;
@@ -155,10 +155,10 @@ fn newest_offered(options: &[String]) -> Result<Option<String>> {
     Ok(versions(PACKAGES[0])?.into_iter().find(enough))
 }
 
-/// Where Debian's `u-boot-qemu` has the firmware for `virt`.
+/// Path of the firmware for `virt` in Debian's `u-boot-qemu`.
 const U_BOOT: &str = "usr/lib/u-boot/qemu_arm64/u-boot.bin";
 
-/// U-Boot for QEMU's `virt`, if it is there.
+/// Returns the path of U-Boot for QEMU's `virt`, if it is available.
 pub fn find_u_boot() -> Option<PathBuf> {
     [PathBuf::from("/"), installation::cache_dir().join("u-boot-qemu")]
         .into_iter()
@@ -166,7 +166,7 @@ pub fn find_u_boot() -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// U-Boot for QEMU's `virt`; fetched into the cache, without installing it, where it is missing.
+/// Returns the path of U-Boot for QEMU's `virt`, downloading it into the cache without installing it if necessary.
 pub fn u_boot() -> Result<PathBuf> {
     if let Some(found) = find_u_boot() {
         return Ok(found);
@@ -175,7 +175,7 @@ pub fn u_boot() -> Result<PathBuf> {
     let fetch = |to: &Path| -> Result<()> {
         let private = apt::PrivateApt::new("own", &apt::sources())?;
         if find_u_boot().is_some() {
-            // Somebody else has fetched it while this one waited.
+            // Another process downloaded it while this one waited.
             return Ok(());
         }
         private.update("reading the package lists")?;

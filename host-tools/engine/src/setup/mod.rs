@@ -1,7 +1,7 @@
-//! What this machine lacks for building and running Cloison, and how to get it.
+//! Finds out what this machine lacks for building and running Cloison, and installs it.
 //!
-//! Every command asks for what it needs and nothing more. What is there costs no network access and prints nothing;
-//! what is missing is named first, together with what will be done about it.
+//! Every command asks only for what it needs. If everything is present, there is no network access and no output; what
+//! is missing is reported first, with what will be done about it.
 //!
 //! | module | what it gets |
 //! | --- | --- |

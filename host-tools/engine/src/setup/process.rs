@@ -1,4 +1,4 @@
-//! Programs that set-up runs, and what is reported when one of them could not help.
+//! Runs programs for `setup`, and reports what is missing if one of them fails.
 
 use crate::progress::spinner;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
@@ -18,25 +18,25 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// What the user can do about it.
+    /// Returns what the user can do about it.
     pub fn instructions(&self) -> String {
         format!("run this, then try again:\n{}", self.commands)
     }
 }
 
-/// Says on the terminal what is about to be done.
+/// Prints what is about to be done.
 pub(crate) fn announce(text: &str) {
     eprintln!("set-up: {text}");
 }
 
-/// What a program did within its time.
+/// The result of a program within its time limit.
 pub(crate) struct Done {
     pub success: bool,
     pub text: String,
 }
 
 impl Done {
-    /// The last line that says something, for an error message.
+    /// Returns the last meaningful line of output, for an error message.
     pub fn reason(&self) -> String {
         let telling = |line: &&str| !line.trim().is_empty();
         let error = self.text.lines().rev().find(|line| line.starts_with("E:") || line.starts_with("error"));
@@ -51,7 +51,7 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
     let errors = writer.try_clone().into_diagnostic()?;
     command.stdin(Stdio::null()).stdout(writer).stderr(errors);
     let mut child = command.spawn().into_diagnostic().wrap_err_with(|| miette!("cannot start `{name}`"))?;
-    // The command holds the pipe's writing end; without this the reader would never see its end.
+    // The command holds the write end of the pipe; without this the reader would never see its end.
     drop(command);
     let collector = std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -65,7 +65,7 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
             break Some(status);
         }
         if started.elapsed() > limit {
-            // It may have ended in this very moment; then there is nothing to stop.
+            // It may have ended at this very moment; then there is nothing to stop.
             let _ = child.kill();
             let _ = child.wait();
             break None;
@@ -74,7 +74,7 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
     };
     spinner.finish_and_clear();
     let Some(status) = status else {
-        // A grandchild may hold the pipe open, so what it said is not waited for.
+        // A grandchild may hold the pipe open, so its output is not awaited.
         return Ok(Done { success: false, text: format!("error: no result within {} s", limit.as_secs()) });
     };
     let text = collector.join().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! MUCH, HRM and the blind merge against the truth (MUCH, section 5.3, table 4).
+//! Compares MUCH, HRM and the blind merge with the truth (MUCH, section 5.3, table 4).
 
 use super::runs::{Counted, Run};
 use super::spec::Campaign;
@@ -11,45 +11,45 @@ use cloison_much::table::Vectors;
 use miette::{Result, miette};
 use nalgebra::DMatrix;
 
-/// What came of one workload.
+/// The results of one workload.
 #[derive(Debug)]
 pub struct Judged {
-    /// Its name.
+    /// Name of the workload.
     pub workload: String,
     /// The merged vectors, by MUCH.
     pub vectors: Vectors,
     /// Names of the events that vary.
     pub events: Vec<String>,
-    /// Events that are the same in every run: they have no correlations.
+    /// Events that are constant over all runs, and so have no correlations.
     pub constant: Vec<String>,
-    /// Runs of MUCH's plan, and of HRM's.
+    /// Number of runs of MUCH's plan, and of HRM's.
     pub runs: (usize, usize),
-    /// How far each method is from the truth.
+    /// The errors of each method.
     pub rows: Vec<Row>,
-    /// Pearson's correlations: the truth's and the merge's.
+    /// Pearson's correlations of the truth, and of the merge.
     pub matrices: [DMatrix<f64>; 2],
-    /// Events that differ between sub-experiments, and hardly within one.
+    /// Events that vary between sub-experiments, but hardly within one.
     pub stepped: Vec<String>,
 }
 
 /// Mean square errors of one method's correlations.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// Its name in figures.
+    /// Name of the method in figures.
     pub method: &'static str,
-    /// Its name in tables.
+    /// Name of the method in tables.
     pub title: &'static str,
-    /// Of Pearson's correlations.
+    /// Error of Pearson's correlations.
     pub pearson: f64,
-    /// Of Spearman's.
+    /// Error of Spearman's correlations.
     pub spearman: f64,
-    /// The pair that is farthest off in Pearson's, and by how much.
+    /// The pair with the largest error of Pearson's correlation, and that error.
     pub worst: (String, f64),
-    /// Pair by pair, by how much Pearson's and Spearman's are off.
+    /// Errors of each pair: Pearson's and Spearman's.
     pub errors: [Vec<f64>; 2],
 }
 
-/// Merges by each method, and compares.
+/// Merges by each method, and compares the results with the truth.
 pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
     let varies = |event: &usize| {
         let mut values = counted.much.iter().chain(&counted.hrm).map(|run| run.truth[*event]);
@@ -124,7 +124,7 @@ fn measurements(counted: &Counted, runs: &[Run], wanted: &[usize], truth: bool) 
     builder.finish().map_err(|error| miette!("workload {}: {error}", counted.name))
 }
 
-/// The tables for terminal and page.
+/// Returns the tables for terminal and report.
 pub fn tables(judged: &[Judged]) -> Vec<Section> {
     let header = ["workload", "method", "runs", "Pearson", "Spearman", "worst pair", "off by"];
     let mut section = Section::new("Mean square error of the correlations against the truth", &header);
@@ -144,9 +144,9 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
     }
     let best = judged.iter().filter(|one| is_best(one)).count();
     section = section.note(format!(
-        "Truth: all events of every run of MUCH's plan, which the model counts at once and no board can. The floor is the \
-         error of the pairwise estimates that MUCH starts from. In {best} of {} workloads MUCH is nearer to the truth than HRM \
-         and the blind merge in both correlations.",
+        "Truth: all events of every run of MUCH's plan, which the model counts at once and no board can. The floor is \
+         the error of the pairwise estimates that MUCH starts from. In {best} of {} workloads MUCH is closer to the \
+         truth than HRM and the blind merge, for both kinds of correlation.",
         judged.len()
     ));
     let mut left_out = Section::new("Events without correlations", &["workload", "the same in every run", "stepped"]);
@@ -157,14 +157,14 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
         return vec![section];
     }
     let left_out = left_out.note(
-        "What is the same in every run goes with nothing, and is left out. What differs from one sub-experiment to another and \
-         hardly within one (stepped) is in the vectors, but how it goes with other events from run to run cannot be seen: \
-         MUCH takes it as not at all.",
+        "Constant events have no correlations and are left out. Stepped events vary from one sub-experiment to another \
+         but hardly within one. They are in the vectors, but their correlations from run to run are unknown: MUCH \
+         takes them as zero.",
     );
     vec![section, left_out]
 }
 
-/// Whether MUCH is nearer than HRM and the blind merge in both kinds.
+/// Returns whether MUCH is closer to the truth than HRM and the blind merge, for both kinds of correlation.
 pub fn is_best(one: &Judged) -> bool {
     let of = |method: &str| one.rows.iter().find(|row| row.method == method);
     let Some(much) = of("much") else { return false };

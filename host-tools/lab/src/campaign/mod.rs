@@ -1,11 +1,11 @@
-//! `cargo xtask campaign`: many events of several workloads, counted a few at a time on the board model, merged into complete
-//! vectors, and compared with the truth that only a model can give: all events of every run.
+//! `cloison campaign`: counts many events of several workloads, a few at a time, on the board model, merges them into
+//! complete vectors, and compares these with the truth that only a model can provide: all events of every run.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`spec`] | a campaign's TOML file |
-//! | [`runs`] | one boot per workload and plan; what was counted in it |
-//! | [`judge`] | MUCH, HRM and the blind merge against the truth |
+//! | [`runs`] | one boot per workload and plan, and its counts |
+//! | [`judge`] | compares MUCH, HRM and the blind merge with the truth |
 //! | [`page`] | the report |
 
 pub mod judge;
@@ -25,24 +25,24 @@ use spec::Campaign;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How to run a campaign.
+/// Options of `cloison campaign`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CampaignArgs {
-    /// The campaign's file
+    /// Path of the campaign's file
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
-    /// Where counts, vectors and report go (default: target/cloison/campaigns/NAME)
+    /// Directory for counts, vectors and report (default: target/cloison/campaigns/NAME)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the figures here too
+    /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// As many runs of each sub-experiment, in place of what the file says
+    /// Runs of each sub-experiment, instead of the file's number
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
 }
 
-/// Runs `cargo xtask campaign`.
+/// Runs `cloison campaign`.
 pub fn campaign(args: &CampaignArgs) -> Result<()> {
     let mut campaign = spec::load(&args.file)?;
     campaign.runs = args.runs.unwrap_or(campaign.runs);
@@ -54,11 +54,13 @@ pub fn campaign(args: &CampaignArgs) -> Result<()> {
         println!("{}", table.to_text());
     }
     println!("Report:  {}", installation::display(&out.join("report.html")));
-    println!("Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv beside it, and figures.json");
+    println!(
+        "Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv in the same directory, and figures.json"
+    );
     Ok(())
 }
 
-/// Runs what has not been run, merges, judges, and writes everything to `out`.
+/// Performs missing runs, merges, evaluates, and writes everything to `out`.
 pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures, Vec<Section>)> {
     let started = Instant::now();
     parts::prepare()?;

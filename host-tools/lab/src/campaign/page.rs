@@ -1,4 +1,4 @@
-//! The report of a campaign: one HTML file that needs nothing else.
+//! The report of a campaign: one self-contained HTML file.
 
 use super::judge::Judged;
 use super::spec::Campaign;
@@ -12,7 +12,7 @@ use maud::{PreEscaped, html};
 use miette::{IntoDiagnostic, Result};
 use std::path::Path;
 
-/// The report.
+/// Returns the report.
 pub fn html(
     campaign: &Campaign,
     file: &Path,
@@ -41,7 +41,7 @@ pub fn html(
             (campaign.hrm_plan.len()) " sub-experiments with the anchor " (campaign.events[campaign.anchor]) ", "
             (campaign.hrm_runs()) " runs of each."
             @if campaign.warm_up > 0 {
-                " Before those, " (campaign.warm_up) " runs of each sub-experiment are made to warm up, and not used."
+                " Before those, " (campaign.warm_up) " runs of each sub-experiment are warm-up runs and not used."
             }
         }
         div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
@@ -61,7 +61,7 @@ pub fn html(
                 &one.rows.iter().map(|row| (row.title, row.errors[0].as_slice())).collect::<Vec<_>>(),
             ))
         }
-        h2 { "Where this comes from" }
+        h2 { "Provenance" }
         (report::provenance(figures))
         details { summary { "The campaign: " (installation::display(file)) } pre { (source) } }
     };

@@ -1,5 +1,5 @@
-//! One boot per workload and plan: the hypervisor starts the victim anew for each run and counts what the sub-experiment
-//! says; the model counts everything.
+//! One boot per workload and plan: the hypervisor restarts the victim for each run and counts the sub-experiment's
+//! events, while the model counts everything.
 
 use super::spec::{Campaign, Workload};
 use crate::experiment::overrides;
@@ -20,36 +20,36 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A boot that takes longer has hung.
+/// Time limit: a boot that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// What was counted of one workload.
+/// The counts of one workload.
 #[derive(Clone, Debug)]
 pub struct Counted {
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
     /// Names of all events.
     pub events: Vec<String>,
-    /// By MUCH's plan.
+    /// Runs by MUCH's plan.
     pub much: Vec<Run>,
-    /// By HRM's plan.
+    /// Runs by HRM's plan.
     pub hrm: Vec<Run>,
 }
 
 /// One run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Its sub-experiment.
+    /// Number of its sub-experiment.
     pub sub_experiment: u32,
-    /// Its number there.
+    /// Its number in the sub-experiment.
     pub run: u32,
-    /// What the counters gave, by the HEM log: position of the event, and count.
+    /// The counters' values from the HEM log: index of the event, and count.
     pub counted: Vec<(usize, u64)>,
-    /// All events, as the model counted them at EL1 and EL0.
+    /// Counts of all events at EL1 and EL0, from the model.
     pub truth: Vec<u64>,
 }
 
-/// What is kept of a boot.
+/// The results that are kept of a boot.
 #[derive(Debug, Serialize, Deserialize)]
 struct Kept {
     inputs: String,
@@ -57,7 +57,7 @@ struct Kept {
 }
 
 impl Counted {
-    /// What the counters gave, as long CSV: what `cargo xtask much merge` reads.
+    /// Formats the counters' values as long CSV, as `cloison much merge` reads it.
     pub fn csv(&self) -> Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(vec![]);
         writer.write_record(["sub_experiment", "run", "event", "value"]).into_diagnostic()?;
@@ -71,7 +71,7 @@ impl Counted {
         writer.into_inner().into_diagnostic()
     }
 
-    /// All events of every run of MUCH's plan, one row a run.
+    /// Formats all events of every run of MUCH's plan as CSV, one row per run.
     pub fn truth_csv(&self) -> Result<Vec<u8>> {
         let mut writer = csv::Writer::from_writer(vec![]);
         writer.write_record(&self.events).into_diagnostic()?;
@@ -82,13 +82,13 @@ impl Counted {
     }
 }
 
-/// A boot that is wanted.
+/// A boot to perform.
 struct Job<'a> {
     workload: &'a Workload,
     /// `much` or `hrm`.
     plan: &'static str,
     sub_experiments: &'a [Vec<usize>],
-    /// That are used, of each.
+    /// Number of runs per sub-experiment that are used.
     runs: u32,
     seed: u64,
 }
@@ -199,7 +199,7 @@ impl Setting<'_> {
                 if overflowed {
                     return Err(miette!("{name} overflowed in run {}", run.record.run));
                 }
-                let position = position(&name).ok_or_else(|| miette!("{name} was counted and not asked for"))?;
+                let position = position(&name).ok_or_else(|| miette!("{name} was counted but not requested"))?;
                 counted.push((position, u64::from(count)));
             }
             let truth = |event: &String| core.guest_events.get(event).copied().unwrap_or(0);
@@ -214,7 +214,7 @@ impl Setting<'_> {
     }
 }
 
-/// Runs all workloads, each boot once, as many at a time as the host has cores.
+/// Runs all workloads, each boot once, with as many in parallel as the host has cores.
 pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted>> {
     let text = std::fs::read_to_string(&campaign.system)
         .into_diagnostic()

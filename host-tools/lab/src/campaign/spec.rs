@@ -1,4 +1,4 @@
-//! What a campaign is: its TOML file, read and checked, and the plan that follows from it.
+//! A campaign's TOML file, read and validated, and the plan that follows from it.
 
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
@@ -11,58 +11,58 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// A campaign, checked and planned.
+/// A validated campaign with its plan.
 #[derive(Clone, Debug)]
 pub struct Campaign {
-    /// Its name: the file's.
+    /// Name of the file without its extension.
     pub name: String,
-    /// What it is about.
+    /// Title of the report.
     pub title: String,
-    /// The system that the workloads change.
+    /// Path of the system that the workloads modify.
     pub system: PathBuf,
-    /// The machine.
+    /// The board on which it runs.
     pub board: String,
-    /// The model's board file.
+    /// Path of the model's board file.
     pub model: PathBuf,
-    /// The VM that is measured.
+    /// Name of the VM that is measured.
     pub victim: String,
     /// All events, by their architectural names.
     pub events: Vec<String>,
-    /// Counters that a sub-experiment may use.
+    /// Number of counters that a sub-experiment may use.
     pub counters: usize,
-    /// Sub-experiments in which every pair of events meets, as positions in `events`.
+    /// Sub-experiments in which every pair of events is counted together, as indices into `events`.
     pub plan: Vec<Vec<usize>>,
-    /// HRM's sub-experiments, each with the anchor.
+    /// HRM's sub-experiments, each with the anchor, as indices into `events`.
     pub hrm_plan: Vec<Vec<usize>>,
-    /// HRM's anchor, as a position in `events`.
+    /// HRM's anchor, as an index into `events`.
     pub anchor: usize,
     /// Runs of each sub-experiment of `plan`.
     pub runs: u32,
-    /// Runs of each sub-experiment before those that are used.
+    /// Unused runs of each sub-experiment before those.
     pub warm_up: u32,
     /// The victim's argument to which the number of runs so far is added.
     pub vary: Option<u8>,
-    /// Seed of the model, the first of the workloads'.
+    /// The model's seed for the first workload; each further one uses the next.
     pub seed: u64,
-    /// How a run's segment begins.
+    /// State of the caches at the start of a run's segment.
     pub caches: Caches,
-    /// The workloads.
+    /// The workloads to count.
     pub workloads: Vec<Workload>,
 }
 
 /// A victim with its co-runners.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// Its name.
+    /// Name of the workload.
     pub name: String,
-    /// Paths of the system and what they are set to.
+    /// Paths in the system and their new values.
     pub set: Vec<(TomlPath, Value)>,
-    /// Paths that are removed.
+    /// Paths in the system to remove.
     pub remove: Vec<TomlPath>,
 }
 
 impl Campaign {
-    /// Runs of each of HRM's sub-experiments, so that it has as many runs in all.
+    /// Returns the runs of each of HRM's sub-experiments that give the same total number of runs.
     pub fn hrm_runs(&self) -> u32 {
         let total = self.runs as usize * self.plan.len();
         u32::try_from(total / self.hrm_plan.len().max(1)).unwrap_or(u32::MAX)
@@ -101,12 +101,12 @@ struct WorkloadFile {
     remove: Vec<Spanned<String>>,
 }
 
-/// Reads a campaign.
+/// Reads and validates a campaign.
 pub fn load(path: &Path) -> Result<Campaign, Errors> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let file = SourceFile::new(path, String::new());
         let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
-            .help("name a campaign, such as configs/campaigns/kernels.toml");
+            .help("give a campaign, such as configs/campaigns/kernels.toml");
         Errors::new(file.name(), vec![problem])
     })?;
     let file = SourceFile::new(path, text);
@@ -117,7 +117,7 @@ pub fn load(path: &Path) -> Result<Campaign, Errors> {
 fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
     let file: File = toml::from_str(source.text()).map_err(|error| {
         let problem = Problem::error(source, "campaign", error.span().unwrap_or(0..0), error.message().trim_end());
-        Box::new(problem.label("here").help("docs/campaigns.md says what a campaign's file holds"))
+        Box::new(problem.label("here").help("see docs/campaigns.md for the format of a campaign's file"))
     })?;
     let wrong = |field: &str, span, message: String, label: &str, help: String| {
         Box::new(Problem::error(source, field, span, message).label(label).help(help))
@@ -126,7 +126,7 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
     let system = base.join(file.system.get_ref());
     if !system.is_file() {
         let message = format!("there is no system at {}", system.display());
-        return Err(wrong("system", file.system.span(), message, "not a file", "name a configuration".into()));
+        return Err(wrong("system", file.system.span(), message, "not a file", "give a configuration".into()));
     }
     let board = file.board.get_ref().clone();
     let known = configuration::boards();
@@ -139,12 +139,12 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
     for event in &file.events {
         let name = event.get_ref();
         if !Event::ALL.iter().any(|known| known.name() == name) {
-            let message = format!("the model counts no `{name}`");
+            let message = format!("the model does not count `{name}`");
             return Err(wrong("events", event.span(), message, "unknown", format!("events: {}", known())));
         }
         if events.contains(name) {
-            let message = format!("{name} is named twice");
-            return Err(wrong("events", event.span(), message, "again", "name every event once".into()));
+            let message = format!("{name} is listed twice");
+            return Err(wrong("events", event.span(), message, "again", "list every event once".into()));
         }
         events.push(name.clone());
     }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(refused("\"INST_RETIRED\"", "\"INST\""), field_and_message("events", "the model counts no `INST`"));
         assert_eq!(
             refused("\"LD_RETIRED\"", "\"CPU_CYCLES\""),
-            field_and_message("events", "CPU_CYCLES is named twice")
+            field_and_message("events", "CPU_CYCLES is listed twice")
         );
         assert_eq!(
             refused("anchor = \"CPU_CYCLES\"", "anchor = \"ST_RETIRED\""),

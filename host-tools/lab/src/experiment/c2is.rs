@@ -1,19 +1,19 @@
-//! `c2is`: a long function's runtime against its pages in private cache (BBProf, section 7.3, figure 10).
+//! `c2is`: a long function's runtime against the number of its pages in private cache (BBProf, section 7.3, figure 10).
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
-/// From the knee on, runtime is within this of the best.
+/// From the knee on, runtime is within this factor of the best.
 const KNEE: f64 = 1.05;
 /// The paper's knee, in pages.
 const PAPER_KNEE: u64 = 43;
-/// Pages that the four private colors hold in the L2.
+/// Number of pages in the four private colors of the L2.
 const PRIVATE_PAGES: u64 = 64;
 /// The paper's slowdown under Interf.
 const PAPER_SLOWDOWN: f64 = 6.5;
 
-/// What the runs show.
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let (solo, interf) = (runs.first("solo")?.cycles(), runs.first("interf")?.cycles());
@@ -23,7 +23,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     }
     points.sort_unstable();
     let best = points.iter().map(|point| point.1).min().unwrap_or(interf);
-    // More pages than the private colors hold are another matter.
+    // More pages than the private colors hold are a different case.
     let until_full = points.iter().take_while(|point| point.0 <= PRIVATE_PAGES).count();
     let knee = knee(&points[..until_full].iter().map(|point| (point.0, point.1)).collect::<Vec<_>>());
     let slowdowns: Vec<f64> = points.iter().map(|point| ratio(point.1, solo)).collect();
@@ -79,14 +79,13 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ratio(best, solo)
     ));
     found.say(format!(
-        "From {knee} pages on, each run is within {:.0} % of the best one: that is what is called the knee here. The \
-         paper sees no improvement beyond {PAPER_KNEE} pages, and explains it by the 8 pages that the L1 instruction \
-         cache holds besides. {}",
+        "From {knee} pages on, each run is within {:.0} % of the best one: the knee. The paper sees no improvement \
+         beyond {PAPER_KNEE} pages, and explains it by the 8 additional pages in the L1 instruction cache. {}",
         (KNEE - 1.0) * 100.0,
         if knee > PAPER_KNEE {
-            "In the model the function is walked through in order, and an L1 of 8 pages whose ways take turns keeps nothing of a \
-             loop of 65: each page that is not private goes on missing, so that runtime falls until nearly all are \
-             private."
+            "In the model the function is executed in order, and an L1 of 8 pages whose ways take turns keeps nothing \
+             of a loop of 65 pages. Every page that is not private keeps missing, so runtime falls until nearly all \
+             pages are private."
         } else {
             "The model's knee comes no later."
         }
@@ -109,7 +108,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// The least number of pages from which on runtime stays close to the best.
+/// Returns the smallest number of pages from which on runtime stays close to the best.
 fn knee(points: &[(u64, u64)]) -> u64 {
     let best = points.iter().map(|point| point.1).min().unwrap_or(0) as f64;
     let late = points.iter().rev().take_while(|point| point.1 as f64 <= best * KNEE);

@@ -1,18 +1,18 @@
-//! `demo`: one victim in four cases: alone, beside Interf, with budgets, with private pages.
+//! `demo`: one victim in four cases: alone, next to Interf, with budgets, with private pages.
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Marks};
 use miette::Result;
 
-/// Variant, and what it is called.
+/// The variants and their titles.
 const CASES: [(&str, &str); 4] = [
     ("solo", "alone"),
-    ("interf", "beside Interf"),
-    ("quota", "Interf has budgets"),
+    ("interf", "next to Interf"),
+    ("quota", "Interf with budgets"),
     ("migration", "the victim's pages are private"),
 ];
 
-/// What the runs show.
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let solo = runs.first("solo")?.cycles();
@@ -47,9 +47,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series { name: "cases".into(), columns, rows };
     found.tables.push(series.table(
         "A victim in four cases",
-        "Median cycles of a run of 20 calls, and lines that the L2 brought from memory for it, both by the hypervisor's HEM \
-         log. Periods in which a neighbor was held, of all periods of the three; most refills of a neighbor beyond its \
-         budget in one of them.",
+        "Median cycles of a run of 20 calls, and lines that the L2 fetched from memory for it, both from the \
+         hypervisor's HEM log. Periods in which a neighbor was held, of all periods of the three; maximum overshoot of \
+         a neighbor in one period, in refills.",
     ));
     found.charts.push(Chart {
         title: "Runtime of the victim (modelled)".into(),
@@ -61,9 +61,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.series.push(series);
     let slowdown = |case: usize| slowdowns[case].1[0];
     found.say(format!(
-        "Beside three cores that store over 420 KiB each, the victim takes {:.2} times as long as alone. Where each of them may \
-         refill so many lines in a millisecond as its budget says, and is held for the rest of it, it takes {:.2} times; where \
-         they run freely and the victim's 64 most important pages have moved to four colors of its own, {:.2} times.",
+        "Next to three cores that each store over 420 KiB, the victim takes {:.2} times as long as alone. If a budget \
+         limits the refills of each of them per millisecond, it takes {:.2} times as long. If they run without budgets \
+         and the victim's 64 most important pages have moved to four private colors, {:.2} times.",
         slowdown(1),
         slowdown(2),
         slowdown(3)

@@ -4,12 +4,12 @@ use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
-/// What the runs show.
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let mut rows = vec![];
     let mut bars = vec![];
-    // Colorings in which the victim's memory fits: in the end it refills nothing.
+    // Colorings in which the victim's memory fits: in its last segment it has no refills.
     let (mut fitting, mut equal) = (0u64, 0u64);
     let mut most_off = 0.0f64;
     let mut rescued = vec![];
@@ -101,8 +101,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     };
     found.tables.push(overview.table(
         "Kernels and sizes",
-        "Shared: victim and Interf in the same 15 colors. Best colored: the least runtime under Interf over all numbers of \
-         colors, against the same solo run.",
+        "Shared: victim and Interf in the same 15 colors. Best colored: the shortest runtime under Interf over all \
+         numbers of colors, relative to the same solo run.",
     ));
     found.series.push(overview);
     let series = Series {
@@ -112,16 +112,17 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     };
     found.tables.push(series.table(
         "By number of colors",
-        "Against the solo run with shared colors. The rest of the 15 colors is Interf's; with 15 there is none left, since \
-         the hypervisor keeps one, so that run is solo only. Refills: of the last run, when pseudo-random replacement has \
-         displaced what lay in the victim's colors before it began.",
+        "Relative to the solo run with shared colors. Interf has the rest of the 15 colors; with 15 there is none \
+         left, because the hypervisor keeps one, so that run is solo only. Refills are those of the last run, when \
+         pseudo-random replacement has displaced the earlier contents of the victim's colors.",
     ));
     found.series.push(series);
     found.say(format!(
-        "In {fitting} colorings the victim's memory fits its colors: it refills no line of the L2 when alone, and in {equal} of \
-         them none under Interf either. No neighbor evicts a line of a color that is not its own. Where the memory does not \
-         fit, the refills differ by {:.2} % at most: the victim evicts its own lines, and which ones depends on the order in \
-         which its L1 gives lines back, that the hypervisor's work on its core disturbs.",
+        "In {fitting} colorings the victim's memory fits in its colors: alone, it refills no line of the L2, and in \
+         {equal} of them none under Interf either. No neighbor evicts a line of a color that it does not have. Where \
+         the memory does not fit, the refills differ by at most {:.2} %: the victim evicts its own lines, and which \
+         ones depends on the order in which its L1 writes lines back, which the hypervisor's work on its core \
+         disturbs.",
         most_off * 100.0
     ));
     let (saved, lost): (Vec<_>, Vec<_>) = rescued.iter().partition(|(_, shared, best)| best < shared);
@@ -136,16 +137,16 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     }
     if !lost.is_empty() {
         found.say(format!(
-            "It does not help: {}. Either the kernel's memory is larger than any partition leaves it, or it did not need \
-             the L2.",
+            "It does not help: {}. Either the benchmark's memory is larger than any partition, or it did not need the \
+             L2.",
             list(&lost)
         ));
     }
     found.say(
-        "Uncolored, a refill that Interf causes costs what the parameters say: 13 cycles to the L2, 124 to memory, and the \
-         wait for a memory that serves one line in 8 cycles and the write-back of another; the figures \
-         `…_cycles_per_extra_refill` are what was paid on average. As in the paper, a partition takes from Interf too, which \
-         then streams more: with a large input that contention for memory is what remains.",
+        "Uncolored, a refill that Interf causes costs what the parameters say: 13 cycles to the L2, 124 to memory, and \
+         the wait for a memory that serves one line in 8 cycles, and for the write-back of another. The figures \
+         `…_cycles_per_extra_refill` are the average cost. As in the paper, a partition also takes cache from Interf, \
+         which then streams more: with a large input, contention for memory remains.",
     );
     found.say(LIMITS);
     Ok(found)

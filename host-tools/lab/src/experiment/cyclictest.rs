@@ -4,36 +4,36 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What the first process prints when its command has succeeded.
+/// What the first process prints after its command has succeeded.
 const ENDED: &str = "cloison: the command ended with status 0";
 
-/// What cyclictest measured of one thread. Latencies are in microseconds of modelled time.
+/// cyclictest's results for one thread. Latencies are in microseconds of modelled time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
-    /// How often each latency was seen.
+    /// Number of wake-ups of each latency.
     pub histogram: BTreeMap<u64, u64>,
-    /// Wake-ups.
+    /// Number of wake-ups.
     pub cycles: u64,
-    /// Least latency.
+    /// Minimum latency.
     pub min: u64,
-    /// Most; it may be beyond the histogram.
+    /// Maximum latency; may be beyond the histogram.
     pub max: u64,
-    /// Mean.
+    /// Mean latency.
     pub avg: f64,
 }
 
-/// `cyclictest --json`, as far as it is used here.
+/// The used part of `cyclictest --json`.
 #[derive(Deserialize)]
 struct Report {
     thread: BTreeMap<String, Latencies>,
 }
 
 impl Latencies {
-    /// Finds cyclictest's JSON in what a VM said.
+    /// Finds cyclictest's JSON in a VM's output.
     ///
     /// # Errors
-    /// Where the command has failed, where there is no such JSON or one of several threads, and where its histogram does
-    /// not hold all wake-ups.
+    /// If the command has failed, if there is no such JSON or it has several threads, and if its histogram does not
+    /// contain all wake-ups.
     pub fn read(said: &str) -> Result<Self> {
         if !said.lines().any(|line| line == ENDED) {
             return Err(miette!("the command in the VM did not succeed"));
@@ -53,12 +53,12 @@ impl Latencies {
         Ok(latencies)
     }
 
-    /// Wake-ups that the histogram does not hold: they were later than its last class.
+    /// Returns the number of wake-ups later than the histogram's last class.
     pub fn beyond(&self) -> u64 {
         self.cycles.saturating_sub(self.histogram.values().sum())
     }
 
-    /// The histogram as a line, from the class before the first to the one behind the last.
+    /// Returns the histogram as a line, from the class before the first to the one after the last.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let (first, last) = (self.histogram.keys().min(), self.histogram.keys().max());
         let (first, last) = (first.map_or(0, |least| least.saturating_sub(1)), last.map_or(0, |most| most + 1));
@@ -66,7 +66,7 @@ impl Latencies {
         (first..=last).map(point).collect()
     }
 
-    /// The least latency that so many thousandths of the wake-ups do not exceed.
+    /// Returns the smallest latency that this many thousandths of the wake-ups do not exceed.
     pub fn permille(&self, permille: u64) -> u64 {
         let mut seen = 0;
         for (latency, count) in &self.histogram {

@@ -1,4 +1,4 @@
-//! What the runs of an experiment show: figures, tables, plots, and a plain account.
+//! The results of an experiment: figures, tables, plots, and a plain account.
 
 use super::plot::Chart;
 use super::runner::Measured;
@@ -6,7 +6,7 @@ use cloison_engine::report::Section;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// What an experiment shows.
+/// The results of an experiment.
 #[derive(Debug, Default)]
 pub struct Findings {
     /// Named numbers.
@@ -17,16 +17,16 @@ pub struct Findings {
     pub charts: Vec<Chart>,
     /// Tables.
     pub tables: Vec<Section>,
-    /// What was found, and where and why it differs from the paper's.
+    /// Paragraphs that say what was found, and where and why it differs from the paper.
     pub account: Vec<String>,
 }
 
 /// Rows of named values.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// Its name.
+    /// Name of the series.
     pub name: String,
-    /// Columns, in their order.
+    /// Names of the columns, in order.
     pub columns: Vec<&'static str>,
     /// Rows, each with one value per column.
     pub rows: Vec<Vec<Cell>>,
@@ -44,7 +44,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// As JSON.
+    /// Converts it to JSON.
     pub fn json(&self) -> Value {
         match self {
             Self::Text(text) => json!(text),
@@ -52,7 +52,7 @@ impl Cell {
             Self::Value(value) => json!(value),
         }
     }
-    /// For a table or a CSV file.
+    /// Formats it for a table or a CSV file.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -63,7 +63,7 @@ impl Cell {
 }
 
 impl Series {
-    /// One object a row.
+    /// Converts it to one JSON object per row.
     pub fn json(&self) -> Vec<Value> {
         let row = |row: &Vec<Cell>| {
             let object: Map<String, Value> =
@@ -72,7 +72,7 @@ impl Series {
         };
         self.rows.iter().map(row).collect()
     }
-    /// As a table.
+    /// Formats it as a table.
     pub fn table(&self, title: &str, note: &str) -> Section {
         let mut section = Section::new(title, &self.columns).note(note);
         for row in &self.rows {
@@ -93,24 +93,24 @@ impl Findings {
     }
 }
 
-/// The runs of an experiment, to be looked up.
+/// The runs of an experiment, for lookup.
 #[derive(Clone, Copy, Debug)]
 pub struct Runs<'a>(pub &'a [Measured]);
 
 impl<'a> Runs<'a> {
-    /// The runs of a variant.
+    /// Returns the runs of a variant.
     pub fn of(self, variant: &str) -> impl Iterator<Item = &'a Measured> {
         self.0.iter().filter(move |run| run.variant == variant)
     }
-    /// The first run of a variant.
+    /// Returns the first run of a variant.
     pub fn first(self, variant: &str) -> miette::Result<&'a Measured> {
         self.of(variant).next().ok_or_else(|| miette::miette!("the experiment has no variant `{variant}`"))
     }
-    /// The run of a variant with these labels.
+    /// Returns the run of a variant with these labels.
     pub fn at(self, variant: &str, axes: &[(&str, &str)]) -> Option<&'a Measured> {
         self.of(variant).find(|run| axes.iter().all(|(axis, label)| run.label(axis) == *label))
     }
-    /// The labels of an axis in a variant, each once, in their order.
+    /// Returns the labels of an axis in a variant, without duplicates, in order.
     pub fn labels(self, variant: &str, axis: &str) -> Vec<&'a str> {
         let mut labels = vec![];
         for run in self.of(variant) {
@@ -123,18 +123,18 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// What one is to the other.
+/// Returns `part / whole`.
 pub fn ratio(part: u64, whole: u64) -> f64 {
     part as f64 / whole.max(1) as f64
 }
 
-/// Whether no value is above the one before it, but for this tolerance.
+/// Returns whether no value exceeds the one before it by more than this tolerance.
 pub fn falls(values: &[f64], tolerance: f64) -> bool {
     values.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + tolerance))
 }
 
 /// The facts about the model that every account needs.
-pub const LIMITS: &str = "Modelled, not measured: cores execute one instruction a cycle, in order; a load waits for its \
-line, stores wait when three lines are on the way; there is no prefetcher and no TLB; the ways of an L1 set are replaced in \
-turn, those of the L2 pseudo-randomly, which is an assumption. The guests are bare-metal programs of Cloison's own, not \
-Linux and SD-VBS. The hypervisor keeps one of the 16 colors for itself.";
+pub const LIMITS: &str = "Modelled, not measured: cores execute one instruction per cycle, in order; a load waits for \
+     its line, stores wait when three lines are being fetched; there is no prefetcher and no TLB; the ways of an L1 \
+     set are replaced in turn, those of the L2 pseudo-randomly, which is an assumption. The guests are Cloison's \
+     bare-metal programs, not Linux and SD-VBS. The hypervisor keeps one of the 16 colors for itself.";

@@ -1,14 +1,14 @@
-//! `cyclictest`: how late a real-time Linux wakes its highest task up, against what its neighbors do.
+//! `cyclictest`: wake-up latency of a real-time Linux guest's highest-priority task, against its neighbors' activity.
 
 use super::cyclictest::Latencies;
 use super::findings::{Cell, Findings, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::{Result, miette};
 
-/// Variant, and what it is called.
+/// The variants and their titles.
 const CASES: [(&str, &str); 4] =
-    [("alone", "alone"), ("interf", "beside Interf"), ("quota", "Interf has budgets"), ("colors", "colors of its own")];
-/// What the runs show.
+    [("alone", "alone"), ("interf", "next to Interf"), ("quota", "Interf with budgets"), ("colors", "its own colors")];
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let mut rows = vec![];
@@ -51,8 +51,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series { name: "cases".into(), columns, rows };
     found.tables.push(series.table(
         "How late the task was woken up",
-        "Microseconds of modelled time from the moment for which the task had asked to the moment when it ran, by cyclictest \
-         itself. p999: not exceeded by 99.9 % of the wake-ups. Periods in which an Interf core was held by its budget.",
+        "Microseconds of modelled time from the requested wake-up to the moment when the task ran, measured by \
+         cyclictest itself. p999: not exceeded by 99.9 % of the wake-ups. Periods in which an Interf core was held by \
+         its budget.",
     ));
     found.series.push(series);
     found.series.push(histograms(&all));
@@ -65,9 +66,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     });
     let [alone, interf, quota, colors] = [0, 1, 2, 3].map(|case: usize| all[case]);
     found.say(format!(
-        "Alone, Linux wakes its task up after {:.1} us in the mean and {} us at most. Beside three cores that store over \
-         420 KiB each it takes {:.1} us and {} us: {:.2} and {:.2} times as long. The task sleeps a millisecond at a time, \
-         and what the kernel needs to wake it up has left the L2 until then.",
+        "Alone, Linux wakes its task up after {:.1} us on average and {} us at most. Next to three cores that each \
+         store over 420 KiB it takes {:.1} us and {} us: {:.2} and {:.2} times as long. The task sleeps for a \
+         millisecond at a time, and by then the data that the kernel needs to wake it has left the L2.",
         alone.avg,
         alone.max,
         interf.avg,
@@ -76,8 +77,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ratio(interf.max, alone.max)
     ));
     found.say(format!(
-        "With budgets for Interf the mean is {:.1} us and the most {} us; with {} us not exceeded by 99.9 %. Where Linux has \
-         8 colors of its own and Interf runs freely in the other 7: {:.1} us, {} us and {} us.",
+        "With budgets for Interf the mean is {:.1} us and the maximum {} us; 99.9 % do not exceed {} us. If Linux has \
+         its own 8 colors and Interf runs without budgets in the other 7: {:.1} us, {} us and {} us.",
         quota.avg,
         quota.max,
         quota.permille(999),
@@ -88,20 +89,21 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     if let Some((_, name)) = CASES.iter().zip(&all).skip(1).find(|(_, case)| case.max < alone.max).map(|(case, _)| case)
     {
         found.say(format!(
-            "The most of `{name}` is less than alone. A maximum hangs on a few of the wake-ups, and differs with anything \
-             that changes: the median and the mean are what to compare."
+            "The maximum of `{name}` is lower than alone. A maximum depends on a few of the wake-ups and changes with \
+             any change of the inputs: compare the median and the mean."
         ));
     }
     found.say(
-        "Modelled, not measured: cores execute one instruction a cycle, in order; a load waits for its line; there is no \
-         prefetcher and no TLB. So the path of an interrupt through the hypervisor and Linux has the right instructions and \
-         misses, and not the board's cycles. Each Linux boots on the model, from its first instruction; its kernel and \
-         cyclictest are Debian's, unmodified. A maximum is that of this many wake-ups, and no bound.",
+        "Modelled, not measured: cores execute one instruction per cycle, in order; a load waits for its line; there \
+         is no prefetcher and no TLB. The path of an interrupt through the hypervisor and Linux thus has the right \
+         instructions and misses, but not the board's cycles. Every guest boots on the model from its first \
+         instruction; its kernel and cyclictest are Debian's, unmodified. A maximum is that of this number of \
+         wake-ups, and not a bound.",
     );
     Ok(found)
 }
 
-/// A row for each latency that any of the cases has seen.
+/// Returns a row for each latency that occurs in any of the cases.
 fn histograms(all: &[&Latencies]) -> Series {
     let mut latencies: Vec<u64> = all.iter().flat_map(|case| case.histogram.keys().copied()).collect();
     latencies.sort_unstable();

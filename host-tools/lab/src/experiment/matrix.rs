@@ -1,18 +1,18 @@
-//! `matrix-copy`: event counts that are known beforehand, by the modelled PMU (HEM reliability, section V, table VI).
+//! `matrix-copy`: event counts that are known in advance, by the modelled PMU (HEM reliability, section V, table VI).
 
 use super::findings::{Cell, Findings, Runs, Series};
 use miette::{Result, miette};
 
-/// Integers that are copied.
+/// Number of integers that are copied.
 const INTS: u64 = 512 * 1024;
-/// 4-byte integers in a line.
+/// 4-byte integers per line.
 const IN_LINE: u64 = 16;
 
-/// A row of the paper's table: event, what is expected, what the paper measured.
+/// A row of the paper's table: event, expected count, the paper's measurement.
 struct Row {
     event: &'static str,
     expected: u64,
-    /// Where the expectation comes from.
+    /// Source of the expectation.
     why: &'static str,
     paper: u64,
 }
@@ -21,7 +21,7 @@ const ROWS: [Row; 9] = [
     Row {
         event: "L1D_CACHE_REFILL",
         expected: 2 * INTS / IN_LINE,
-        why: "a line read and a line written for each 16 integers",
+        why: "a line read and a line written per 16 integers",
         paper: 65_566,
     },
     Row { event: "L1D_CACHE", expected: 7 * INTS, why: "5 loads and 2 stores a turn", paper: 3_670_319 },
@@ -34,15 +34,15 @@ const ROWS: [Row; 9] = [
     Row {
         event: "BUS_ACCESS",
         expected: (2 + 1) * INTS / IN_LINE * 4 - 512 * 1024 / 64 * 4,
-        why: "4 beats a refill and a write-back; 512 KiB stay dirty in the L2",
+        why: "4 beats per refill and write-back; 512 KiB stay dirty in the L2",
         paper: 360_309,
     },
 ];
 
-/// Rows within this of the expectation agree.
+/// Rows within this relative error of the expectation agree.
 const CLOSE: f64 = 0.005;
 
-/// What the runs show.
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let mut rows = vec![];
@@ -52,7 +52,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             runs.of("counted").find(|run| run.segments.iter().any(|segment| segment.events.contains_key(row.event)));
         let run = run.ok_or_else(|| miette!("no run counted {}", row.event))?;
         let counted = run.event(row.event);
-        // The same event as the model itself counted it, whatever the counters were set to.
+        // The same event as counted by the model itself, whatever the counters were set to.
         let model = run.regions.first().and_then(|region| region.cores.first()).map_or(0, |core| core.event(row.event));
         let off = counted as f64 / row.expected as f64 - 1.0;
         found.figure(row.event.to_lowercase(), counted as f64);
@@ -76,12 +76,12 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series { name: "events".into(), columns, rows };
     found.tables.push(series.table(
         "Matrix copy of 512K integers, caches cold",
-        "Counted: by plain MRS of the modelled counters, at EL1 and EL0. Whole segment: the model's own count, with what \
-         EL2 does to begin and end it.",
+        "Counted: by plain MRS of the modelled counters, at EL1 and EL0. Whole segment: the model's own count, \
+         including EL2's work to start and end it.",
     ));
     found.series.push(series);
     found.say(format!(
-        "{} of {} rows are within {:.1} % of what is expected.",
+        "{} of {} rows are within {:.1} % of the expectation.",
         ROWS.len() - differ.len(),
         ROWS.len(),
         CLOSE * 100.0
@@ -89,20 +89,22 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     for (event, counted, off) in differ {
         let why = match event {
             "L2D_CACHE" => {
-                "The model is told to count as the board's Cortex-A53 was seen to: twice the lines that an L1 asks for \
-                 (`l2d_cache_double_count` in the model's file). The paper calls the event unreliable for it."
+                "The model is configured to count as observed on the board's Cortex-A53: twice the lines that an L1 \
+                 requests (`l2d_cache_double_count` in the model's file). The paper calls the event unreliable for \
+                 this reason."
             }
             "BUS_ACCESS" => {
-                "The expectation takes it that exactly half of the L2 holds lines of the destination at the end, written \
-                 and not yet written back. With pseudo-random replacement some of them leave earlier and others later."
+                "The expectation assumes that at the end exactly half of the L2 holds lines of the destination that \
+                 have not been written back yet. With pseudo-random replacement some of them leave earlier and others \
+                 later."
             }
-            _ => "No reason is known: the model or the expectation is wrong.",
+            _ => "The reason is unknown: the model or the expectation is wrong.",
         };
-        found.say(format!("{event}: {counted}, {:+.1} % of what is expected. {why}", off * 100.0));
+        found.say(format!("{event}: {counted}, {:+.1} % off the expectation. {why}", off * 100.0));
     }
     found.say(
-        "Modelled, not measured. That the rows agree shows that the modelled counters count what the table's authors \
-         expect of them, and that the hypervisor's PMU driver reads them.",
+        "Modelled, not measured. Agreement shows that the modelled counters count what the table's authors expect, and \
+         that the hypervisor's PMU driver reads them.",
     );
     Ok(found)
 }

@@ -1,11 +1,11 @@
-//! `interf-migration`: a victim stays where it is and its neighbors' pages are moved away (BBProf, section 7.4, figures 11
-//! and 12).
+//! `interf-migration`: a victim stays in place while its neighbors' pages are moved away (BBProf, section 7.4, figures
+//! 11 and 12).
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
-/// Variant and name of each of the paper's seven bars.
+/// The variant and title of each of the paper's seven bars.
 const BARS: [(&str, &str); 7] = [
     ("solo", "Solo"),
     ("solo-col4", "Solo+Col.4"),
@@ -16,7 +16,7 @@ const BARS: [(&str, &str); 7] = [
     ("interf-migration", "Interf+Migration"),
 ];
 
-/// What the runs show.
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     // Figure 11.
@@ -28,7 +28,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     points.sort_unstable();
     let slowdowns: Vec<f64> = points.iter().map(|point| ratio(point.1, solo.cycles())).collect();
     let (none, all) = (slowdowns.first().copied().unwrap_or(0.0), slowdowns.last().copied().unwrap_or(0.0));
-    // Half of the way from none to all.
+    // Half of the way from no page moved to all pages moved.
     let half = points.iter().zip(&slowdowns).find(|(_, slowdown)| **slowdown <= (none + all) / 2.0);
     found.figure("solo_cycles", solo.cycles() as f64);
     found.figure("slowdown", none);
@@ -48,7 +48,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     };
     found.tables.push(sweep.table(
         "Victim against pages of each Interf moved away (figure 11)",
-        "Each of the three Interf buffers has 105 pages. Slowdown against the solo run in the same shared colors.",
+        "Each of the three Interf buffers has 105 pages. Slowdown relative to the solo run in the same shared colors.",
     ));
     found.charts.push(Chart {
         title: "Pages of Interf moved away (modelled)".into(),
@@ -87,9 +87,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     };
     found.tables.push(bars.table(
         "The seven cases (figure 12)",
-        "Runtime against solo. Col.N: the victim alone has N colors, and Interf, if it is there, the rest of the 15. \
-         Interf+Migration: the victim shares 11 colors with what Interf has besides its buffers, which are all in the other \
-         4.",
+        "Runtime relative to solo. Col.N: the victim has N private colors, and Interf, if present, the rest of the 15. \
+         Interf+Migration: the victim shares 11 colors with Interf's memory except its buffers, which are all in the \
+         other 4.",
     ));
     found.charts.push(Chart {
         title: "The seven cases (modelled)".into(),
@@ -100,27 +100,24 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     });
     found.series.push(bars);
     found.say(format!(
-        "With all of Interf in the victim's colors it takes {none:.2} times its solo time, with all pages of their buffers \
-         moved away {all:.2} times.{} In the paper the runtime begins to fall when 123 of the 315 pages of all three \
-         are gone (41 of each), so that what is left of them fits the shared 12 colors.",
+        "With all of Interf in the victim's colors, the victim takes {none:.2} times its solo time; with all pages of \
+         Interf's buffers moved away, {all:.2} times.{} In the paper the runtime starts to fall when 123 of the 315 \
+         pages of all three are gone (41 of each), so that the rest fits in the shared 12 colors.",
         half.map_or_else(String::new, |(point, _)| format!(
-            " Half of the way is done with {} pages of each moved.",
+            " Half of the slowdown is recovered with {} pages of each moved.",
             point.0
         ))
     ));
     for (input, interf, colored, migrated) in versus {
-        let better = if migrated <= colored * 1.05 {
-            "as good as 12 colors of its own"
-        } else {
-            "less than 12 colors of its own give it"
-        };
+        let better =
+            if migrated <= colored * 1.05 { "as good as its own 12 colors" } else { "less than its own 12 colors" };
         found.say(format!(
             "{input}: {interf:.2} times under Interf, {colored:.2} with 12 colors, {migrated:.2} after migration: {better}."
         ));
     }
     found.say(
-        "What migration leaves is the contention for memory: Interf's buffers, 420 KiB in a color or two each, miss all the \
-         time and stream as fast as memory lets them. The paper sees that too with larger inputs.",
+        "What remains after migration is contention for memory: Interf's buffers, 420 KiB in one or two colors each, \
+         always miss and stream as fast as memory allows. The paper also sees that with larger inputs.",
     );
     found.say(LIMITS);
     Ok(found)

@@ -1,13 +1,13 @@
-//! `cargo xtask experiment`: interference experiments on the board model.
+//! `cloison experiment`: interference experiments on the board model.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
 //! | [`spec`] | an experiment's TOML file |
-//! | [`overrides`] | changes to a system: paths, values with placeholders |
-//! | [`runner`] | runs the points, each once, and keeps what each came to |
+//! | [`overrides`] | changes to a system: paths, and values with placeholders |
+//! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
-//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`] | what each experiment makes of its runs |
-//! | [`cyclictest`] | what cyclictest measured |
+//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`] | evaluation of each experiment |
+//! | [`cyclictest`] | cyclictest's results |
 //! | [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 
@@ -38,24 +38,24 @@ use spec::Experiment;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// How to run an experiment.
+/// Options of `cloison experiment`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ExperimentArgs {
     /// `list`, the name of a shipped experiment, or a file
     #[arg(value_name = "list | NAME | FILE.toml")]
     pub name: String,
-    /// Where runs and report go (default: target/cloison/experiments/NAME)
+    /// Directory for runs and report (default: target/cloison/experiments/NAME)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Write the figures here too
+    /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Only the few runs that the experiment names for a quick look
+    /// Only the few runs that the experiment lists for a quick look
     #[arg(long)]
     pub quick: bool,
 }
 
-/// Runs `cargo xtask experiment`.
+/// Runs `cloison experiment`.
 pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     if args.name == "list" {
         return list();
@@ -72,7 +72,7 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
 }
 
 impl Done {
-    /// Tables, account, and where the report is.
+    /// Prints tables and account, and where the report is.
     pub fn print(&self, experiment: &Experiment, out: &Path) {
         println!("{} (modelled)\n", experiment.title);
         for table in &self.findings.tables {
@@ -82,22 +82,22 @@ impl Done {
             println!("{paragraph}\n");
         }
         println!("Report:  {}", installation::display(&out.join("report.html")));
-        println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ beside it");
+        println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ in the same directory");
     }
 }
 
 /// An experiment that was performed.
 #[derive(Debug)]
 pub struct Done {
-    /// Its figures.
+    /// Figures with provenance.
     pub figures: Figures,
-    /// All that it shows.
+    /// The complete results.
     pub findings: Findings,
-    /// Its runs.
+    /// The runs, in the order of points.
     pub runs: Vec<Measured>,
 }
 
-/// Runs what has not been run, and writes report and data to `out`.
+/// Performs missing runs, and writes report and data to `out`.
 pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) -> Result<Done> {
     let started = Instant::now();
     parts::prepare()?;
@@ -105,7 +105,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     let model = Model::load(&experiment.model)?;
     let (runs, reused) = runner::run(experiment, &model, out)?;
     eprintln!(
-        "{}: {} runs, {reused} of them from before, {:.1} s",
+        "{}: {} runs, {reused} of them reused, {:.1} s",
         experiment.name,
         runs.len(),
         started.elapsed().as_secs_f64()
@@ -128,7 +128,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     .parameter("quick", quick);
     figures.count("runs", runs.len() as u64);
     for (name, value) in &findings.figures {
-        // Counts stay whole numbers.
+        // Counts remain integers.
         if value.fract() == 0.0 && *value >= 0.0 && *value < 9e15 {
             figures.count(name.as_str(), *value as u64);
         } else {
@@ -146,7 +146,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     Ok(Done { figures, findings, runs })
 }
 
-/// The core that the victim's only vCPU runs on: the victims of the shipped systems have core 0.
+/// The core of the victim's only vCPU: the victims of the shipped systems use core 0.
 const VICTIM_CORE: usize = 0;
 
 fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Findings> {
@@ -161,13 +161,13 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Fin
         "quota" => quota::find(runs),
         "strict-colors" => colors::find(runs),
         other => Err(miette!(
-            help = "its runs are kept, each with its result.json",
-            "there is no analysis for an experiment called `{other}`"
+            help = "see its runs, each with its result.json",
+            "no analysis exists for an experiment called `{other}`"
         )),
     }
 }
 
-/// The file of a shipped experiment, or the file that is named.
+/// Returns the file of a shipped experiment, or the given file.
 pub fn file_of(name: &str) -> PathBuf {
     if name.ends_with(".toml") { PathBuf::from(name) } else { spec::directory().join(format!("{name}.toml")) }
 }

@@ -3,13 +3,13 @@
 pub use toml::Value;
 use toml::value::Table;
 
-/// Where in a system a value stands: `vm.victim.profile.top`. In a list of tables a name stands for the table of that
-/// name; `interf-*` stands for all whose names begin so.
+/// The position of a value in a system: `vm.victim.profile.top`. In a list of tables a name selects the table with that
+/// name; `interf-*` selects all whose names start so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path(Vec<String>);
 
 impl Path {
-    /// Reads a path.
+    /// Parses a path.
     pub fn parse(text: &str) -> Result<Self, String> {
         let parts: Vec<String> = text.split('.').map(str::to_owned).collect();
         if parts.iter().any(String::is_empty) {
@@ -33,7 +33,7 @@ fn name_of(value: &Value) -> &str {
     value.get("name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The tables that the first parts of a path name, one below the other.
+/// Returns the tables that the first parts of a path select, level by level.
 fn descend<'a>(value: &'a mut Value, parts: &[String], found: &mut Vec<&'a mut Value>) {
     let Some((part, rest)) = parts.split_first() else {
         found.push(value);
@@ -54,7 +54,7 @@ fn descend<'a>(value: &'a mut Value, parts: &[String], found: &mut Vec<&'a mut V
     }
 }
 
-/// Sets what a path names, in every table that its head names.
+/// Sets the value at a path, in every table that its head selects.
 pub fn set(system: &mut Value, path: &Path, new: &Value) -> Result<(), String> {
     let Some((last, head)) = path.0.split_last() else { return Err("an empty path".into()) };
     let mut found = vec![];
@@ -69,7 +69,7 @@ pub fn set(system: &mut Value, path: &Path, new: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes what a path names; something must be there.
+/// Removes the value at a path; it must exist.
 pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
     let Some((last, head)) = path.0.split_last() else { return Err("an empty path".into()) };
     let mut found = vec![];
@@ -89,7 +89,7 @@ pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
     if removed { Ok(()) } else { Err(format!("the system has no `{path}` to remove")) }
 }
 
-/// Makes the relative files that a system names absolute: its text is about to move to another directory.
+/// Makes the relative paths in a system absolute, because its text will move to another directory.
 pub fn anchor(value: &mut Value, base: &std::path::Path) {
     match value {
         Value::Table(table) => {
@@ -105,19 +105,20 @@ pub fn anchor(value: &mut Value, base: &std::path::Path) {
     }
 }
 
-/// The axes' values at one point.
+/// The values of the axes at one point.
 #[derive(Clone, Debug, Default)]
 pub struct Scope(Table);
 
 impl Scope {
-    /// With one axis more.
+    /// Returns the point with one more axis.
     pub fn with(&self, axis: &str, value: &Value) -> Self {
         let mut table = self.0.clone();
         table.insert(axis.to_owned(), value.clone());
         Self(table)
     }
 
-    /// `value` with its placeholders filled in. A text that is nothing but a placeholder becomes what that stands for.
+    /// Returns `value` with its placeholders filled in. A string that consists of a single placeholder becomes that
+    /// value.
     pub fn fill(&self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             Value::String(text) => self.fill_text(text)?,

@@ -1,4 +1,4 @@
-//! The report of an experiment: one HTML file that needs nothing else; CSV and Parquet.
+//! The report of an experiment: one self-contained HTML file; CSV and Parquet.
 
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
@@ -15,7 +15,7 @@ use parquet::schema::types::Type;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The report.
+/// Returns the report.
 pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: &Figures) -> Result<String> {
     let charts: Vec<String> = findings.charts.iter().map(super::plot::Chart::svg).collect::<Result<_>>()?;
     let source = std::fs::read_to_string(path).into_diagnostic()?;
@@ -35,7 +35,7 @@ pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: 
         @for paragraph in &findings.account { p { (paragraph) } }
         @for table in &findings.tables { (table.to_html()) }
         (report::all_figures(figures))
-        h2 { "Where this comes from" }
+        h2 { "Provenance" }
         (report::provenance(figures))
         details { summary { "The experiment: " (installation::display(path)) } pre { (source) } }
         details { summary { "Its system: " (installation::display(&experiment.system)) } pre { (system) } }
@@ -44,7 +44,7 @@ pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: 
     Ok(report::standalone(&experiment.title, "", &body))
 }
 
-/// A series as CSV.
+/// Formats a series as CSV.
 pub fn csv(series: &Series) -> Result<Vec<u8>> {
     let mut writer = csv::Writer::from_writer(vec![]);
     writer.write_record(&series.columns).into_diagnostic()?;
@@ -54,7 +54,7 @@ pub fn csv(series: &Series) -> Result<Vec<u8>> {
     writer.into_inner().into_diagnostic()
 }
 
-/// A series as Parquet, with the provenance as key-value metadata.
+/// Formats a series as Parquet, with the provenance as key-value metadata.
 pub fn parquet(series: &Series, figures: &Figures) -> Result<Vec<u8>> {
     write_parquet(series, figures).into_diagnostic().wrap_err("cannot lay out the Parquet file")
 }

@@ -3,7 +3,7 @@
 use miette::{Result, miette};
 use plotters::prelude::*;
 
-/// Colors that can be told apart, also by readers who see few (after Okabe and Ito).
+/// Colors that are easy to tell apart, also for color-blind readers (after Okabe and Ito).
 const PALETTE: [RGBColor; 7] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -19,17 +19,17 @@ const PALETTE: [RGBColor; 7] = [
 pub struct Chart {
     /// Heading.
     pub title: String,
-    /// What the x axis counts.
+    /// Label of the x axis.
     pub x: String,
-    /// What the y axis counts.
+    /// Label of the y axis.
     pub y: String,
-    /// Whether each step of the y axis is ten times the one below. What is 0 is drawn at the axis' foot.
+    /// Whether the y axis is logarithmic. Zeros are drawn at its foot.
     pub log: bool,
-    /// What is drawn.
+    /// What to draw.
     pub marks: Marks,
 }
 
-/// What a plot draws.
+/// The content of a plot.
 #[derive(Clone, Debug)]
 pub enum Marks {
     /// Lines through points.
@@ -41,23 +41,24 @@ pub enum Marks {
 /// A line through points.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// In the legend.
+    /// Name in the legend.
     pub name: String,
-    /// Its points.
+    /// The points, in drawing order.
     pub points: Vec<(f64, f64)>,
 }
 
 const SIZE: (u32, u32) = (860, 380);
 
 impl Chart {
-    /// The plot as an SVG element. The y axis begins at zero, so that noise does not look like an effect, or is logarithmic.
+    /// Returns the plot as an SVG element. The y axis starts at zero, so that noise does not look like an effect, or is
+    /// logarithmic.
     pub fn svg(&self) -> Result<String> {
         let mut text = String::new();
         self.draw(&mut text).map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
         Ok(text)
     }
 
-    /// From where to where the y axis goes; of a logarithmic one, the logarithms.
+    /// Returns the range of the y axis; for a logarithmic axis, of the logarithms.
     fn range(&self, values: &[f64]) -> (f64, f64) {
         let highest = values.iter().copied().fold(0.0, f64::max);
         if !self.log {
@@ -78,7 +79,7 @@ impl Chart {
             Marks::Bars(_, groups) => groups.iter().flat_map(|group| &group.1).copied().collect(),
         };
         let (bottom, highest) = self.range(&values);
-        // Logarithmic bars are all long: the legend stands above them.
+        // Logarithmic bars are all long, so the legend is above them.
         let is_crowded = self.log && matches!(self.marks, Marks::Bars(..));
         let top = if is_crowded { highest + 0.45 * (highest - bottom) } else { highest };
         let height = |value: f64| if self.log { value.log10().max(bottom) } else { value };
@@ -89,7 +90,7 @@ impl Chart {
             }
             Marks::Bars(_, groups) => (-0.5, groups.len() as f64 - 0.5),
         };
-        // Without points, or with one, an axis still has a length.
+        // An axis needs a length even with a single point or none.
         let (first, last) = match first.is_finite() {
             true if first < last => (first, last),
             true => (first - 0.5, first + 0.5),
@@ -148,7 +149,7 @@ impl Chart {
                 }
             }
         }
-        // Where the shipped plots have the least to hide.
+        // Where it hides the least in the shipped plots.
         let corner = match &self.marks {
             Marks::Lines(_) => SeriesLabelPosition::UpperRight,
             Marks::Bars(..) => SeriesLabelPosition::UpperLeft,

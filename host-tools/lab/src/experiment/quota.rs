@@ -1,11 +1,11 @@
-//! `quota`: what a budget of refills on the other cores does for a victim.
+//! `quota`: the effect on a victim of refill budgets on the other cores.
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use cloison_engine::report::Section;
 use miette::Result;
 
-/// What the runs show.
+/// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
     let (solo, free) = (runs.first("solo")?.cycles(), runs.first("interf")?.cycles());
@@ -30,7 +30,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             "held in",
             "events",
             "most beyond budget",
-            "beyond budget, in all",
+            "beyond budget, total",
         ],
     );
     let mut most = 0;
@@ -65,11 +65,12 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series { name: "budgets".into(), columns, rows };
     found.tables.push(series.table(
         "Victim against the budget of each Interf core",
-        "Budget: L2D_CACHE_REFILL events in a period of 1 ms. Overshoot: most events beyond the budget in one period of one core.",
+        "Budget: L2D_CACHE_REFILL events per period of 1 ms. Overshoot: maximum of events beyond the budget in one \
+         period of one core.",
     ));
     found.tables.push(overshoots.note(
-        "Events counted beyond the budget before the core was stopped, by the hypervisor's own count: what was on its way \
-         when the interrupt came.",
+        "Events counted beyond the budget before the core was stopped, by the hypervisor's own count: refills in \
+         progress when the interrupt arrived.",
     ));
     found.charts.push(Chart {
         title: "Victim against Interf's budget (modelled)".into(),
@@ -86,18 +87,18 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     });
     found.series.push(series);
     found.say(format!(
-        "Without budgets the victim takes {:.2} times its solo time, with the smallest one {:.2} times. {}",
+        "Without budgets the victim takes {:.2} times its solo time, with the smallest budget {:.2} times. {}",
         ratio(free, solo),
         slowdowns.last().copied().unwrap_or(1.0),
         if monotone {
-            "Each smaller budget slows it down no more than the one before."
+            "No smaller budget slows it down more than the next larger one."
         } else {
-            "Not each smaller budget slows it down less than the one before: see the table."
+            "Some smaller budget slows it down more than the next larger one: see the table."
         }
     ));
     found.say(format!(
-        "No core went more than {most} refills beyond its budget in a period. The interrupt is seen up to a quantum of the \
-         model late, in which a core that waits for memory refills a few lines."
+        "No core exceeded its budget by more than {most} refills in a period. The interrupt is seen up to a quantum of \
+         the model late, in which a core that waits for memory refills a few lines."
     ));
     found.say(LIMITS);
     Ok(found)

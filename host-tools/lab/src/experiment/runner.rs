@@ -1,4 +1,4 @@
-//! Runs the points of an experiment, each once, two at a time, and keeps what each came to.
+//! Performs the runs of an experiment, each once, two at a time, and keeps their results.
 
 use super::cyclictest::Latencies;
 use super::overrides::{self, Value};
@@ -22,82 +22,82 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A run that takes longer has hung.
+/// Time limit: a run that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What one run came to.
+/// The results of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Hash of all that went in.
+    /// Hash of all inputs.
     pub inputs: String,
-    /// The variant.
+    /// Name of the variant.
     pub variant: String,
-    /// Axis and label.
+    /// Label on each axis.
     pub axes: BTreeMap<String, String>,
-    /// The victim's segments after the warm-up, in their order.
+    /// The victim's segments after the warm-up, in order.
     pub segments: Vec<Segment>,
-    /// What the model counted in them, on all cores.
+    /// The model's counts during these segments, on all cores.
     pub regions: Vec<Region>,
-    /// Quotas, by core.
+    /// Results of the quotas, by core.
     pub quotas: Vec<QuotaOutcome>,
-    /// Pages that moved to a PVT pool.
+    /// Number of pages that moved to a PVT pool.
     pub pages_moved: u64,
-    /// What cyclictest measured, where that is what is measured.
+    /// cyclictest's results, if it is what is measured.
     #[serde(default)]
     pub latencies: Option<Latencies>,
 }
 
-/// One observation segment, as the hypervisor logged it.
+/// An observation segment, as logged by the hypervisor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Segment {
     /// Cycles at EL1 and EL0.
     pub cycles: u64,
-    /// Events by name.
+    /// Event counts by name.
     pub events: BTreeMap<String, u64>,
 }
 
-/// What a quota came to.
+/// Result of a quota.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QuotaOutcome {
-    /// Physical core.
+    /// Number of the physical core.
     pub core: u8,
-    /// Whether overflow interrupts enforced it.
+    /// Whether overflow interrupts enforced the quota.
     pub by_interrupt: bool,
-    /// Periods that ended.
+    /// Number of periods that ended.
     pub periods: u64,
-    /// Periods in which the core was held.
+    /// Number of periods in which the core was held.
     pub throttled_periods: u64,
-    /// Events in all.
+    /// Total number of events.
     pub events: u64,
-    /// Most events beyond the budget in one period.
+    /// Maximum overshoot in one period.
     pub max_overshoot: u64,
-    /// Events beyond the budget in all periods.
+    /// Sum of the overshoot of all periods.
     pub overshoot: u64,
 }
 
 impl Measured {
-    /// Median cycles of the segments; of an even number the lower one.
+    /// Returns the median cycles of the segments; the lower one if their number is even.
     pub fn cycles(&self) -> u64 {
         median(self.segments.iter().map(|segment| segment.cycles))
     }
-    /// Median count of an event of the victim.
+    /// Returns the median count of an event of the victim.
     pub fn event(&self, name: &str) -> u64 {
         median(self.segments.iter().map(|segment| segment.events.get(name).copied().unwrap_or(0)))
     }
-    /// An event's count in the last segment, when what lay in the caches before has long been displaced.
+    /// Returns an event's count in the last segment, when earlier contents of the caches have been displaced.
     pub fn settled(&self, name: &str) -> u64 {
         self.segments.last().and_then(|segment| segment.events.get(name)).copied().unwrap_or(0)
     }
-    /// The label on an axis.
+    /// Returns the label on an axis.
     pub fn label(&self, axis: &str) -> &str {
         self.axes.get(axis).map_or("", String::as_str)
     }
-    /// The number on an axis.
+    /// Returns the number on an axis, if its label is one.
     pub fn number(&self, axis: &str) -> Option<u64> {
         self.label(axis).parse().ok()
     }
-    /// Bytes in a second on the cores other than the victim's, by the model's count of an event and the bytes that each
-    /// stands for.
+    /// Returns the bytes per second on the cores other than the victim's, from the model's count of an event and the
+    /// bytes per event.
     pub fn others_bytes_per_second(&self, victim: usize, event: &str, bytes: u64, clock_mhz: u64) -> f64 {
         let others = |region: &Region| {
             let cores = region.cores.iter().enumerate().filter(|(core, _)| *core != victim);
@@ -115,7 +115,7 @@ fn median(values: impl Iterator<Item = u64>) -> u64 {
     values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-/// All that the runs of an experiment share.
+/// What all runs of an experiment share.
 struct Setting<'a> {
     experiment: &'a Experiment,
     model: &'a Model,
@@ -126,7 +126,7 @@ struct Setting<'a> {
     out: &'a Path,
 }
 
-/// A point's system, ready to run.
+/// The system of a point, ready to run.
 struct Prepared {
     directory: PathBuf,
     checked: Checked,
@@ -170,11 +170,7 @@ impl Setting<'_> {
         let measured = measured.wrap_err_with(|| {
             let lines: Vec<&str> = outcome.console.lines().collect();
             let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-            miette!(
-                "run {} did not go as it should; its console's last lines:\n{tail}\n{}",
-                point.key(),
-                outcome.errors
-            )
+            miette!("run {} failed; its console's last lines:\n{tail}\n{}", point.key(), outcome.errors)
         })?;
         write_json(&prepared.directory.join("result.json"), &measured)?;
         Ok(measured)
@@ -245,7 +241,7 @@ impl Setting<'_> {
         let begun = first.at.0.saturating_sub(first.record.cycles.0 * 1000 / self.model.clock_mhz);
         if let Some((event, _)) = moves.iter().find(|(event, _)| event.at.0 > begun) {
             return Err(miette!(
-                "a page migrated {} ns after the first measured segment had begun: more warm-up is needed",
+                "a page migrated {} ns after the first measured segment started: more warm-up is needed",
                 event.at.0 - begun
             ));
         }
@@ -266,20 +262,19 @@ impl Setting<'_> {
     }
 }
 
-/// A result that is there already and was made from the same inputs.
+/// Returns an existing result that was made from the same inputs.
 fn kept(directory: &Path, inputs: &str) -> Option<Measured> {
     let text = std::fs::read_to_string(directory.join("result.json")).ok()?;
     let measured: Measured = serde_json::from_str(&text).ok()?;
     (measured.inputs == inputs).then_some(measured)
 }
 
-/// Runs all points whose results are not there yet; returns one result per point, in the points' order, and how many
-/// had been there.
+/// Performs the runs of all points without results. Returns one result per point, in their order, and how many existed.
 pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
     let text = std::fs::read_to_string(&experiment.system)
         .into_diagnostic()
         .wrap_err_with(|| miette!("cannot read {}", experiment.system.display()))?;
-    // Errors are shown where they stand, before anything is changed.
+    // Report errors in context before anything is changed.
     let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
     let emulation = checked.emulation()?;
     model::of(emulation)?;
@@ -322,7 +317,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
             match result {
                 Ok(measured) => lock(&results)[index] = Some(measured),
                 Err(error) => {
-                    // The others finish what they are at, and nothing new begins.
+                    // The other workers finish their runs, and no new run starts.
                     next.store(experiment.points.len(), Ordering::Relaxed);
                     lock(&failed).get_or_insert(error);
                 }
@@ -343,7 +338,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     Ok((results, reused.into_inner()))
 }
 
-/// A worker that panicked has left nothing half done in these.
+/// A worker that panicked cannot have left these inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

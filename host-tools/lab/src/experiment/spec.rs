@@ -1,4 +1,4 @@
-//! What an experiment is: its TOML file, read and checked.
+//! An experiment's TOML file, read and validated.
 
 use super::overrides::{Path as TomlPath, Scope, Value};
 use cloison_config::problem::{Errors, Problem, SourceFile};
@@ -10,32 +10,32 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// An experiment, checked.
+/// A validated experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// Its name: the file's.
+    /// Name of the file without its extension.
     pub name: String,
-    /// What it shows.
+    /// Title of the report.
     pub title: String,
-    /// What is asked.
+    /// The question that it answers.
     pub question: String,
-    /// Where a paper has it, and what its figure shows, in our words.
+    /// Where a paper has it, and a description of its figure.
     pub paper: Option<(String, String)>,
-    /// The system that the variants change.
+    /// Path of the system that the variants modify.
     pub system: PathBuf,
-    /// The machine.
+    /// The board on which it runs.
     pub board: String,
-    /// The model's board file.
+    /// Path of the model's board file.
     pub model: PathBuf,
-    /// The VM whose segments are measured.
+    /// Name of the VM that is measured.
     pub victim: String,
-    /// What is measured of it.
+    /// What is measured of the victim.
     pub measure: Measure,
-    /// Runs of the victim that are left out.
+    /// Number of the victim's first segments to leave out.
     pub warm_up: usize,
     /// Seed of the model.
     pub seed: u64,
-    /// How regions begin.
+    /// State of the caches at the start of a region.
     pub caches: Caches,
     /// All runs.
     pub points: Vec<Point>,
@@ -45,30 +45,30 @@ pub struct Experiment {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Measure {
-    /// Its observation segments, by the hypervisor's log.
+    /// Its observation segments, from the hypervisor's log.
     #[default]
     Segments,
-    /// The latencies that cyclictest prints as JSON in its Linux.
+    /// The latencies that cyclictest prints as JSON in its Linux guest.
     Cyclictest,
 }
 
 /// One run: a variant with a value on each of its axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// The variant's name.
+    /// Name of the variant.
     pub variant: String,
-    /// Axis and label of its value.
+    /// Label of its value on each axis.
     pub axes: BTreeMap<String, String>,
-    /// Paths of the system and what they are set to.
+    /// Paths in the system and their new values.
     pub set: Vec<(TomlPath, Value)>,
-    /// Paths that are removed.
+    /// Paths in the system to remove.
     pub remove: Vec<TomlPath>,
-    /// Pages that must have migrated before the measurement begins.
+    /// Pages that must have migrated before the measurement starts.
     pub pages: u64,
 }
 
 impl Point {
-    /// A name for its directory.
+    /// Returns a name for its directory.
     pub fn key(&self) -> String {
         let mut key = self.variant.clone();
         for (axis, label) in &self.axes {
@@ -76,7 +76,7 @@ impl Point {
         }
         key.replace(['/', ' '], "_")
     }
-    /// The number on an axis.
+    /// Returns the number on an axis, if its label is one.
     pub fn number(&self, axis: &str) -> Option<u64> {
         self.axes.get(axis)?.parse().ok()
     }
@@ -119,7 +119,7 @@ struct VariantFile {
     set: BTreeMap<Spanned<String>, Value>,
     #[serde(default)]
     remove: Vec<Spanned<String>>,
-    /// Pages that must have migrated: a number, or a placeholder.
+    /// Number of pages that must have migrated, or a placeholder.
     #[serde(default)]
     pages: Option<Spanned<Value>>,
 }
@@ -132,12 +132,12 @@ struct AxisFile {
     quick: Option<Vec<Value>>,
 }
 
-/// Where the shipped experiments are.
+/// Returns the directory of the shipped experiments.
 pub fn directory() -> PathBuf {
     installation::root().join("configs/experiments")
 }
 
-/// The names of the shipped experiments.
+/// Returns the names of the shipped experiments.
 pub fn names() -> std::io::Result<Vec<String>> {
     let mut names = vec![];
     for entry in std::fs::read_dir(directory())? {
@@ -152,7 +152,7 @@ pub fn names() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads an experiment; `quick` takes the few values that its axes name for it.
+/// Reads and validates an experiment; `quick` uses the few values that its axes list for it.
 pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         let file = SourceFile::new(path, String::new());
@@ -169,14 +169,14 @@ pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
 fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Box<Problem>> {
     let file: File = toml::from_str(source.text()).map_err(|error| {
         let problem = Problem::error(source, "experiment", error.span().unwrap_or(0..0), error.message().trim_end());
-        Box::new(problem.label("here").help("docs/experiments.md says what an experiment's file holds"))
+        Box::new(problem.label("here").help("see docs/experiments.md for the format of an experiment's file"))
     })?;
     let base = path.parent().unwrap_or(Path::new("."));
     let system = base.join(file.system.get_ref());
     if !system.is_file() {
         let message = format!("there is no system at {}", system.display());
         let problem = Problem::error(source, "system", file.system.span(), message).label("not a file");
-        return Err(Box::new(problem.help("name a configuration, relative to the experiment's file")));
+        return Err(Box::new(problem.help("give a configuration, relative to the experiment's file")));
     }
     let board = file.board.get_ref().clone();
     let known = configuration::boards();
@@ -215,7 +215,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
     })
 }
 
-/// A variant's points: the product of its axes.
+/// Expands a variant to its points: the product of its axes.
 fn expand(source: &SourceFile, variant: &VariantFile, quick: bool) -> Result<Vec<Point>, Box<Problem>> {
     let mut scopes = vec![(BTreeMap::new(), Scope::default())];
     for axis in &variant.axis {
@@ -224,7 +224,7 @@ fn expand(source: &SourceFile, variant: &VariantFile, quick: bool) -> Result<Vec
         if values.is_empty() {
             let message = format!("axis `{name}` has no values");
             let problem = Problem::error(source, "variant.axis.values", axis.values.span(), message).label("empty");
-            return Err(Box::new(problem.help("name at least one: values = [1, 2, 3]")));
+            return Err(Box::new(problem.help("give at least one: values = [1, 2, 3]")));
         }
         let mut more = vec![];
         for (labels, scope) in &scopes {
@@ -239,7 +239,7 @@ fn expand(source: &SourceFile, variant: &VariantFile, quick: bool) -> Result<Vec
     let path = |field: &str, text: &Spanned<String>| {
         TomlPath::parse(text.get_ref()).map_err(|error| {
             let problem = Problem::error(source, field, text.span(), error).label("not a path");
-            Box::new(problem.help("write vm.NAME.field, pool.NAME.field; vm.interf-* stands for all that begin so"))
+            Box::new(problem.help("write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names start so"))
         })
     };
     let fill = |field: &str, span: std::ops::Range<usize>, scope: &Scope, value: &Value| {
@@ -273,7 +273,7 @@ fn expand(source: &SourceFile, variant: &VariantFile, quick: bool) -> Result<Vec
     Ok(points)
 }
 
-/// How a value is called: a table by its `label`.
+/// Returns the label of a value; a table has its own.
 fn label(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -286,7 +286,7 @@ fn label(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// What is wrong with the shipped c2is experiment, changed: line, field, message.
+    /// Returns the error in a modified c2is experiment: line, field, message.
     fn refused(old: &str, new: &str) -> (usize, String, String) {
         let path = directory().join("c2is.toml");
         let text = std::fs::read_to_string(&path).expect("the shipped experiment");
@@ -296,7 +296,7 @@ mod tests {
         (problem.line_and_column().0, problem.field().to_owned(), problem.message().to_owned())
     }
 
-    /// The line of the shipped file that holds this.
+    /// Returns the line of the shipped file with this text.
     fn line(text: &str) -> usize {
         let file = std::fs::read_to_string(directory().join("c2is.toml")).expect("the shipped experiment");
         1 + file.lines().position(|line| line.contains(text)).expect("it is there")

@@ -1,16 +1,16 @@
-//! `interference-wss`: how much harm Interf does, by the size of its buffer (BBProf, section 7.1, figure 4).
+//! `interference-wss`: the harm that Interf does, against the size of its buffer (BBProf, section 7.1, figure 4).
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
-/// The paper's worst buffer, in KiB for each of three cores.
+/// The paper's worst buffer size, in KiB for each of three cores.
 const PAPER_WORST: u64 = 420;
 
-/// KiB, the victim's cycles and L2 refills, MB/s stored by Interf, MB/s that it moved to and from memory.
+/// Buffer in KiB, the victim's cycles and L2 refills, MB/s stored by Interf, MB/s of memory traffic by Interf.
 type Point = (u64, u64, u64, f64, f64);
 
-/// What the runs show. `victim` is the victim's core.
+/// Evaluates the runs. `victim` is the victim's core.
 pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     let mut found = Findings::default();
     let solo = runs.first("solo")?.cycles();
@@ -18,7 +18,7 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         .of("interf")
         .map(|run| {
             let rate = |event, bytes| run.others_bytes_per_second(victim, event, bytes, clock_mhz) / 1e6;
-            // Interf stores once to each line, and calls that 64 bytes; a beat of the bus has 16.
+            // Interf stores once to each line, which counts as 64 bytes; a bus beat has 16.
             let (stored, moved) = (rate("ST_RETIRED", 64), rate("BUS_ACCESS", 16));
             (run.number("kib").unwrap_or(0), run.cycles(), run.event("L2D_CACHE_REFILL"), stored, moved)
         })
@@ -50,8 +50,9 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     };
     found.tables.push(series.table(
         "Victim and Interf against the buffer of each Interf core",
-        "Victim: median cycles and L2D_CACHE_REFILL by the HEM log. Interf: what its three cores stored over in a second of \
-         modelled time (a line a store), and what they moved to and from memory (BUS_ACCESS x 16 bytes), in MB.",
+        "Victim: median cycles and L2D_CACHE_REFILL from the HEM log. Interf: the bytes that its three cores stored \
+         over per second of modelled time (one line per store), and their memory traffic (BUS_ACCESS x 16 bytes), in \
+         MB.",
     ));
     let line = |name: &str, y: fn(&Point) -> f64| Line {
         name: name.into(),
@@ -77,17 +78,17 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     });
     found.series.push(series);
     found.say(format!(
-        "The victim is slowed down most, {:.2} times, by buffers of {} KiB; the paper found about {PAPER_WORST} KiB to be \
-         worst for its victim on the board.",
+        "Buffers of {1} KiB slow the victim down most, {0:.2} times; in the paper, about {PAPER_WORST} KiB were worst \
+         for its victim on the board.",
         ratio(worst.1, solo),
         worst.0
     ));
     let small = points.iter().filter(|point| point.0 <= 256).max_by_key(|point| point.0);
     if let Some(small) = small {
         found.say(format!(
-            "Three buffers of {} KiB ({} KiB together) leave the victim at {:.2} times. What the buffers hold besides \
-             the victim's own memory begins to exceed the L2 above that, and Interf turns from a tenant of the cache \
-             into one that streams through it: each store evicts a line, and where those are dirty, memory is busy twice.",
+            "Three buffers of {} KiB ({} KiB together) leave the victim at {:.2} times. Above that, the buffers and \
+             the victim's own memory start to exceed the L2, and Interf no longer lives in the cache but streams \
+             through it: each store evicts a line and, if the evicted lines are dirty, memory is busy twice.",
             small.0,
             3 * small.0,
             ratio(small.1, solo)
@@ -96,16 +97,16 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     let (peak, last) = (ratio(worst.1, solo), points.last().copied().unwrap_or_default());
     found.say(if ratio(last.1, solo) < peak * 0.97 {
         format!(
-            "With {} KiB it is {:.2} times: as in the paper less than at its worst. A core whose every store waits for \
-             memory evicts less in the same time.",
+            "With {} KiB it is {:.2} times: as in the paper, less than in the worst case. A core whose every store \
+             waits for memory evicts less in the same time.",
             last.0,
             ratio(last.1, solo)
         )
     } else {
         format!(
-            "The paper's curve has a peak and falls behind it. The model's rises steeply up to the size of the L2 and levels \
-             off: with {} KiB it is {:.2} times. There is nothing in it that slows Interf down once every store misses: no \
-             rows of DRAM that must be opened, no TLB that a larger buffer exceeds.",
+            "The paper's curve has a peak and falls after it. The model's rises steeply up to the size of the L2 and \
+             levels off: with {} KiB it is {:.2} times. Nothing in the model slows Interf down once every store \
+             misses: there are no DRAM rows to open, and no TLB that a larger buffer exceeds.",
             last.0,
             ratio(last.1, solo)
         )

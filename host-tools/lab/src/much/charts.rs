@@ -4,12 +4,12 @@ use cloison_much::evaluate::Outcome;
 use maud::{Markup, html};
 use nalgebra::DMatrix;
 
-/// Colors of curves, distinguishable without red and green.
+/// Colors of curves that are distinguishable without red and green.
 const COLORS: [&str; 7] = ["#666666", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000"];
-/// Dashes of curves, so that two that lie on each other are both seen.
+/// Dashes of curves, so that overlapping ones are both visible.
 const DASHES: [&str; 4] = ["", "7 4", "2 3", ""];
 
-/// A color for a correlation: blue below 0, red above, white at 0.
+/// Returns the color of a correlation: blue below 0, red above, white at 0.
 fn color(value: f64) -> String {
     let strength = value.clamp(-1.0, 1.0);
     let fade = |from: f64| (255.0 - (255.0 - from) * strength.abs()).round() as u8;
@@ -18,11 +18,11 @@ fn color(value: f64) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-/// Events up to which a heatmap has their names.
+/// Maximum number of events for which a heatmap shows names.
 const NAMED: usize = 32;
 
-/// Matrices of the same events beside each other, each with its title and the value that has the full color. The first has
-/// the events' names.
+/// Draws matrices of the same events side by side, each with its title and the value of the full color. The first one
+/// shows the events' names.
 pub fn heatmaps(names: &[String], maps: &[(&str, &DMatrix<f64>, f64)]) -> Markup {
     html! {
         div {
@@ -50,7 +50,7 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
                     }
                     @for column in 0..size {
                         rect x=(left + column * cell) y=(row * cell) width=(cell) height=(cell) fill=(color(matrix[(row, column)] / scale)) {
-                            // Names under the pointer, where that does not make the page huge.
+                            // Names as tooltips, if that does not make the page huge.
                             @if size <= NAMED {
                                 title { (names[row]) " and " (names[column]) ": " (format!("{:.3}", matrix[(row, column)])) }
                             }
@@ -58,7 +58,7 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
                     }
                 }
                 rect x=(left) y="0" width=(wide) height=(wide) fill="none" stroke="#999" {}
-                // What the colors mean.
+                // Legend of the colors.
                 text x=(left) y=(wide + 21) { (format!("−{scale}")) }
                 @for step in 0..=20_usize {
                     rect x=(left + 36 + step * 4) y=(wide + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
@@ -72,9 +72,9 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
 
 /// A curve of a chart.
 pub struct Curve<'a> {
-    /// Its name.
+    /// Name in the legend.
     pub name: &'a str,
-    /// Its points.
+    /// The points, in drawing order.
     pub points: Vec<(f64, f64)>,
     /// For each point the lower and upper end of its band; may be empty.
     pub bands: Vec<(f64, f64)>,
@@ -82,16 +82,16 @@ pub struct Curve<'a> {
     pub dots: Vec<(f64, f64)>,
 }
 
-/// Axes of a chart.
+/// The axes of a chart.
 #[derive(Clone, Copy)]
 pub struct Axes<'a> {
-    /// Below.
+    /// Label below.
     pub x: &'a str,
-    /// On the left.
+    /// Label on the left.
     pub y: &'a str,
-    /// Whether both go by powers of ten.
+    /// Whether both axes are logarithmic.
     pub logarithmic: bool,
-    /// Where the ticks below are; by default at round numbers.
+    /// Positions of the ticks below; by default at round numbers.
     pub ticks: &'a [f64],
 }
 
@@ -100,11 +100,11 @@ const PLOT: f64 = 260.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 24.0;
-/// Height of a line of the legend, and about the width of a letter.
+/// Height of a line of the legend, and the approximate width of a letter.
 const LINE: f64 = 17.0;
 const LETTER: f64 = 6.2;
 
-/// Round numbers within a range: about `count` of them.
+/// Returns about `count` round numbers within a range.
 fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
     let rough = (to - from) / count;
     let decade = 10_f64.powf(rough.log10().floor());
@@ -116,7 +116,7 @@ fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
     (first..=last).map(|at| at as f64 * step).map(|value| (value, format!("{value:.digits$}"))).collect()
 }
 
-/// Curves over common axes.
+/// Draws curves over common axes.
 pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     let along = |value: f64| if axes.logarithmic { value.max(1e-12).log10() } else { value };
     let bands = || curves.iter().flat_map(|curve| curve.points.iter().zip(&curve.bands));
@@ -160,7 +160,7 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     } else {
         axes.ticks.iter().map(|&value| (value, format!("{value}"))).collect()
     };
-    // The legend, in as many lines as it needs.
+    // The legend, in as many lines of text as it needs.
     let (mut legend, mut at, mut row) = (vec![], LEFT, 0.0);
     for curve in curves {
         let wide = 34.0 + LETTER * curve.name.len() as f64;
@@ -207,7 +207,7 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     }
 }
 
-/// Errors of all pairs, each kind in ascending order (the paper's figure 5).
+/// Draws the errors of all pairs, each kind in ascending order (the paper's figure 5).
 pub fn sorted_errors(title: &str, kinds: &[(&str, &[f64])]) -> Markup {
     let curves: Vec<_> = kinds
         .iter()
@@ -223,7 +223,7 @@ pub fn sorted_errors(title: &str, kinds: &[(&str, &[f64])]) -> Markup {
     chart(title, axes, &curves)
 }
 
-/// Every pair's correlation as measured, in ascending order with its band, and as merged.
+/// Draws every pair's measured correlation, in ascending order with its band, and the merged one.
 pub fn pairs_with_bands(title: &str, measured: &[f64], bands: &[(f64, f64)], merged: &[f64]) -> Markup {
     let mut order: Vec<usize> = (0..measured.len()).collect();
     order.sort_by(|&a, &b| measured[a].total_cmp(&measured[b]));
@@ -241,7 +241,7 @@ pub fn pairs_with_bands(title: &str, measured: &[f64], bands: &[(f64, f64)], mer
     chart(title, axes, &curves)
 }
 
-/// Errors over runs, with every sample and the band of 95 % (the paper's figure 6).
+/// Draws errors over runs, with every sample and the 95 % band (the paper's figure 6).
 pub fn over_runs(title: &str, outcomes: &[Outcome], which: usize) -> Markup {
     let (mut methods, mut runs): (Vec<_>, Vec<f64>) = (vec![], vec![]);
     for outcome in outcomes {

@@ -1,4 +1,4 @@
-//! `cargo xtask much compare`.
+//! `cloison much compare`: compares methods on samples of the runs.
 
 use super::input::{self, Chosen};
 use super::{merge, page};
@@ -11,15 +11,15 @@ use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
 
-/// What to compare.
+/// Options of `cloison much compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CompareArgs {
-    /// Measurements in which every pair meets
+    /// Measurements in which every pair is counted together
     input: PathBuf,
-    /// Measurements with the anchor in every sub-experiment, for HRM (by default those of IN that have it)
+    /// Measurements with the anchor in every sub-experiment, for HRM (default: the sub-experiments of IN that have it)
     #[arg(long, value_name = "IN")]
     hrm: Option<PathBuf>,
-    /// HRM's anchor (by default the event that most sub-experiments count)
+    /// HRM's anchor (default: the event that most sub-experiments count)
     #[arg(long, value_name = "EVENT")]
     anchor: Option<String>,
     /// Runs of each sub-experiment
@@ -31,12 +31,12 @@ pub struct CompareArgs {
     /// How runs are drawn, and what the result is compared with
     #[arg(long, value_enum, default_value_t = ResamplingArg::Bootstrap)]
     resampling: ResamplingArg,
-    /// Every random choice follows from this
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     chosen: Chosen,
-    /// Write one row a sample here
+    /// Write one row per sample here
     #[arg(long, value_name = "OUT")]
     csv: Option<PathBuf>,
     /// Write a page with curves here
@@ -52,13 +52,13 @@ pub struct CompareArgs {
 pub enum ResamplingArg {
     /// With replacement, against all runs
     Bootstrap,
-    /// Different runs, against all runs, those among them
+    /// Distinct runs, against all runs, including these
     Subset,
-    /// Different runs, against the other runs
+    /// Distinct runs, against the other runs
     HeldOut,
 }
 
-/// Runs `cargo xtask much compare`.
+/// Runs `cloison much compare`.
 pub fn compare(args: &CompareArgs) -> Result<()> {
     let data = input::measurements(&args.input, &args.chosen)?;
     data.check_pairs().map_err(|error| miette!("{}: {error}", args.input.display()))?;
@@ -73,7 +73,7 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     };
     let anchor = merge::anchor(hrm.as_ref().unwrap_or(&data), args.anchor.as_deref())?;
     if let Some(few) = args.runs.iter().find(|&&runs| runs < 2) {
-        return Err(miette!("--runs {few}: a correlation needs two runs at least"));
+        return Err(miette!("--runs {few}: a correlation needs at least two runs"));
     }
     if args.samples == 0 {
         return Err(miette!("--samples 0: there is nothing to compare"));
@@ -118,7 +118,7 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
 }
 
 fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
-    let header = ["runs each", "in all", "method", "Pearson", "95 %", "× floor", "Spearman", "95 %", "× floor", "KS"];
+    let header = ["runs each", "total", "method", "Pearson", "95 %", "× floor", "Spearman", "95 %", "× floor", "KS"];
     let mut section = Section::new("Mean square error of the correlations", &header);
     for of_runs in outcomes.chunks(Method::ALL.len()) {
         for outcome in of_runs {
@@ -137,14 +137,14 @@ fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
     let how = match args.resampling {
         ResamplingArg::Bootstrap => "drawn with replacement, against the pairs as all runs have them",
         ResamplingArg::Subset => {
-            "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, the \
-             nearer the floor is to its own reference"
+            "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, \
+             the closer the floor is to its own reference"
         }
         ResamplingArg::HeldOut => "drawn without replacement, against the pairs as the other runs have them",
     };
     section.note(format!(
-        "{} samples each, {how}. The floor is the error of the pairwise estimates themselves. HRM's anchor: {anchor}. KS: the \
-         largest Kolmogorov-Smirnov distance of an event's values from those that went in.",
+        "{} samples each, {how}. The floor is the error of the pairwise estimates themselves. HRM's anchor: {anchor}. \
+         KS: the largest Kolmogorov-Smirnov distance between an event's merged and original values.",
         args.samples
     ))
 }

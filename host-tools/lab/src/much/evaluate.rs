@@ -1,4 +1,4 @@
-//! `cargo xtask much evaluate`.
+//! `cloison much evaluate`: compares merged vectors with measurements or with the truth.
 
 use super::input::{self, Chosen};
 use super::page;
@@ -11,29 +11,29 @@ use cloison_much::matrix::pairs;
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
 
-/// What to evaluate, and against what.
+/// Options of `cloison much evaluate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EvaluateArgs {
-    /// Merged vectors: CSV (plain or gzip) or Parquet, one column an event
+    /// Merged vectors: CSV (plain or gzip) or Parquet, one column per event
     vectors: PathBuf,
-    /// Measurements in which every pair meets
+    /// Measurements in which every pair is counted together
     #[arg(long, value_name = "IN", required_unless_present = "truth")]
     reference: Option<PathBuf>,
-    /// Complete vectors to compare with instead: CSV or Parquet, one column an event, such as a campaign's truth.csv
+    /// Complete vectors to compare with instead: CSV or Parquet, one column per event, such as a campaign's truth.csv
     #[arg(long, value_name = "FILE", conflicts_with = "reference")]
     truth: Option<PathBuf>,
-    /// Bootstrap samples of the reference, for the bands of 95 % (0: none)
+    /// Bootstrap samples of the reference, for the 95 % bands (0: none)
     #[arg(long, value_name = "N", default_value_t = 200)]
     samples: usize,
-    /// The samples follow from this
+    /// Seed of the samples
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
     chosen: Chosen,
-    /// How many of the worst pairs to list
+    /// Number of worst pairs to list
     #[arg(long, value_name = "N", default_value_t = 5)]
     worst: usize,
-    /// Write one row a pair here
+    /// Write one row per pair here
     #[arg(long, value_name = "OUT")]
     csv: Option<PathBuf>,
     /// Write a page with heatmaps and error curves here
@@ -44,12 +44,12 @@ pub struct EvaluateArgs {
     json: Option<PathBuf>,
 }
 
-/// Runs `cargo xtask much evaluate`.
+/// Runs `cloison much evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     let vectors = input::vectors(&args.vectors)?;
     let path = args.truth.as_ref().or(args.reference.as_ref()).ok_or_else(|| miette!("there is no reference"))?;
     let data = if args.truth.is_some() {
-        // A truth may have more events: those that never vary were left out of the merge.
+        // A truth may have more events: constant ones were left out of the merge.
         let mut truth = input::vectors(path)?;
         let wanted = |event: &Event| vectors.events.iter().any(|known| known.name == event.name);
         let (events, columns) = truth.events.into_iter().zip(truth.columns).filter(|(event, _)| wanted(event)).unzip();
@@ -90,7 +90,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         row("… high end of 95 %", "mse_high", bands.mean_square.map(|band| band.1));
         row("mean square error that chance alone makes", "mse_chance", bands.chance);
         row(
-            "share of pairs within their band of 95 %",
+            "share of pairs within their 95 % band",
             "within",
             bands.within.map(|count| count as f64 / bands.pairs[0].len() as f64),
         );
@@ -102,7 +102,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     let farthest = (0..distances.len()).max_by(|&a, &b| distances[a].total_cmp(&distances[b])).unwrap_or(0);
     figures.value("marginal_distance", distances[farthest]);
     let section = section.note(format!(
-        "The values of {} are the farthest from those measured: Kolmogorov-Smirnov distance {:.5}.{about_bands}",
+        "The values of {} differ most from the measured ones: Kolmogorov-Smirnov distance {:.5}.{about_bands}",
         data.events[farthest].name, distances[farthest]
     ));
     let csv = if args.csv.is_some() { Some(table(&data, &merged, &measured, bands.as_ref())?) } else { None };

@@ -1,4 +1,4 @@
-//! Measurements from what the user names: CSV, Parquet or the HEM log; and what is to be said about them.
+//! Reads measurements from CSV, Parquet or the HEM log, and prints warnings about them.
 
 use cloison_config::events::EventNames;
 use cloison_engine::{configuration, hem};
@@ -11,7 +11,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-/// Which program of a log is meant.
+/// Selects one program of a log.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Chosen {
     /// Only this VM's runs
@@ -23,7 +23,7 @@ pub struct Chosen {
     /// Only this workload's runs
     #[arg(long, value_name = "NUMBER")]
     pub workload: Option<u64>,
-    /// Leave out the first N runs of each sub-experiment: they warmed up, or were merged and are not to judge the merge
+    /// Leave out the first N runs of each sub-experiment, because they warmed up or were used for the merge
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_runs: usize,
     /// Use only the first N runs of each sub-experiment, after those left out
@@ -35,7 +35,7 @@ impl Chosen {
     fn selection(&self) -> Selection {
         Selection { vm: self.vm.clone(), vcpu: self.vcpu, workload: self.workload }
     }
-    /// The runs that are wanted.
+    /// Selects the runs.
     fn runs(&self, data: Measurements) -> Result<Measurements> {
         let wanted = |all: usize| {
             let end = self.first_runs.map_or(all, |first| all.min(self.skip_runs.saturating_add(first)));
@@ -56,7 +56,7 @@ impl Chosen {
     }
 }
 
-/// Shows on the terminal that work goes on, and for how long.
+/// Shows on the terminal that work is in progress, and for how long.
 pub fn working(message: String) -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_message(message);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
@@ -66,7 +66,7 @@ pub fn working(message: String) -> ProgressBar {
     bar
 }
 
-/// Reads measurements and says on the terminal what should be known about them.
+/// Reads measurements and prints what should be known about them.
 pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
     let bar = working(format!("reading {}", path.display()));
     let loaded = load(path, &chosen.selection());
@@ -95,7 +95,8 @@ pub fn vectors(path: &Path) -> Result<cloison_much::table::Vectors> {
     read::read_vectors(path).map_err(|error| located(path, &error))
 }
 
-/// Whether the file looks like captured telemetry: its frames end with zero bytes, which no text has.
+/// Returns whether the file looks like captured telemetry: its messages end with zero bytes, which text does not
+/// contain.
 fn is_log(path: &Path) -> std::io::Result<bool> {
     let mut start = vec![];
     std::fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
@@ -103,7 +104,7 @@ fn is_log(path: &Path) -> std::io::Result<bool> {
     Ok(!known && start.contains(&0))
 }
 
-/// The error with its file, its causes and what to do.
+/// Formats the error with its file, its causes and advice.
 fn located(path: &Path, error: &ReadError) -> miette::Report {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -120,18 +121,18 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::File(_) => "is the name right?",
         ReadError::Broken(_) => "was it copied whole?",
         ReadError::Empty | ReadError::NotText => {
-            "a long CSV file with the columns sub_experiment, run, event and value is wanted, plain or gzip, or Parquet, \
+            "a long CSV file with the columns sub_experiment, run, event and value is expected, plain or gzip, or Parquet, \
              or a captured HEM log"
         }
         ReadError::NoColumn { .. } => {
-            "one row a count: sub_experiment,run,event_code,event,value; event_code may be left out"
+            "one row per count: sub_experiment,run,event_code,event,value; event_code is optional"
         }
         ReadError::Csv { .. } | ReadError::Field { .. } | ReadError::Row { .. } => {
-            "mend the line, or leave the whole run out"
+            "fix the line, or leave out the whole run"
         }
-        ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",
+        ReadError::Parquet(_) => "was it copied completely? The end of a Parquet file is its index",
         ReadError::Several(_) | ReadError::NoneChosen(_) => "choose one with --vm, --vcpu and --workload",
-        ReadError::Data(_) => "docs/much.md says what is needed",
+        ReadError::Data(_) => "see docs/much.md for what is needed",
     };
     miette!(help = help, "{}{joint}{text}", path.display())
 }

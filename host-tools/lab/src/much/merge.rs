@@ -1,4 +1,4 @@
-//! `cargo xtask much merge`.
+//! `cloison much merge`: merges the counts of all sub-experiments into vectors.
 
 use super::input::{self, Chosen};
 use super::page;
@@ -15,30 +15,30 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// What to merge, and how.
+/// Options of `cloison much merge`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct MergeArgs {
     /// The measurements: long CSV (plain or gzip), Parquet or the HEM log
     input: PathBuf,
-    /// Write the vectors here, as Parquet where the name ends so, else as CSV (by default: CSV to standard output)
+    /// Write the vectors here: Parquet if the name ends in .parquet, otherwise CSV (default: CSV to standard output)
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
-    /// How to merge
+    /// The method
     #[arg(long, value_enum, default_value_t = MethodArg::Much)]
     method: MethodArg,
-    /// Which correlations the vectors are to have
+    /// The correlations that the vectors should have
     #[arg(long, value_enum, default_value_t = TargetArg::Both)]
     target: TargetArg,
-    /// HRM's anchor (by default the event that most sub-experiments count)
+    /// HRM's anchor (default: the event that most sub-experiments count)
     #[arg(long, value_name = "EVENT")]
     anchor: Option<String>,
-    /// Every random choice follows from this
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// How many vectors (by default as many as the event with the most counts has)
+    /// Number of vectors (default: as many as the event with the most counts has)
     #[arg(long, value_name = "N")]
     vectors: Option<usize>,
-    /// How many draws to take the best of
+    /// Number of draws from which to take the best
     #[arg(long, value_name = "N", default_value_t = 1)]
     draws: u64,
     #[command(flatten)]
@@ -56,15 +56,15 @@ pub struct MergeArgs {
 pub enum MethodArg {
     /// Every pair's correlation, from all sub-experiments together
     Much,
-    /// MUCH as the paper has it: pairwise estimates, one plain draw
+    /// MUCH as published: pairwise estimates, one plain draw
     Paper,
     /// By the rank of an anchor that every sub-experiment counts
     Hrm,
-    /// Run by run, whatever they have in common
+    /// Run by run, regardless of what they have in common
     Blind,
 }
 
-/// Which correlations.
+/// The correlations to approach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TargetArg {
     /// Pearson's and Spearman's
@@ -75,25 +75,25 @@ pub enum TargetArg {
     Spearman,
 }
 
-/// The most vectors of a merge.
+/// Maximum number of vectors of a merge.
 const MOST_VECTORS: usize = 1 << 24;
 
-/// The anchor by its name, or the event that most sub-experiments count.
+/// Returns the anchor by its name, or the event that most sub-experiments count.
 pub fn anchor(data: &Measurements, name: Option<&str>) -> Result<usize> {
     if let Some(name) = name {
         return data.event(name).ok_or_else(|| {
             let names = data.events.iter().map(|event| event.name.as_str()).collect::<Vec<_>>().join(", ");
-            miette!(help = format!("the events are {names}"), "there is no event {name}")
+            miette!(help = format!("the events are {names}"), "unknown event {name}")
         });
     }
     let counted = |event: usize| data.sub_experiments.iter().filter(|sub| sub.column(event).is_some()).count();
     (0..data.events.len()).rev().max_by_key(|&event| counted(event)).ok_or_else(|| miette!("there are no events"))
 }
 
-/// Runs `cargo xtask much merge`.
+/// Runs `cloison much merge`.
 pub fn merge(args: &MergeArgs) -> Result<()> {
     if let Some(count) = args.vectors.filter(|count| !(2..=MOST_VECTORS).contains(count)) {
-        return Err(miette!("--vectors {count}: between 2 and {MOST_VECTORS} vectors can be made"));
+        return Err(miette!("--vectors {count}: must be from 2 to {MOST_VECTORS}"));
     }
     let data = input::measurements(&args.input, &args.chosen)?;
     let options = Options {
@@ -108,7 +108,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     };
     let place = |error: cloison_much::data::DataError| {
         miette!(
-            help = "`cargo xtask much plan` makes sub-experiments in which every pair meets",
+            help = "`cargo xtask much plan` makes sub-experiments in which every pair is counted together",
             "{}: {error}",
             args.input.display()
         )
@@ -129,7 +129,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     };
     let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok());
     bar.finish_and_clear();
-    // Everything is laid out before the first file is written.
+    // All outputs are complete in memory before the first file is written.
     let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
     output(args.output.as_deref(), vectors)?;
     if let (Some(path), Some(page)) = (&args.report, &page) {
@@ -199,7 +199,7 @@ fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Opt
         );
         if of.model.distance > 0.0 {
             note = format!(
-                "The Gaussian model's own matrix had the least eigenvalue {:.4}; its repair moved it by {:.4}. ",
+                "The Gaussian model's own matrix had the smallest eigenvalue {:.4}; its repair moved it by {:.4}. ",
                 of.model.least_eigenvalue, of.model.distance
             );
         }
@@ -212,7 +212,8 @@ fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Opt
     let largest = distances.iter().copied().fold(0.0, f64::max);
     figures.value("marginal_distance", largest);
     note += &format!(
-        "{} vectors of {} events; the largest Kolmogorov-Smirnov distance of an event's values from those measured is {largest:.5}.",
+        "{} vectors of {} events; the largest Kolmogorov-Smirnov distance between an event's values and the measured \
+         ones is {largest:.5}.",
         vectors.len(),
         data.events.len()
     );

@@ -1,4 +1,4 @@
-//! `cargo xtask much`: which events to count together, and their counts merged into vectors (MUCH, HRM).
+//! `cloison much`: plans which events to count together, and merges their counts into vectors (MUCH, HRM).
 
 pub mod charts;
 mod compare;
@@ -31,13 +31,13 @@ enum MuchCommand {
     Plan(plan::PlanArgs),
     /// Merge the counts of all sub-experiments into vectors that keep every correlation
     Merge(merge::MergeArgs),
-    /// Say how near the correlations of merged vectors are to those measured
+    /// Compare the correlations of merged vectors with the measured ones
     Evaluate(evaluate::EvaluateArgs),
     /// Compare MUCH, HRM and a blind merge on samples of the runs
     Compare(compare::CompareArgs),
 }
 
-/// Runs `cargo xtask much`.
+/// Runs `cloison much`.
 pub fn much(args: &MuchArgs) -> Result<()> {
     match &args.command {
         MuchCommand::Plan(args) => plan::plan(args),

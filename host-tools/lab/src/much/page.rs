@@ -1,4 +1,4 @@
-//! The pages that `much` writes: one HTML file each that needs nothing else.
+//! The pages that `much` writes: one self-contained HTML file each.
 
 use super::charts;
 use cloison_engine::figures::Figures;
@@ -12,14 +12,14 @@ use maud::{Markup, html};
 
 const KINDS: [&str; 2] = ["Pearson", "Spearman"];
 
-/// What these pages have beside the style of all reports.
+/// Style of these pages, in addition to that of all reports.
 pub const MORE: &str = "
 figure { display: inline-block; margin: .4rem .8rem .4rem 0; vertical-align: top; }
 figcaption { color: #666; font-size: .85rem; }
 svg { margin: 0; }
 ";
 
-/// The page of a merge.
+/// Returns the page of a merge.
 pub fn merged(
     data: &Measurements,
     vectors: &Vectors,
@@ -35,7 +35,7 @@ pub fn merged(
     page("Merged vectors", section, figures, &body)
 }
 
-/// The page of an evaluation.
+/// Returns the page of an evaluation.
 pub fn evaluated(
     data: &Measurements,
     merged: &Both,
@@ -58,7 +58,7 @@ pub fn evaluated(
     page("Merged vectors and measurements", section, figures, &body)
 }
 
-/// The page of a comparison.
+/// Returns the page of a comparison.
 pub fn compared(outcomes: &[Outcome], section: &Section, figures: &Figures) -> String {
     let body = html! {
         @for (which, kind) in KINDS.iter().enumerate() {
@@ -97,7 +97,7 @@ fn page(title: &str, section: &Section, figures: &Figures, body: &Markup) -> Str
         (section.to_html())
         (body)
         (report::all_figures(figures))
-        h2 { "Where this comes from" }
+        h2 { "Provenance" }
         (report::provenance(figures))
     };
     report::standalone(title, MORE, &body)

@@ -1,4 +1,4 @@
-//! `cargo xtask much plan`.
+//! `cloison much plan`: plans sub-experiments.
 
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};
@@ -12,23 +12,23 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-/// What to plan.
+/// Options of `cloison much plan`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("what").required(true)))]
 pub struct PlanArgs {
     /// The events, by name or number
     #[arg(long, group = "what", value_name = "EVENT", value_delimiter = ',', num_args = 1..)]
     events: Vec<String>,
-    /// How many events, without names
+    /// Number of events, without names
     #[arg(long, group = "what", value_name = "V")]
     count: Option<usize>,
-    /// The sizes for 4 to 64 events on 2 to 8 counters
+    /// Show the sizes for 4 to 64 events on 2 to 8 counters
     #[arg(long, group = "what")]
     table: bool,
-    /// How many counters the PMU has
+    /// Number of counters of the PMU
     #[arg(long, value_name = "N", default_value_t = 6)]
     pmcs: usize,
-    /// The CPU whose events these are, as in configs/events: names are checked and get their numbers
+    /// The CPU of these events, as in configs/events: checks their names and adds their numbers
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,
     /// An event that only some counters can count: EVENT=0,2
@@ -42,7 +42,7 @@ pub struct PlanArgs {
     json: Option<PathBuf>,
 }
 
-/// An event as the plan names it.
+/// An event in the plan.
 #[derive(Clone, Debug, Serialize)]
 struct Named {
     name: String,
@@ -50,7 +50,7 @@ struct Named {
     code: Option<u32>,
 }
 
-/// Runs `cargo xtask much plan`.
+/// Runs `cloison much plan`.
 pub fn plan(args: &PlanArgs) -> Result<()> {
     if args.table {
         return table(args);
@@ -59,7 +59,7 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
     let named = |text: &str| {
         let number = number(text);
         let found = events.iter().position(|event| event.name == text || number.is_some() && event.code == number);
-        found.ok_or_else(|| miette!(help = "name one of --events", "there is no event `{text}` in the plan"))
+        found.ok_or_else(|| miette!(help = "use one of --events", "the plan has no event `{text}`"))
     };
     let error = |error: plan::PlanError| {
         let text = match error {
@@ -68,7 +68,7 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
                 events[a].name, events[b].name
             ),
             plan::PlanError::Nowhere(event) => {
-                format!("{} is bound to no counter of 0 to {}", events[event].name, args.pmcs.saturating_sub(1))
+                format!("{} is not bound to any counter from 0 to {}", events[event].name, args.pmcs.saturating_sub(1))
             }
             other => other.to_string(),
         };
@@ -98,7 +98,7 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
         let (plan, counters) = plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
         (plan, Some(counters))
     };
-    // The same check as the tests make: no plan leaves this command with a pair missing.
+    // The same check as in the tests: this command never prints a plan that misses a pair.
     if args.anchor.is_none() {
         verify(plan.events, plan.counters, &plan.sub_experiments)
             .map_err(|fault| miette!("the planner is wrong: {fault}"))?;
@@ -154,19 +154,19 @@ fn events(args: &PlanArgs) -> Result<Vec<Named>> {
             })?,
         };
         if events.iter().any(|other| other.name == event.name) {
-            return Err(miette!("{} is there twice", event.name));
+            return Err(miette!("{} is listed twice", event.name));
         }
         events.push(event);
     }
     Ok(events)
 }
 
-/// The events of a CPU, by its file in configs/events.
+/// Returns the events of a CPU from its file in configs/events.
 fn of_cpu(cpu: &str) -> Result<Vec<Named>> {
     let path = installation::root().join("configs/events").join(format!("{cpu}.toml"));
     let text = std::fs::read_to_string(&path)
         .into_diagnostic()
-        .wrap_err_with(|| miette!("there is no event table of the {cpu}: {}", installation::display(&path)))?;
+        .wrap_err_with(|| miette!("no event table for the {cpu}: {}", installation::display(&path)))?;
     let table: toml::Table = text.parse().into_diagnostic().wrap_err_with(|| miette!("{}", path.display()))?;
     let entries = table.get("event").and_then(toml::Value::as_array).cloned().unwrap_or_default();
     let named = |entry: &toml::Value| {
@@ -188,7 +188,7 @@ fn print(plan: &Plan, events: &[Named], counters: Option<&[Vec<usize>]>, hrm: bo
         section.row([number.to_string(), block.iter().enumerate().map(name).collect::<Vec<_>>().join(", ")]);
     }
     let verdict = if plan.is_optimal() {
-        format!("{size} sub-experiments: optimal, for no plan has fewer than {}", plan.lower_bound)
+        format!("{size} sub-experiments: optimal, because no plan has fewer than {}", plan.lower_bound)
     } else {
         format!("{size} sub-experiments; no plan has fewer than {}", plan.lower_bound)
     };
@@ -197,7 +197,7 @@ fn print(plan: &Plan, events: &[Named], counters: Option<&[Vec<usize>]>, hrm: bo
     print!("{}", section.note(format!("{verdict}{bound}. Made by: {}.", plan.origin)).to_text());
 }
 
-/// Plans made before, by events and counters. What is read from it is checked before it is used.
+/// Earlier plans, by events and counters. What is read from the file is verified before use.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Cache {
     plans: BTreeMap<String, Cached>,
@@ -232,12 +232,12 @@ impl Cache {
         let cached = Cached { sub_experiments: plan.sub_experiments.clone(), origin: plan.origin.clone() };
         self.plans.insert(format!("{},{}", plan.events, plan.counters), cached);
     }
-    /// A cache that cannot be written is none; the plan is as good without.
+    /// Failing to write the cache is harmless: the plan is valid without it.
     fn store(&self) {
         if let Ok(text) = serde_json::to_vec(self)
             && let Err(error) = write_atomic(&Self::path(), &text)
         {
-            eprintln!("warning: the plans are not kept: {error}");
+            eprintln!("warning: cannot keep the plans: {error}");
         }
     }
 }
@@ -257,7 +257,7 @@ fn cached(events: usize, counters: usize) -> Result<Plan, plan::PlanError> {
     Ok(plan)
 }
 
-/// All sizes of the table, each number of counters on a thread of its own.
+/// Returns all sizes of the table, with one thread per number of counters.
 fn table(args: &PlanArgs) -> Result<()> {
     let (counts, counters) = (4..=64, 2..=8_usize);
     let cache = Mutex::new(Cache::load());
@@ -298,6 +298,6 @@ fn table(args: &PlanArgs) -> Result<()> {
         }
         section.row(row);
     }
-    print!("{}", section.note("Without a bound in parentheses, a size is proven to be the least.").to_text());
+    print!("{}", section.note("A size without a bound in parentheses is proven to be minimal.").to_text());
     figures.write(args.json.as_deref())
 }
