@@ -3,20 +3,20 @@
 //! Principles:
 //! 1. *Static.* VMs, cores, colors, pools and budgets are fixed when the system image is built. One vCPU per core, no
 //!    scheduler.
-//! 2. *A guest hurts only itself.* What it says is an allegation: addresses go through stage 2, calls give typed
-//!    errors, and nothing it drives allocates without bound.
-//! 3. *What can be tested on the host lives in `cloison_logic`.* Here is what needs the machine.
+//! 2. *A guest harms only itself.* What it passes is an allegation: addresses go through stage 2, calls return typed
+//!   errors, and nothing it triggers allocates without bound.
+//! 3. *What can be tested on the host is in `cloison_logic`.* This crate contains what needs the machine.
 //! 4. *EL2 runs with interrupts masked, from entry to exit.* Each core owns its state; what cores share is atomic or
-//!    behind a ticket lock.
+//!   protected by a ticket lock.
 //!
-//! The folders are layers: a module uses modules of its own folder and of those above it in this table.
+//! The folders are layers: a module uses modules of the same folder and of those above it in this table.
 //!
-//! | folder | what is in it |
+//! | folder | contents |
 //! | --- | --- |
 //! | [`machine`] | the processor: [`sysreg`](machine::sysreg), EL2's address space ([`layout`](machine::layout), [`mmu`](machine::mmu), [`heap`](machine::heap), [`mmio`](machine::mmio), [`early`](machine::early)), guests' ([`stage2`](machine::stage2)), and the ways a core gives up its stack ([`handover`](machine::handover)) |
 //! | [`devices`] | the interrupt controller, the UARTs, the PMU, the timer, and what turns cores on and the machine off |
 //! | [`vm`] | what VMs and cores own ([`partition`](vm::partition), [`cpu`](vm::cpu)), what is done for guests, and their [`life`](vm::life) |
-//! | [`exits`] | why a guest comes to EL2: vectors, traps and calls |
+//! | [`exits`] | why a guest enters EL2: vectors, traps and calls |
 //! | [`start`] | from the boot loader's jump to the first guest, and the audit |
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]
@@ -76,7 +76,7 @@ mod vm {
     pub mod virq;
     pub mod vpmu;
 }
-/// Why a guest comes to EL2: exceptions, traps and calls.
+/// Why a guest enters EL2: exceptions, traps and calls.
 #[cfg(target_os = "none")]
 mod exits {
     #[allow(unsafe_code, reason = "assembly; reads stack frames for a backtrace")]

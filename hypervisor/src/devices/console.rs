@@ -1,4 +1,4 @@
-//! The physical UARTs: the console that all VMs share, and the telemetry line.
+//! The physical UARTs: the console shared by all VMs, and the telemetry UART.
 
 use crate::machine::layout;
 use crate::machine::mmio::Mapped;
@@ -50,7 +50,7 @@ register_structs! {
     }
 }
 
-/// A UART's driver: polled output, input by interrupt.
+/// A UART's driver: polled output, interrupt-driven input.
 #[derive(Clone, Copy)]
 pub enum Uart {
     /// Arm's.
@@ -62,12 +62,12 @@ pub enum Uart {
 }
 
 impl Uart {
-    /// Turns transmitter and receiver of the UART at `address` on. Line settings stay as the boot loader left them.
+    /// Turns on transmitter and receiver of the UART at `address`. Line settings stay as the boot loader left them.
     ///
     /// # Safety
-    /// The page of `address` is mapped as a device and shows a UART of this kind, as long as the driver is used.
+    /// The page of `address` must be mapped as a device and show a UART of this kind as long as the driver is used.
     unsafe fn new(kind: UartKind, address: u64) -> Self {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the caller's obligations are the same.
         let uart = unsafe {
             match kind {
                 UartKind::Pl011 => Self::Pl011(Mapped::new(address)),
@@ -80,9 +80,9 @@ impl Uart {
                 uart.lcr_h.modify(LCR_H::FEN::SET);
                 uart.cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
             }
-            // Transmit and receive enable.
+            // Enable transmitter and receiver.
             Self::Cadence(uart) => uart.control.set(0x14),
-            // The UART itself, 8 bits, transmit and receive enable.
+            // Enable the UART itself, 8 bits, transmitter and receiver.
             Self::Mini(uart) => {
                 uart.enables.set(1);
                 uart.line_control.set(3);
@@ -101,7 +101,7 @@ impl Uart {
                 uart.receive_trigger.set(1);
                 uart.interrupt_enable.set(1);
             }
-            // Receive interrupt: while there is a byte.
+            // Receive interrupt: raised while there is a byte.
             Self::Mini(uart) => uart.interrupt_enable.set(1),
         }
     }
@@ -129,7 +129,8 @@ impl Uart {
         }
     }
 
-    /// Takes back the receive interrupt. Before the bytes are taken: one that comes later raises it again.
+    /// Acknowledges the receive interrupt. To be called before the bytes are taken: one that arrives later raises it
+    /// again.
     pub fn acknowledge_input(self) {
         match self {
             Self::Pl011(uart) => uart.icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
@@ -138,7 +139,7 @@ impl Uart {
         }
     }
 
-    /// Takes a received byte.
+    /// Returns a received byte, if there is one.
     pub fn receive(self) -> Option<u8> {
         match self {
             Self::Pl011(uart) => (!uart.fr.is_set(FR::RXFE)).then(|| uart.dr.get() as u8),
@@ -162,19 +163,19 @@ impl Write for Uart {
 
 /// The console; `None` before `init` and on an image without boot parameters.
 ///
-/// A ticket lock serves in order: a VM that prints without end delays another's line by one line per core.
+/// A ticket lock serves in order: a VM that prints without end delays another's line of text by at most one per core.
 static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
 
-/// The console and whose line stands open on it.
+/// The console, and which VM has an unfinished line on it.
 struct Console {
     uart: Uart,
     output: Output,
 }
 
-/// The console past its lock, for a core whose hypervisor is lost.
+/// Access to the console without its lock, for a core after a fatal exception.
 static LAST_RESORT: Once<Uart> = Once::new();
 
-/// Sets the console up under the early map, at its physical address.
+/// Sets up the console under the early map, at its physical address.
 pub fn init_early(parameters: &crate::machine::early::BootParameters) {
     let kind = match parameters.console_kind {
         1 => UartKind::Pl011,
@@ -182,28 +183,28 @@ pub fn init_early(parameters: &crate::machine::early::BootParameters) {
         3 => UartKind::Mini,
         _ => return,
     };
-    // SAFETY: the early map has the console's gigabyte as a device, and the image builder has named its kind; the final
-    // tables come with `init_final`.
+    // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set its kind;
+    // `init_final` provides the final mapping.
     let uart = unsafe { Uart::new(kind, parameters.console_base.0) };
     *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
-    // SAFETY: the final tables map the board's console there, for good.
+    // SAFETY: the final tables map the board's console there permanently.
     let uart = unsafe { Uart::new(kind, layout::CONSOLE) };
     *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
     LAST_RESORT.call_once(|| uart);
     uart
 }
 
-/// The telemetry UART in the final map.
+/// Returns the telemetry UART in the final map.
 pub fn telemetry(kind: UartKind) -> Uart {
-    // SAFETY: the final tables map the board's telemetry UART there, for good.
+    // SAFETY: the final tables map the board's telemetry UART there permanently.
     unsafe { Uart::new(kind, layout::TELEMETRY) }
 }
 
-/// Prints one line of the hypervisor's, line end included.
+/// Prints one line of text of the hypervisor's, including the line end.
 pub fn print(arguments: fmt::Arguments) {
     if let Some(Console { uart, output }) = CONSOLE.lock().as_mut() {
         if output.line() {
@@ -213,7 +214,7 @@ pub fn print(arguments: fmt::Arguments) {
     }
 }
 
-/// Prints a line of a guest's, or a part of one, with its VM's name where that is due.
+/// Prints a guest's line of text, or a part of one, with its VM's name if due.
 pub fn print_guest(vm: u8, name: &str, part: &Part) {
     let mut console = CONSOLE.lock();
     let Some(Console { uart, output }) = console.as_mut() else { return };
@@ -230,8 +231,8 @@ pub fn print_guest(vm: u8, name: &str, part: &Part) {
     }
 }
 
-/// Prints after a fatal exception: past the lock if need be, since its holder may be this core. The system is lost, and
-/// a torn line is better than none.
+/// Prints after a fatal exception, without the lock if necessary, because its holder may be this core. The system is
+/// lost, and a torn line is better than none.
 pub fn print_fatal(arguments: fmt::Arguments) {
     for _ in 0..100_000 {
         if let Some(mut console) = CONSOLE.try_lock() {

@@ -1,7 +1,7 @@
 //! The physical GICv2: distributor, CPU interface and virtual interface control (Arm IHI 0048B).
 //!
-//! EL2 takes every physical interrupt. EOImode is 1: writing EOIR drops the priority, and only DIR (or a guest's EOI
-//! through a list register with the HW bit) deactivates.
+//! EL2 takes every physical interrupt. EOImode is 1: a write to EOIR drops the priority; only a write to DIR, or a
+//! guest's EOI through a list register with the HW bit, deactivates.
 
 use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH};
 use crate::machine::registers::{Readable, Writeable};
@@ -9,7 +9,7 @@ use cloison_abi::gicv2::{GICC_CTLR, GICH_HCR, SGIR};
 use cloison_formats::limits::LIST_REGISTERS;
 use spin::mutex::TicketMutex;
 
-/// Software-generated interrupt by which cores tell each other to look at their mailbox.
+/// Software-generated interrupt by which cores tell each other to check their mailboxes.
 pub const KICK: u32 = 0;
 /// Virtual maintenance interrupt (PPI 9).
 pub const MAINTENANCE: u32 = 25;
@@ -32,7 +32,7 @@ pub fn init_distributor() {
     GICD.ctlr.set(1);
 }
 
-/// Sets up this core's private interrupts and interfaces. `pmu` is the PMU's PPI, where the board wires it.
+/// Sets up this core's private interrupts and interfaces. `pmu` is the PMU's PPI, if the board wires it.
 pub fn init_core(pmu: Option<u32>) {
     GICD.icenabler[0].set(u32::MAX);
     GICD.icactiver[0].set(u32::MAX);
@@ -48,7 +48,7 @@ pub fn init_core(pmu: Option<u32>) {
     reset_virtual_interface();
 }
 
-/// Empties the list registers and active priorities: a vCPU that starts has no interrupt of a former life.
+/// Empties the list registers and active priorities, so that a vCPU that starts has no interrupt of an earlier life.
 pub fn reset_virtual_interface() {
     GICH.lr[..LIST_REGISTERS].iter().for_each(|register| register.set(0));
     GICH.apr.set(0);
@@ -56,7 +56,7 @@ pub fn reset_virtual_interface() {
     GICH.hcr.write(GICH_HCR::EN::SET);
 }
 
-/// Takes the next pending interrupt: its number, and for a KICK the sender in bits \[12:10\].
+/// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits \[12:10\].
 #[inline(always)]
 pub fn acknowledge() -> u32 {
     GICC.iar.get()
@@ -68,7 +68,7 @@ pub fn drop_priority(acknowledged: u32) {
     GICC.eoir.set(acknowledged);
 }
 
-/// Deactivates an interrupt of the hypervisor's own.
+/// Deactivates one of the hypervisor's own interrupts.
 #[inline(always)]
 pub fn deactivate(acknowledged: u32) {
     GICC_DIR.dir.set(acknowledged);
@@ -81,14 +81,14 @@ pub fn kick(targets: u8) {
     GICD.sgir.write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
 }
 
-/// Enables or disables an interrupt of a VM's: one of this core's private ones, or a shared one.
+/// Enables or disables an interrupt of a VM: a private one of this core, or a shared one.
 pub fn enable(irq: u32, on: bool) {
     GICD.ipriorityr[irq as usize].set(GUEST_PRIORITY);
     let bank = if on { &GICD.isenabler } else { &GICD.icenabler };
     bank[irq as usize / 32].set(1 << (irq % 32));
 }
 
-/// Sends a shared interrupt to one core.
+/// Routes a shared interrupt to one core.
 pub fn route(irq: u32, core: u8) {
     GICD.itargetsr[irq as usize].set(1 << core);
 }
@@ -97,13 +97,13 @@ pub fn route(irq: u32, core: u8) {
 pub fn configure(irq: u32, edge: bool) {
     let register = &GICD.icfgr[irq as usize / 16];
     let bit = 2 << (irq % 16 * 2);
-    // The word holds other VMs' interrupts too.
+    // The word also holds other VMs' interrupts.
     let _guard = CONFIGURING.lock();
     let value = register.get();
     register.set(if edge { value | bit } else { value & !bit });
 }
 
-/// List registers that the guest is done with, empty or ended: a bit mask.
+/// Returns a bit mask of the list registers that the guest has finished: empty or ended.
 #[inline(always)]
 pub fn finished_list_registers() -> u32 {
     (GICH.elrsr[0].get() | GICH.eisr[0].get()) & ((1 << LIST_REGISTERS) - 1)
@@ -121,7 +121,7 @@ pub fn set_list_register(index: usize, value: u32) {
     GICH.lr[index % LIST_REGISTERS].set(value);
 }
 
-/// Asks for a maintenance interrupt when at most one list register is in use, or no longer does.
+/// Enables or disables the maintenance interrupt that is raised when at most one list register is in use.
 #[inline(always)]
 pub fn set_underflow_interrupt(on: bool) {
     GICH.hcr.write(GICH_HCR::EN::SET + GICH_HCR::UIE.val(on.into()));

@@ -1,8 +1,8 @@
-//! The PMU (PMUv3, Arm ARM DDI 0487, chapter D13): event counters that only EL2 can reach.
+//! The PMU (PMUv3, Arm ARM DDI 0487, chapter D13): event counters that only EL2 can access.
 //!
-//! Quotas take counters from the top, observation segments from the bottom. MDCR_EL2.HPMN sets the quotas' counters
-//! apart, and TPM traps every access of a guest's all the same: an emulator that honors HPMN by halves must not let a
-//! guest stop its own quota.
+//! Quotas use counters from the top, observation segments from the bottom. MDCR_EL2.HPMN sets the quotas' counters
+//! apart, and TPM traps every access by a guest as well: an emulator that honors HPMN only in part must not let a guest
+//! stop its own quota.
 
 use crate::machine::registers::{self, *};
 use crate::machine::sysreg;
@@ -10,10 +10,10 @@ use aarch64_cpu::registers::MDCR_EL2;
 use cloison_formats::units::EventId;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// The PMU's interrupt; `u32::MAX` where the board does not wire it.
+/// The PMU's interrupt; `u32::MAX` if the board does not wire it.
 static INTERRUPT: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// MDCR_EL2 without HPMN: debug, OS lock and ROM registers and the PMU trapped, the counters from HPMN on enabled.
+/// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers and the PMU, and enables the counters from HPMN on.
 const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
     | MDCR_EL2::TPM::SET.value
     | MDCR_EL2::HPME::SET.value
@@ -23,27 +23,27 @@ const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
 /// Bit of the cycle counter in the enable and overflow registers.
 const CYCLES: u64 = 1 << 31;
 
-/// Event counters of this core.
+/// Returns the number of event counters of this core.
 pub fn counters() -> u32 {
     PMCR_EL0.read(PMCR::N) as u32
 }
 
-/// Makes the board's PMU interrupt known; boot core.
+/// Sets the board's PMU interrupt; boot core only.
 pub fn init(interrupt: Option<u32>) {
     INTERRUPT.store(interrupt.unwrap_or(u32::MAX), Ordering::Relaxed);
 }
 
-/// Whether this is the PMU's interrupt.
+/// Returns whether this is the PMU's interrupt.
 #[inline(always)]
 pub fn is_interrupt(irq: u32) -> bool {
     INTERRUPT.load(Ordering::Relaxed) == irq
 }
 
-/// Takes this core's PMU: everything stopped, `reserved` counters for the quotas.
+/// Initializes this core's PMU: everything stopped, `reserved` counters for the quotas.
 pub fn init_core(reserved: u32) {
-    // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN are the hypervisor's all the same, by TPM.
+    // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by TPM.
     let available = u64::from(counters().saturating_sub(reserved).max(1));
-    // SAFETY: `MDCR` traps what the contract names; HPMN is not above the number of counters.
+    // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters.
     unsafe { registers::write_mdcr(MDCR | MDCR_EL2::HPMN.val(available).value) };
     PMCNTENCLR_EL0.set(u64::from(u32::MAX));
     PMINTENCLR_EL1.set(u64::from(u32::MAX));
@@ -55,7 +55,7 @@ pub fn init_core(reserved: u32) {
     sysreg::isb();
 }
 
-/// A counter's bit in the enable, interrupt and overflow registers.
+/// Returns a counter's bit in the enable, interrupt and overflow registers.
 const fn counter_bit(counter: u32) -> u64 {
     1 << counter
 }
@@ -65,14 +65,14 @@ fn select(counter: u32) {
     sysreg::isb();
 }
 
-/// Sets what a counter counts (at EL1 and EL0) and where it starts.
+/// Sets a counter's event (at EL1 and EL0) and initial value.
 pub fn configure(counter: u32, event: EventId, start: u32) {
     select(counter);
     PMXEVTYPER_EL0.set(u64::from(event.0));
     PMXEVCNTR_EL0.set(u64::from(start));
 }
 
-/// Sets what a counter counts and at which exception levels, as PMEVTYPER says it.
+/// Sets a counter's event and exception levels, in the format of PMEVTYPER.
 pub fn set_type(counter: u32, value: u32) {
     select(counter);
     PMXEVTYPER_EL0.set(u64::from(value));
@@ -85,27 +85,27 @@ pub fn preset(counter: u32, value: u32) {
     PMXEVCNTR_EL0.set(u64::from(value));
 }
 
-/// A counter's value.
+/// Returns a counter's value.
 #[inline]
 pub fn count(counter: u32) -> u32 {
     select(counter);
     PMXEVCNTR_EL0.get() as u32
 }
 
-/// Starts counters (a bit mask).
+/// Starts the counters in the bit mask.
 pub fn start(mask: u64) {
     PMCNTENSET_EL0.set(mask);
     sysreg::isb();
 }
 
-/// Stops counters.
+/// Stops the counters in the bit mask.
 pub fn stop(mask: u64) {
     PMCNTENCLR_EL0.set(mask);
     PMINTENCLR_EL1.set(mask);
     sysreg::isb();
 }
 
-/// Lets a counter's overflow interrupt.
+/// Enables a counter's overflow interrupt.
 pub fn enable_interrupt(counter: u32) {
     PMINTENSET_EL1.set(counter_bit(counter));
 }
@@ -115,7 +115,7 @@ pub fn has_overflowed(counter: u32) -> bool {
     PMOVSCLR_EL0.get() & counter_bit(counter) != 0
 }
 
-/// Takes and clears the overflow flags of these counters.
+/// Clears the overflow flags of these counters. Returns which were set.
 #[inline]
 pub fn take_overflows(mask: u64) -> u64 {
     let flags = PMOVSCLR_EL0.get() & mask;
@@ -124,13 +124,13 @@ pub fn take_overflows(mask: u64) -> u64 {
     flags
 }
 
-/// Sets the cycle counter to zero and starts it.
+/// Resets the cycle counter to zero and starts it.
 pub fn start_cycles() {
     PMCCNTR_EL0.set(0);
     start(CYCLES);
 }
 
-/// Stops the cycle counter and reads it.
+/// Stops the cycle counter and returns its value.
 pub fn stop_cycles() -> u64 {
     stop(CYCLES);
     PMCCNTR_EL0.get()

@@ -7,10 +7,10 @@ use spin::Once;
 
 static CLOCK: Once<Clock> = Once::new();
 
-/// Learns the counter's frequency; boot core, once.
+/// Reads the counter's frequency; boot core only, once.
 ///
 /// # Errors
-/// The frequency in hertz that CNTFRQ_EL0 shows, where it is none that the hypervisor can count with.
+/// The frequency in hertz reported by CNTFRQ_EL0, if it is outside the supported range.
 pub fn init() -> Result<(), u64> {
     let hz = CNTFRQ_EL0.get();
     let clock = Clock::new(hz).ok_or(hz)?;
@@ -18,43 +18,43 @@ pub fn init() -> Result<(), u64> {
     Ok(())
 }
 
-/// The counter's frequency.
+/// Returns the counter's frequency.
 #[inline(always)]
 pub fn clock() -> Clock {
     *CLOCK.get().expect("set at boot, before anything that counts time")
 }
 
-/// What the system counter shows.
+/// Returns the value of the system counter.
 #[inline(always)]
 pub fn now() -> Instant {
     sysreg::isb();
     Instant::at(CNTPCT_EL0.get())
 }
 
-/// Why EL2 wants its timer interrupt, and when.
+/// What EL2 needs its timer interrupt for, and when.
 #[derive(Debug)]
 pub struct Deadlines {
     /// A quota's next poll or the end of its period.
     pub quota: Deadline,
-    /// The VM's profiled pages move.
+    /// When the VM's profiled pages move.
     pub migration: Deadline,
-    /// Entries wait for the telemetry line.
+    /// When waiting records are sent.
     pub telemetry: Deadline,
 }
 
 impl Deadlines {
-    /// None.
+    /// Returns the state without deadlines.
     pub const fn none() -> Self {
         Self { quota: Deadline::unset(), migration: Deadline::unset(), telemetry: Deadline::unset() }
     }
 
-    /// Forgets them all.
+    /// Clears all deadlines.
     pub fn clear(&self) {
         [&self.quota, &self.migration, &self.telemetry].into_iter().for_each(|deadline| deadline.set(None));
         self.program();
     }
 
-    /// Sets the EL2 timer to the next of them.
+    /// Sets the EL2 timer to the earliest deadline.
     #[inline(always)]
     pub fn program(&self) {
         match Deadline::first([&self.quota, &self.migration, &self.telemetry]) {

@@ -1,4 +1,4 @@
-//! The EL2 vectors: a guest's way in and out, and the end of everything when EL2 itself faults.
+//! The EL2 vectors: entry from guests and return to them, and the handling of exceptions of EL2 itself.
 
 use crate::devices::{console, gic, power};
 use crate::exits::traps;
@@ -45,7 +45,7 @@ global_asm!(
     stp     x28, x29, [sp, #224]
     str     x30, [sp, #240]
     .endm
-    // For handlers that are Rust functions and never look at the callee-saved registers.
+    // For handlers that are Rust functions and do not use the callee-saved registers.
     .macro SAVE_VOLATILE
     SAVE_LOW
     str     x18, [sp, #144]
@@ -53,7 +53,7 @@ global_asm!(
     .endm
     .macro FATAL kind
     .balign 128
-    // The stack may be what is wrong: continue on the emergency stack, once there is one.
+    // The stack may be the problem: continue on the emergency stack, once there is one.
     msr     tpidr_el1, x1
     mrs     x1, tpidr_el2
     cbz     x1, 1f
@@ -160,7 +160,7 @@ extern "C" fn guest_irq() {
 #[inline(never)]
 fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
     interrupts::serve(cpu, acknowledged);
-    // A spent budget holds the core here. Interrupts for its VM are taken and kept in list registers meanwhile.
+    // A core whose budget is spent is held here. Interrupts for its VM are taken and kept in list registers meanwhile.
     while cpu.throttled.get() && !cpu.leave.get() {
         aarch64_cpu::asm::wfi();
         interrupts::serve(cpu, gic::acknowledge());
@@ -172,7 +172,7 @@ fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
 
 extern "C" fn guest_serror(_: &mut GuestRegisters) {
     let cpu = cpu::this();
-    // The guest's own stray access; the hypervisor's would arrive at the vectors above.
+    // Caused by the guest's own access; one caused by the hypervisor would arrive at the vectors above.
     life::kill(cpu, format_args!("SError, syndrome {:#x}", ESR_EL2.get()));
 }
 
@@ -181,7 +181,7 @@ extern "C" fn guest_aarch32() -> ! {
     life::kill(cpu::this(), format_args!("AArch32 is not supported"))
 }
 
-/// Prints what is known about an exception that EL2 took from itself, and stops the machine.
+/// Prints what is known about an exception that EL2 took from itself, and turns the machine off.
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
     let esr = ESR_EL2.get();
@@ -206,7 +206,7 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
     power::off()
 }
 
-/// A line of text on the stack: no heap where the heap may be what is broken.
+/// A line of text on the stack, because the heap may be broken.
 struct Line {
     bytes: [u8; 160],
     len: usize,
@@ -227,7 +227,7 @@ impl core::fmt::Write for Line {
     }
 }
 
-/// Prints the return addresses of the frames from `frame` on.
+/// Prints the return addresses of the stack frames from `frame` on.
 fn backtrace(mut frame: u64) {
     console::print_fatal(format_args!("backtrace:"));
     for _ in 0..16 {
@@ -236,8 +236,8 @@ fn backtrace(mut frame: u64) {
         if frame & 15 != 0 || !(on_stack || in_image) {
             break;
         }
-        // SAFETY: the address lies in a stack or in the image's data, both mapped; a torn frame chain gives a wrong
-        // address, not a fault, since the loop checks each link.
+        // SAFETY: the address is in a stack or in the image's data, both mapped. A broken chain of stack frames gives a
+        // wrong address, not a fault, because the loop checks each link.
         let (next, address) = unsafe { ((frame as *const u64).read(), (frame as *const u64).add(1).read()) };
         console::print_fatal(format_args!(" {address:#x}"));
         if next <= frame {

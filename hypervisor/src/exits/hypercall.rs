@@ -15,10 +15,10 @@ use cloison_logic::services_page::{Reader, Request};
 
 /// SMC Calling Convention: "unknown function".
 const UNKNOWN: u64 = -1i64 as u64;
-/// SMCCC_VERSION and its answer, 1.1.
+/// SMCCC_VERSION and its result, 1.1.
 const SMCCC_VERSION: u32 = 0x8000_0000;
 
-/// Serves an HVC or SMC.
+/// Handles an HVC or SMC.
 #[inline(always)]
 pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters) {
     let function = registers.x[0] as u32;
@@ -46,7 +46,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, func
     registers.x[..4].copy_from_slice(&results);
 }
 
-/// One of Cloison's own calls, by HVC or through the services page: `x0` to `x3` after it.
+/// Executes one of Cloison's calls, by HVC or through the services page. Returns `x0` to `x3`.
 fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> [u64; 4] {
     let [x1, x2, x3] = arguments;
     let failed = |code: u64| [code, x1, x2, x3];
@@ -66,8 +66,8 @@ pub fn page_read(cpu: &Cpu, vm: &Vm, offset: u16) -> u64 {
     vm.mailbox.lock().read(offset, reader)
 }
 
-/// Writes a register of the services page, and makes the call if it is that one. The lock is not held meanwhile: another
-/// vCPU that reads does not wait for a migration.
+/// Writes a register of the services page, and makes the call if it is the call register. The lock is not held
+/// meanwhile, so another vCPU that reads does not wait for a migration.
 pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
     let request = vm.mailbox.lock().write(offset, value);
     if let Some(Request { function, arguments }) = request {

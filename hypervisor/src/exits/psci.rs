@@ -1,4 +1,4 @@
-//! PSCI for guests (Arm DEN 0022): their vCPUs and their own reset, nobody else's.
+//! PSCI for guests (Arm DEN 0022), limited to their own vCPUs and their own VM.
 
 use crate::vm::cpu::Cpu;
 use crate::vm::life;
@@ -11,7 +11,7 @@ const VERSION: i64 = 0x1_0001;
 /// MIGRATE_INFO_TYPE: no Trusted OS that would have to be migrated.
 const NO_TRUSTED_OS: i64 = 2;
 
-/// Serves a PSCI call; `None` where the function is not PSCI's.
+/// Handles a PSCI call; returns `None` if the function is not PSCI's.
 #[inline(always)]
 pub fn call(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> Option<i64> {
     if function == psci::VERSION {
@@ -30,7 +30,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
         psci::SYSTEM_OFF => life::off(cpu, vm),
         psci::SYSTEM_RESET => life::restart(cpu, vm),
         psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => {
-            // A standby state: the guest's WFI does the same.
+            // A standby state: equivalent to the guest's WFI.
             psci::SUCCESS
         }
         psci::CPU_ON_32 | psci::CPU_ON_64 => match target(vm, narrow(x1)) {
@@ -72,7 +72,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
     })
 }
 
-/// The vCPU that an affinity names: the VM's own, numbered from 0.
+/// Returns the vCPU of an affinity; only the VM's own vCPUs have one, numbered from 0.
 fn target(vm: &Vm, affinity: u64) -> Option<usize> {
     (affinity < vm.vcpus.len() as u64).then_some(affinity as usize)
 }

@@ -1,4 +1,4 @@
-//! What a guest traps on: emulated devices, system registers, and accesses to what it does not have.
+//! A guest's traps: emulated devices, system registers, and accesses to memory that it does not have.
 
 use crate::exits::hypercall;
 use crate::machine::registers::*;
@@ -16,7 +16,7 @@ use cloison_logic::syndrome::{
 };
 use cloison_logic::vpmu::Register;
 
-/// Serves a synchronous exception from the guest.
+/// Handles a synchronous exception from the guest.
 #[inline(always)]
 pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
     let Some(vm) = cpu.vm else { return };
@@ -27,7 +27,7 @@ pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
             hypercall::dispatch(cpu, vm, registers);
         }
         Trap::DataAbort(abort) if distributor(cpu, vm, registers, abort) => {}
-        // To carry the decoded trap there would cost every exit; to decode it again costs the rare ones.
+        // Passing on the decoded trap would cost every exit; decoding it again only costs the rare ones.
         _ => dispatch_cold(cpu, vm, registers, esr),
     }
 }
@@ -38,7 +38,7 @@ fn dispatch_cold(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegist
         Trap::DataAbort(abort) => data_abort(cpu, vm, registers, abort),
         Trap::Smc => {
             cpu.count_exit(ExitReason::Hypercall);
-            // Unlike HVC, a trapped SMC returns to itself.
+            // Unlike with HVC, the return address of a trapped SMC is the SMC itself.
             skip_instruction();
             hypercall::dispatch(cpu, vm, registers);
         }
@@ -67,7 +67,7 @@ fn fault_ipa() -> Ipa {
     syndrome::fault_ipa(HPFAR_EL2.get(), FAR_EL2.get())
 }
 
-/// Serves an access to the emulated distributor. Returns whether it was one that the distributor allows.
+/// Handles an access to the emulated distributor. Returns whether the distributor allows it.
 #[inline(always)]
 fn distributor(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, abort: DataAbort) -> bool {
     let (Some(access), ipa) = (abort.access(), fault_ipa()) else { return false };
@@ -87,7 +87,7 @@ fn distributor(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegister
     done.is_ok()
 }
 
-/// Ends a load from an emulated device that found `value`, cut to the access's width.
+/// Completes a load from an emulated device that returned `value`, truncated to the access's width.
 #[inline(always)]
 fn load(registers: &mut GuestRegisters, access: Access, value: u64) {
     set_register(registers, access.register(), if access.sign_extend() { access.loaded(value) } else { value });
@@ -118,7 +118,7 @@ fn data_abort(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters
     refused_by_stage2(cpu, vm, abort.fault(), if abort.is_write() { Attempt::Write } else { Attempt::Read });
 }
 
-/// Serves an access to the UART or the services page. Returns whether it was one.
+/// Handles an access to the UART or the services page. Returns whether it was one.
 fn emulated_device(
     cpu: &'static Cpu,
     vm: &'static Vm,
@@ -130,7 +130,7 @@ fn emulated_device(
     let offset = ipa.0 as u16 & 0xfff;
     match (ipa.page_base().0, is_write) {
         (map::UART, false) => {
-            // The bus reads the whole register; the access takes its bytes of it.
+            // The bus reads the whole register; the access gets its bytes.
             let value = uart::read(cpu, vm, offset & !3) >> (8 * (offset & 3));
             set_register(registers, access.register(), access.loaded(u64::from(value)));
         }
@@ -152,13 +152,13 @@ fn emulated_device(
     true
 }
 
-/// A stage-2 fault on a page that is mapped (again), or is being moved: the access is repeated once it is there. On any
-/// other page the guest takes an external abort, or its VM ends.
+/// Handles a stage-2 fault. If the page is mapped (again) or being moved, the access is repeated once it is there; on
+/// any other page the guest takes an external abort, or its VM is killed.
 fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: Attempt) {
     let (ipa, far) = (fault_ipa(), FAR_EL2.get());
     loop {
         match vm.stage2.page(ipa) {
-            // Only a translation fault can have met the page while it was away; RAM allows everything else.
+            // Only a translation fault can be due to a page being moved; RAM allows all other accesses.
             Page::Mapped(_) if fault == Fault::Translation => return,
             Page::Mapped(_) | Page::Absent => break,
             Page::Moving => core::hint::spin_loop(),
@@ -176,7 +176,7 @@ fn vector() -> Vector {
     Vector::from_mode(SPSR_EL2.read(SPSR_EL2::M))
 }
 
-/// Has the guest take a synchronous exception to EL1 with this syndrome (Arm ARM DDI 0487, D1.3).
+/// Makes the guest take a synchronous exception to EL1 with this syndrome (Arm ARM DDI 0487, D1.3).
 fn inject(syndrome: Syndrome) {
     ESR_EL1.set(syndrome.0);
     ELR_EL1.set(ELR_EL2.get());
@@ -213,15 +213,16 @@ fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: S
                 set_register(registers, register, value);
             }
         }
-        // EL1's debug registers and ACTLR: nothing behind them. Kernels turn EL0's access to the PMU off before they ask
-        // whether there is one.
+        // EL1's debug registers and ACTLR are not implemented. Kernels disable EL0's access to the PMU before they
+        // check whether there is one.
         (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, ..) => {
             if is_read {
                 set_register(registers, register, 0);
             }
         }
-        // DC ISW, CSW and CISW. Set/way operations reach other VMs' lines, so they are not carried out. Memory is
-        // coherent between a VM's vCPUs without them; before a guest turns its caches off it needs maintenance by address.
+        // DC ISW, CSW and CISW. Set/way operations would affect other VMs' lines, so they are not executed. Memory is
+        // coherent between a VM's vCPUs without them; a guest that turns its caches off must first maintain them by
+        // address.
         (Encoding { op0: 1, op1: 0, crn: 7, crm: 6 | 10 | 14, op2: 2 }, ..) => {}
         _ => return inject(Syndrome::UNDEFINED),
     }

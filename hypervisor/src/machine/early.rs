@@ -1,14 +1,14 @@
-//! The loaded image, the early map that it runs under, and the way onto its colored copy.
+//! The loaded image, the early map under which it runs, and the switch to its colored copy.
 
 use crate::machine::layout::ImageLayout;
 use crate::machine::mmu::Built;
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_formats::addr::PhysAddr;
 
-/// Bytes of the boot stack; also what core 0 runs on until it enters its VM.
+/// Bytes of the boot stack, which core 0 also uses until it enters its VM.
 pub const BOOT_STACK: usize = 24 * 1024;
 
-/// Memory that only `boot` and this module use by name.
+/// Memory that only `boot` and this module access by name.
 #[repr(C, align(4096))]
 pub struct Early {
     level1: [u64; 512],
@@ -17,8 +17,7 @@ pub struct Early {
 }
 
 /// The early tables and the boot stack.
-// Written by the assembly of `boot` before any Rust runs; Rust reads `level1` to add blocks to it, through the address in
-// TTBR0_EL2.
+// Written by the assembly of `boot` before any Rust runs. Rust accesses `level1` through TTBR0_EL2 to add blocks to it.
 pub static mut EARLY: Early = Early { level1: [0; 512], level2: [0; 512], stack: [0; BOOT_STACK] };
 
 /// Early block descriptor: Normal write-back, inner shareable, accessed.
@@ -28,9 +27,9 @@ pub const NORMAL_BLOCK: u64 =
 pub const DEVICE_BLOCK: u64 =
     (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_0.bits() | Attr::ACCESSED.bits() | Attr::XN.bits()) as u64;
 
-/// What the image builder wrote behind the image header.
+/// The boot parameters that the image builder wrote after the image header.
 pub struct BootParameters {
-    /// Physical base of the console UART; 0 where the image was not built by the image builder.
+    /// Physical base of the console UART; 0 if the image does not come from the image builder.
     pub console_base: PhysAddr,
     /// 1: PL011, 2: Cadence, 3: mini UART.
     pub console_kind: u64,
@@ -48,7 +47,7 @@ unsafe extern "C" {
     fn switch_to_copy(frames: *const u64, pages: usize, trampoline: u64);
 }
 
-/// Where the image's parts were linked.
+/// Returns the link addresses of the image's parts.
 pub fn image() -> ImageLayout {
     // Only the addresses of the linker's symbols are used.
     let address = |symbol: *const u8| symbol as u64;
@@ -61,19 +60,19 @@ pub fn image() -> ImageLayout {
     }
 }
 
-/// What the image builder wrote behind the image header.
+/// Returns the boot parameters that the image builder wrote after the image header.
 pub fn parameters() -> BootParameters {
     // SAFETY: the symbol names 32 initialized, 8-byte aligned bytes of read-only text.
     let words = unsafe { (&raw const __boot_parameters).read_volatile() };
     BootParameters { console_base: PhysAddr(words[1]), console_kind: words[2], psci: words[3] == 0 }
 }
 
-/// Adds the gigabyte of normal memory that holds `pa` to the early identity map.
+/// Adds the gigabyte of normal memory that contains `pa` to the early identity map.
 pub fn map_identity(pa: u64) {
     let index = (pa >> 30) as usize & 0x1ff;
-    // SAFETY: runs on the boot core before any other runs; the entry is either invalid, or maps the same gigabyte as
-    // normal memory or as the console's device memory, which the board keeps apart from RAM; an entry that was invalid
-    // is not in the TLB, so no invalidation is owed.
+    // SAFETY: runs on the boot core before any other core runs. The entry is either invalid, or maps the same gigabyte
+    // as normal memory or as the console's device memory, which the board keeps apart from RAM. An entry that was
+    // invalid is not in the TLB, so no invalidation is needed.
     unsafe {
         let entry = (&raw mut EARLY.level1[index]).cast::<u64>();
         if entry.read_volatile() == 0 {
@@ -84,25 +83,25 @@ pub fn map_identity(pa: u64) {
     aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
 }
 
-/// Where a secondary core enters the trampoline page.
+/// Offset at which a secondary core enters the trampoline page.
 pub const SECONDARY_OFFSET: u64 = 32;
 
 /// What the boot loader placed in memory.
 pub struct Loaded {
     /// Physical address of the image's first byte.
     pub base: PhysAddr,
-    /// What follows the hypervisor: the system image, and whatever lies behind it up to the header's image size.
+    /// The bytes after the hypervisor: the system image, and whatever follows it up to the image size in the header.
     pub behind: &'static [u8],
 }
 
 impl Loaded {
-    /// Physical address of the system image's first byte.
+    /// Returns the physical address of the system image's first byte.
     pub fn header(&self) -> PhysAddr {
         PhysAddr(self.behind.as_ptr() as u64)
     }
 }
 
-/// Copies the image onto the frames that `built` names and goes on there, under its tables.
+/// Copies the image to the frames in `built` and continues there, under its tables.
 pub fn continue_on_copy(built: &Built) {
     let layout = image();
     let trampoline_index = ((layout.trampoline - layout.start) / 4096) as usize;
@@ -111,9 +110,9 @@ pub fn continue_on_copy(built: &Built) {
     }
     let parameters = &raw const trampoline_parameters as u64;
     let frames = &built.image_frames;
-    // SAFETY: the early map of the image is writable, this core is alone, and the word is the trampoline's TTBR slot.
+    // SAFETY: the early map of the image is writable, no other core runs, and the word is the trampoline's TTBR slot.
     unsafe { ((parameters + 16) as *mut u64).write_volatile(built.ttbr) };
-    // SAFETY: `mmu::build` made the list: frames of the hypervisor's own, as many as the image has pages, mapped one to
-    // one by the early map; its tables map the image's addresses onto them and the trampoline's frame one to one.
+    // SAFETY: `mmu::build` made the list: frames of the hypervisor, as many as the image has pages, mapped one to one
+    // by the early map. Its tables map the image's addresses to them, and the trampoline's frame one to one.
     unsafe { switch_to_copy(frames.as_ptr(), frames.len(), frames[trampoline_index]) };
 }

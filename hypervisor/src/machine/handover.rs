@@ -1,11 +1,11 @@
-//! Where a core gives up what it was doing for good: into a guest, or onto an empty stack.
+//! The points at which a core abandons its stack: to enter a guest, or to continue on an empty stack.
 
 use core::arch::global_asm;
 
 global_asm!(
     r#"
     .section .text.vectors, "ax"
-    // Into a fresh guest: x0 points to its x0-x3; all other registers are zero.
+    // Enters a new guest: x0 points to its x0-x3; all other registers are zero.
     .global enter_guest
 enter_guest:
     mrs     x4, tpidr_el2
@@ -19,7 +19,7 @@ enter_guest:
     isb
     eret
 
-    // Forgets whatever the core was doing and continues at x0.
+    // Abandons whatever the core was doing and continues at x0.
     .global continue_on_empty_stack
 continue_on_empty_stack:
     mrs     x1, tpidr_el2
@@ -38,13 +38,12 @@ unsafe extern "C" {
 
 /// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers zero.
 pub fn enter(arguments: &[u64; 4]) -> ! {
-    // SAFETY: the caller has set ELR_EL2, SPSR_EL2 and the EL1 state; the stack that is given up holds nothing that is
-    // needed again.
+    // SAFETY: the caller has set ELR_EL2, SPSR_EL2 and the EL1 state; nothing on the abandoned stack is needed again.
     unsafe { enter_guest(arguments) }
 }
 
 /// Continues with `next` on the core's empty stack.
 pub fn abandon_stack(next: extern "C" fn() -> !) -> ! {
-    // SAFETY: what lies on the stack is given up; no borrow or lock of this core is held where this is called.
+    // SAFETY: the stack's contents are abandoned; no borrow or lock of this core is held where this is called.
     unsafe { continue_on_empty_stack(next) }
 }

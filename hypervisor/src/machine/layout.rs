@@ -1,20 +1,20 @@
-//! EL2's virtual address space: what lies where.
+//! The layout of EL2's virtual address space.
 //!
-//! EL2 has a single range of 39 bits here. It maps no guest memory, apart from two pages per core at a time (`WINDOW`).
+//! EL2 has a single range of 39 bits. It maps no guest memory, except two pages per core at a time (`WINDOW`).
 
 use cloison_formats::addr::PAGE_SIZE;
 
-/// Where the image is linked: text and read-only data, then data; each page on a frame of the hypervisor's colors.
+/// Link address of the image: text and read-only data, then data; each page on a frame of the hypervisor's colors.
 pub const IMAGE: u64 = 0x40_0000_0000;
-/// Where the hypervisor's other frames appear, in the order of their numbers: stacks, tables and the rest of the heap.
+/// Addresses of the hypervisor's other frames, in the order of their numbers: stacks, tables and the rest of the heap.
 pub const ARENA: u64 = 0x48_0000_0000;
-/// Device registers, a page each.
+/// Device registers, one page each.
 pub const DEVICES: u64 = 0x50_0000_0000;
 /// Interrupt distributor.
 pub const GICD: u64 = DEVICES;
 /// CPU interface, first page.
 pub const GICC: u64 = DEVICES + PAGE_SIZE;
-/// CPU interface, second page, which holds GICC_DIR alone.
+/// CPU interface, second page, which contains only GICC_DIR.
 pub const GICC_DIR: u64 = DEVICES + 2 * PAGE_SIZE;
 /// Virtual interface control.
 pub const GICH: u64 = DEVICES + 3 * PAGE_SIZE;
@@ -24,24 +24,24 @@ pub const CONSOLE: u64 = DEVICES + 4 * PAGE_SIZE;
 pub const TELEMETRY: u64 = DEVICES + 5 * PAGE_SIZE;
 /// Registers that turn the machine off.
 pub const POWER_OFF: u64 = DEVICES + 6 * PAGE_SIZE;
-/// Windows onto guest pages: per core two pages, then two that stay unmapped.
+/// Windows onto guest pages: for each core two pages, then two that stay unmapped.
 pub const WINDOW: u64 = 0x58_0000_0000;
-/// The guest images as they were loaded: read-only and not cached, so that reading them again for a restart displaces
+/// The guest images as they were loaded: read-only and uncached, so that reading them again for a restart evicts
 /// nothing from the shared cache.
 pub const PAYLOAD: u64 = 0x60_0000_0000;
-/// Stacks: per core one page that stays unmapped, then the stack.
+/// Stacks: for each core one page that stays unmapped, then the stack.
 pub const STACKS: u64 = 0x68_0000_0000;
 /// Bytes of a core's stack.
 pub const STACK_SIZE: u64 = 4 * PAGE_SIZE;
 /// Distance from one core's stack to the next.
 pub const STACK_STRIDE: u64 = 8 * PAGE_SIZE;
-/// Bytes of the heap beyond the part in the image, in whole pages, in frames of the hypervisor's colors: for VMs, for
-/// each core (its ring of records, above all), and a bit for each page of RAM.
+/// Returns the bytes of the heap beyond the part in the image, in whole pages, in frames of the hypervisor's colors:
+/// for VMs, for each core (mainly its ring of records), and one bit per page of RAM.
 pub const fn heap_extension(cores: usize, ram: u64) -> u64 {
     (64 * 1024 + cores as u64 * 40 * 1024 + ram / PAGE_SIZE / 8).next_multiple_of(PAGE_SIZE)
 }
 
-/// Addresses of the image's parts, as linked.
+/// Link addresses of the image's parts.
 pub struct ImageLayout {
     /// First byte: text.
     pub start: u64,
@@ -51,6 +51,6 @@ pub struct ImageLayout {
     pub rodata: u64,
     /// First byte of data.
     pub data: u64,
-    /// First byte after it: the system image's header.
+    /// First byte after the image: the system image's header.
     pub end: u64,
 }

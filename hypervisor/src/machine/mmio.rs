@@ -13,7 +13,7 @@ impl<T> Mapped<T> {
     /// The block at this address.
     ///
     /// # Safety
-    /// The page there is mapped as a device and shows the registers that `T` describes, whenever the block is used.
+    /// The page there must be mapped as a device and show the registers that `T` describes, whenever the block is used.
     pub const unsafe fn new(address: u64) -> Self {
         Self(address, PhantomData)
     }
@@ -32,26 +32,27 @@ impl<T> Deref for Mapped<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: the maker of the block says that the address is mapped, and `T` is made of volatile registers.
+        // SAFETY: the creator of the block guarantees that the address is mapped, and `T` consists of volatile
+        // registers.
         unsafe { &*(self.0 as *const T) }
     }
 }
 
-/// A page of registers that only the board file knows.
+/// A page of registers that only the board file describes.
 pub type Page = [ReadWrite<u32>; 1024];
 
 /// Interrupt distributor.
-// SAFETY: the final tables map this page for good, as `layout` says, and nothing uses it before they are on.
+// SAFETY: the final tables map this page permanently, as `layout` says, and nothing uses it before they are on.
 pub const GICD: Mapped<Gicd> = unsafe { Mapped::new(layout::GICD) };
 /// CPU interface, first page.
-// SAFETY: the final tables map this page for good, as `layout` says; no use before.
+// SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICC: Mapped<Gicc> = unsafe { Mapped::new(layout::GICC) };
 /// CPU interface, second page.
-// SAFETY: the final tables map this page for good, as `layout` says; no use before.
+// SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICC_DIR: Mapped<GiccDeactivate> = unsafe { Mapped::new(layout::GICC_DIR) };
 /// Virtual interface control.
-// SAFETY: the final tables map this page for good, as `layout` says; no use before.
+// SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const GICH: Mapped<Gich> = unsafe { Mapped::new(layout::GICH) };
-/// What turns the machine off.
-// SAFETY: the final tables map this page for good, as `layout` says; no use before.
+/// Registers that turn the machine off.
+// SAFETY: the final tables map this page permanently, as `layout` says; no use before.
 pub const POWER_OFF: Mapped<Page> = unsafe { Mapped::new(layout::POWER_OFF) };

@@ -1,8 +1,9 @@
 //! EL2's own translation: frames of the hypervisor's colors, the final tables, and the windows onto guest pages.
 //!
-//! What the tables map: text (read-only, executable), read-only data, data (not executable), each page on a frame of
-//! the hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
-//! guest images. No guest memory, no memory of the boot loader, nothing writable and executable.
+//! The tables map: text (read-only, executable), read-only data, data (not executable), each page on a frame of the
+//! hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
+//! guest images. They map no guest memory, no memory of the boot loader, and no page that is both writable and
+//! executable.
 
 use crate::machine::heap::HeapPages;
 use crate::machine::layout;
@@ -16,10 +17,10 @@ use cloison_logic::own_frames::OwnFrames;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Where a frame of the hypervisor's appears once the final tables are on.
+/// Returns the address of a frame of the hypervisor once the final tables are on.
 ///
 /// # Panics
-/// On any other frame: a table that points to one is not the hypervisor's.
+/// On any other frame: a table that points to one does not belong to the hypervisor.
 #[inline]
 pub fn arena_address(frames: &OwnFrames, pa: PhysAddr) -> u64 {
     match frames.number(pa) {
@@ -28,12 +29,13 @@ pub fn arena_address(frames: &OwnFrames, pa: PhysAddr) -> u64 {
     }
 }
 
-/// Where the frame with this number appears once the final tables are on.
+/// Returns the address of the frame with this number once the final tables are on.
 fn arena_of(number: u32) -> u64 {
     layout::ARENA + u64::from(number) * PAGE_SIZE
 }
 
-/// Table frames while the early identity map is on: allocated from the hypervisor's frames, reached by physical address.
+/// Table frames while the early identity map is on: allocated from the hypervisor's frames, accessed by physical
+/// address.
 struct BootTables<'a> {
     frames: &'a mut OwnFrames,
 }
@@ -48,7 +50,7 @@ impl Translation<Attr> for BootTables<'_> {
     }
 
     unsafe fn deallocate_table(&mut self, _table: NonNull<PageTable<Attr>>) {
-        // Boot maps only; a frame is never given back.
+        // Boot only maps; frames are never freed.
     }
 
     fn physical_to_virtual(&self, pa: PhysicalAddress) -> NonNull<PageTable<Attr>> {
@@ -64,8 +66,8 @@ fn identity(pa: PhysAddr) -> NonNull<u8> {
 fn zero_page(pa: PhysAddr) {
     let mut line = pa.0;
     while line < pa.0 + PAGE_SIZE {
-        // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one; DC ZVA clears 64 bytes on the
-        // Cortex-A53 (checked at boot by `check_cpu`).
+        // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one; DC ZVA clears 64 bytes (checked
+        // at boot by `check_machine`).
         unsafe { core::arch::asm!("dc zva, {}", in(reg) line, options(nostack, preserves_flags)) };
         line += 64;
     }
@@ -89,32 +91,32 @@ const UNCACHED_RODATA: Attr = Attr::VALID
     .union(Attr::XN)
     .union(Attr::READ_ONLY);
 
-/// Frames that the tables themselves take at most.
+/// Maximum number of frames of the tables themselves.
 const OWN_TABLES: u32 = 24;
 
-/// Bytes that one descriptor of the last level but one maps.
+/// Bytes mapped by one descriptor of the second-to-last level.
 const BLOCK: u64 = 2 << 20;
 
-/// Where in the first block of `layout::PAYLOAD` the payload starts.
+/// Offset of the payload in the first block of `layout::PAYLOAD`.
 static PAYLOAD_WITHIN: AtomicU64 = AtomicU64::new(0);
 
-/// What the final tables need to know.
+/// Input for the final tables.
 pub struct Plan<'a> {
     /// Device pages, at `layout::DEVICES` in this order.
     pub devices: [Option<PhysAddr>; 7],
     /// The guest images.
     pub payload: PhysRange,
-    /// Physical cores.
+    /// Number of physical cores.
     pub cores: usize,
-    /// Bytes of heap behind the image.
+    /// Bytes of heap after the image.
     pub heap: u64,
-    /// Frames that stage 2 will need for its tables.
+    /// Frames that stage 2 will need for tables.
     pub stage2_frames: u32,
     /// Link addresses of the image's parts.
     pub image: &'a layout::ImageLayout,
 }
 
-/// The tables, ready to be switched to.
+/// The tables, ready to be switched on.
 pub struct Built {
     /// Physical address of the root table.
     pub ttbr: u64,
@@ -126,7 +128,7 @@ pub struct Built {
     pub stage2_first: u32,
     /// Arena addresses of the window descriptors: `[core][page]`.
     pub windows: u64,
-    /// The pages mapped behind the image.
+    /// Proof of the pages mapped after the image.
     pub heap: HeapPages,
 }
 
@@ -147,8 +149,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let heap_frames = take(plan.heap / PAGE_SIZE);
     let stack_pages = layout::STACK_SIZE / PAGE_SIZE;
     let stack_frames = take(plan.cores as u64 * stack_pages);
-    // The arena shows the frames that follow: stage 2's tables and these very tables, an upper bound of whose number is
-    // mapped.
+    // The arena maps the frames that follow: stage 2's tables and these tables, up to an upper bound of their number.
     let stage2_first = frames.taken();
     for _ in 0..plan.stage2_frames {
         frames.take();
@@ -165,8 +166,8 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
             .expect("the layout's addresses lie inside the 39-bit range");
     };
     let pages_only = Constraints::NO_BLOCK_MAPPINGS | Constraints::NO_CONTIGUOUS_HINT;
-    // Scattered frames: first as if they were consecutive, below one by one. That walks the tables once per part and
-    // not once per page.
+    // The frames are scattered: map them first as if they were consecutive, then set each one below. That walks the
+    // tables once per part instead of once per page.
     let text = pages(image.start, image.rodata);
     let rodata = pages(image.rodata, image.data);
     let data = pages(image.data, image.end) + heap_frames.len() as u64;
@@ -186,7 +187,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         }
     }
     if plan.payload.len > 0 {
-        // As far into a block as its frames are, so that blocks can map it: kernels make it long.
+        // At the same offset in a block as its frames, so that blocks can map it: kernels make it long.
         let within = plan.payload.start.0 % BLOCK;
         PAYLOAD_WITHIN.store(within, Ordering::Relaxed);
         map(
@@ -197,7 +198,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
             Constraints::NO_CONTIGUOUS_HINT,
         );
     }
-    // One mapping in the windows' range, taken away again, makes their last-level table.
+    // Mapping and unmapping one page in the windows' range creates their last-level table.
     map(layout::WINDOW, trampoline.0, 1, RODATA, pages_only);
     let mut scatter = |va: u64, frames: &[u64]| {
         let place = |range: &MemoryRegion, descriptor: &mut UpdatableDescriptor<Attr>| {
@@ -221,7 +222,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     for shift in [30, 21, 12] {
         window_table = level;
         let entry = (level + (layout::WINDOW >> shift & 0x1ff) * 8) as *mut u64;
-        // SAFETY: `level` is a table that was just built, reached through the early identity map.
+        // SAFETY: `level` is a table that was just built, accessed through the early identity map.
         unsafe {
             level = entry.read() & 0xff_ffff_f000;
             if shift == 12 {
@@ -231,12 +232,12 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     }
     core::mem::forget(tables);
     assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
-    // What is mapped is taken, needed or not.
+    // What is mapped counts as taken, needed or not.
     while frames.taken() < arena_end {
         frames.take();
     }
     let windows = arena_address(frames, PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
-    // SAFETY: the tables map this much behind the image, writable; nothing else has an address there.
+    // SAFETY: the tables map this much after the image, writable; nothing else has an address there.
     let heap = unsafe { HeapPages::new(plan.heap as usize) };
     Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
 }
@@ -250,7 +251,7 @@ fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit:
     let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
     for index in 0..512 {
-        // SAFETY: `table` is one of the EL2 tables, all of which lie in the hypervisor's frames and appear in the arena.
+        // SAFETY: `table` is one of the EL2 tables, all of which are in the hypervisor's frames and in the arena.
         let descriptor = unsafe { entries.add(index).read_volatile() };
         let (va, attributes) = (base + index as u64 * span, Attr::from_bits_retain(descriptor as usize));
         let target = PhysAddr(descriptor & 0x0000_ffff_ffff_f000);
@@ -275,7 +276,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// The windows of core `core`; `windows` comes from [`Built::windows`].
+    /// Returns the windows of core `core`; `windows` comes from [`Built::windows`].
     pub fn new(windows: u64, core: usize) -> Self {
         let first = core as u64 * 4;
         Self { descriptors: (windows + first * 8) as *mut u64, va: layout::WINDOW + first * PAGE_SIZE }
@@ -293,28 +294,29 @@ impl Windows {
         });
     }
 
-    /// Writes a word of reserved memory for a core with its caches off.
+    /// Writes a word of reserved memory for a core whose caches are off.
     pub fn store(&self, at: PhysAddr, value: u64) {
         self.with(at.page_base(), |page| {
-            // SAFETY: the window is this core's; the configuration's check keeps the word aligned and in reserved memory.
+            // SAFETY: the window is this core's; the configuration's check ensures that the word is aligned and in
+            // reserved memory.
             unsafe { ((page + at.0 % PAGE_SIZE) as *mut u64).write_volatile(value) };
             sysreg::clean_invalidate_page(page);
         });
     }
 
-    /// Copies one guest frame to another. A guest with its caches off reads and writes memory, not the cache: both
-    /// frames are written back, so that both sides meet at the point of coherency.
+    /// Copies one guest frame to another. A guest with its caches off accesses memory, not the cache: both frames are
+    /// written back, so that both sides meet at the point of coherency.
     #[inline(always)]
     pub fn copy(&self, from: PhysAddr, to: PhysAddr) {
         self.with_two(from, to, |source, target| {
             sysreg::clean_invalidate_page(source);
-            // SAFETY: both windows are this core's, and the frames are two guest frames that no vCPU reaches now.
+            // SAFETY: both windows are this core's, and no vCPU can access the two guest frames now.
             unsafe { sysreg::copy_page(source, target) };
             sysreg::clean_invalidate_page(target);
         });
     }
 
-    /// Writes a guest's frame back to memory and leaves nothing of it in any cache.
+    /// Writes a guest's frame back to memory and removes it from all caches.
     pub fn flush(&self, frame: PhysAddr) {
         self.with(frame, sysreg::clean_invalidate_page);
     }
@@ -348,19 +350,19 @@ impl Windows {
 
     #[inline(always)]
     fn set(&self, page: usize, descriptor: u64) {
-        // SAFETY: the descriptors of this core's windows; no other core touches them, and a window is empty (and gone
-        // from the TLB) before it is filled: break before make.
+        // SAFETY: the descriptors of this core's windows. No other core touches them, and a window is empty (and no
+        // longer in the TLB) before it is filled: break before make.
         unsafe { self.descriptors.add(page).write_volatile(descriptor) };
     }
 }
 
-/// Zeroes the frame with this number, after the switch.
+/// Zeroes the frame with this number, after the switch to the final tables.
 pub fn zero_own(number: u32) -> NonNull<[u64; 512]> {
     let va = arena_of(number);
     let page = NonNull::new(va as *mut [u64; 512]).expect("arena addresses are not zero");
     let mut line = va;
     while line < va + PAGE_SIZE {
-        // SAFETY: a frame set aside for stage 2, mapped in the arena, not in use yet.
+        // SAFETY: a frame set aside for stage 2, mapped in the arena and not in use yet.
         unsafe { core::arch::asm!("dc zva, {}", in(reg) line, options(nostack, preserves_flags)) };
         line += 64;
     }

@@ -1,7 +1,7 @@
-//! System registers with named fields: those of `aarch64-cpu`, the ones that it lacks, and those that confine a guest.
+//! System registers with named fields: those of `aarch64-cpu`, those that it lacks, and those that confine a guest.
 //!
-//! What is re-exported here is safe to write: it holds a guest's state, or counts, or keeps time. Registers that decide how
-//! EL2 or a guest translates and traps have an `unsafe fn` here, and no other module writes them.
+//! What is re-exported here is safe to write: it holds a guest's state, counts, or keeps time. Registers that control
+//! how EL2 or a guest translates and traps have an `unsafe fn` here, and no other module writes them.
 
 use aarch64_cpu::registers as cpu;
 pub use aarch64_cpu::registers::{
@@ -15,7 +15,7 @@ pub use aarch64_cpu::registers::{
 use core::arch::asm;
 use tock_registers::register_bitfields;
 
-/// Declares registers that `aarch64-cpu` lacks, with their fields where they have some.
+/// Declares registers that `aarch64-cpu` lacks, with their fields, if any.
 macro_rules! registers {
     ($($fields:ty: $($name:ident)*;)*) => {$($(
         #[doc = concat!("The register ", stringify!($name), ".")]
@@ -54,20 +54,20 @@ macro_rules! registers {
 register_bitfields! { u64,
     /// PMCR_EL0 (Arm ARM DDI 0487, D24.5).
     pub PMCR [
-        /// The number of event counters.
+        /// Number of event counters.
         N OFFSET(11) NUMBITS(5) [],
         /// The cycle counter has 64 bits.
         LC OFFSET(6) NUMBITS(1) [],
-        /// Sets the cycle counter to zero.
+        /// Resets the cycle counter to zero.
         C OFFSET(2) NUMBITS(1) [],
-        /// Sets the event counters to zero.
+        /// Resets the event counters to zero.
         P OFFSET(1) NUMBITS(1) [],
-        /// The counters below HPMN may count.
+        /// Enables the counters below HPMN.
         E OFFSET(0) NUMBITS(1) [],
     ],
-    /// DCZID_EL0 (D24.2): all of it, so that `DZP`, which forbids DC ZVA, is seen.
+    /// DCZID_EL0 (D24.2) as a whole, so that `DZP`, which forbids DC ZVA, is included.
     pub DCZID [
-        /// What DC ZVA clears, and whether it may.
+        /// The size that DC ZVA clears, and whether it may be used.
         ALL OFFSET(0) NUMBITS(5) [Bytes64 = 4],
     ]
 }
@@ -79,7 +79,7 @@ registers! {
         PMINTENCLR_EL1 PMINTENSET_EL1 PMOVSCLR_EL0 PMOVSSET_EL0 PMSELR_EL0 PMUSERENR_EL0 PMXEVCNTR_EL0 PMXEVTYPER_EL0;
 }
 
-/// Defines the writes that take a contract.
+/// Defines writes that require a contract.
 macro_rules! unsafe_writes {
     ($($(#[$contract:meta])* $name:ident: $register:ident;)*) => {$(
         $(#[$contract])*
@@ -94,39 +94,39 @@ unsafe_writes! {
     /// Writes HCR_EL2.
     ///
     /// # Safety
-    /// VM, IMO, FMO, AMO and TSC are set: stage 2 translates whatever a guest runs, and its interrupts and calls come to
-    /// EL2. E2H and TGE are clear: the vectors and EL2's tables are those of a plain EL2.
+    /// VM, IMO, FMO, AMO and TSC must be set: stage 2 translates whatever a guest runs, and its interrupts and calls
+    /// come to EL2. E2H and TGE must be clear: the vectors and EL2's tables are those of a plain EL2.
     write_hcr: HCR_EL2;
     /// Writes VTCR_EL2.
     ///
     /// # Safety
-    /// It describes the format of the tables that [`write_vttbr`] names, and no guest has run on this core yet.
+    /// It must describe the format of the tables passed to [`write_vttbr`], and no guest may have run on this core yet.
     write_vtcr: VTCR_EL2;
     /// Writes VTTBR_EL2.
     ///
     /// # Safety
-    /// The root is that of tables that live as long as the guest runs, and map only frames and devices of its VM. The VMID
-    /// is the VM's own, so that no TLB entry of another one serves it.
+    /// The root must belong to tables that live as long as the guest runs, and map only frames and devices of its VM.
+    /// The VMID must be the VM's own, so that no TLB entry of another VM matches.
     write_vttbr: VTTBR_EL2;
     /// Writes CPTR_EL2.
     ///
     /// # Safety
-    /// TFP is clear where EL2's own code uses the SIMD registers; this image's does not.
+    /// TFP must be clear if EL2's own code uses the SIMD registers; this image's does not.
     write_cptr: CPTR_EL2;
     /// Writes MDCR_EL2.
     ///
     /// # Safety
-    /// TPM, TPMCR, TDA, TDOSA and TDRA are set: a guest reaches neither the quotas' counters nor debug registers that act
-    /// on EL2.
+    /// TPM, TPMCR, TDA, TDOSA and TDRA must be set: a guest can access neither the quotas' counters nor debug registers
+    /// that affect EL2.
     write_mdcr: MDCR_EL2;
     /// Writes SPSR_EL2.
     ///
     /// # Safety
-    /// The mode is one of EL1 or EL0, so that the next exception return enters a guest at ELR_EL2 and not EL2 itself.
+    /// The mode must be one of EL1 or EL0, so that the next exception return enters a guest at ELR_EL2, not EL2 itself.
     write_spsr: SPSR_EL2;
 }
 
-/// A core's place among all cores, in the form of PSCI and of board files.
+/// Returns a core's affinity, in the format of PSCI and of board files.
 pub fn affinity() -> u64 {
     use MPIDR_EL1::{Aff0, Aff1, Aff2, Aff3};
     MPIDR_EL1.get() & (Aff3.val(0xff) + Aff2.val(0xff) + Aff1.val(0xff) + Aff0.val(0xff)).value

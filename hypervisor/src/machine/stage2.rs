@@ -1,8 +1,8 @@
-//! Stage 2: a VM's IPA space on colored frames, page by page.
+//! Stage 2: maps a VM's IPA space to colored frames, page by page.
 //!
 //! 4 KiB pages, 39-bit IPA, three levels, tables in frames of the hypervisor's colors. Coloring scatters a region over
-//! single frames, and migration exchanges one frame under a running guest; both are what Cloison exists for, and both
-//! want the last-level descriptors at hand, so these tables are its own. Descriptor bits come from `aarch64-paging`.
+//! single frames, and migration replaces one frame under a running guest. Both are Cloison's purpose and need direct
+//! access to the last-level descriptors, so it has its own tables. Descriptor bits come from `aarch64-paging`.
 
 use crate::machine::mmu;
 use crate::machine::sysreg;
@@ -40,12 +40,12 @@ pub const VTCR: u64 = (64 - IPA_BITS as u64)
 
 type Table = [AtomicU64; 512];
 
-/// What the caches may do with a page of RAM. The stricter of this and the guest's own tables holds.
+/// Whether the caches may hold a page of RAM. The stricter of this and the guest's own tables applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cacheability {
-    /// Keep it, and write it back when they like.
+    /// They may hold it and write it back.
     WriteBack,
-    /// Nothing.
+    /// They may not hold it.
     NonCacheable,
 }
 
@@ -57,7 +57,7 @@ impl Cacheability {
         }
     }
 
-    /// Of the page with this descriptor, if it is one of RAM.
+    /// Returns the cacheability in a descriptor, if it maps a page of RAM.
     #[inline(always)]
     fn of(descriptor: u64) -> Option<Self> {
         match descriptor & !ADDRESS {
@@ -68,14 +68,14 @@ impl Cacheability {
     }
 }
 
-/// What is behind a page at the moment.
+/// What currently backs a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
     /// Nothing, or a device.
     Absent,
-    /// This frame.
+    /// This frame backs it.
     Mapped(PhysAddr),
-    /// It is being moved; a guest that touches it waits.
+    /// It is being moved; a guest that accesses it waits.
     Moving,
 }
 
@@ -87,13 +87,13 @@ pub struct Stage2 {
     vmid: u64,
 }
 
-/// Hands out the frames that were set aside for stage-2 tables.
+/// Provides the frames that were set aside for stage-2 tables.
 pub struct TableSource {
-    /// The hypervisor's frames.
+    /// All frames of the hypervisor.
     pub frames: &'static OwnFrames,
-    /// Number of the next one.
+    /// Number of the next frame for a table.
     pub next: u32,
-    /// Number of the first one that is not for tables.
+    /// Number of the first frame that is not for tables.
     pub end: u32,
 }
 
@@ -103,7 +103,7 @@ impl TableSource {
         let number = self.next;
         self.next += 1;
         let page = mmu::zero_own(number).cast::<Table>();
-        // SAFETY: a zeroed frame of the hypervisor's, mapped in the arena for good and given out once.
+        // SAFETY: a zeroed frame of the hypervisor, mapped in the arena permanently and provided once.
         (unsafe { page.as_ref() }, self.frames.frame(number))
     }
 }
@@ -113,13 +113,13 @@ fn index(ipa: Ipa, level: u32) -> usize {
 }
 
 impl Stage2 {
-    /// Empty tables for the VM with this id.
+    /// Creates empty tables for the VM with this id.
     pub fn new(source: &mut TableSource, vm: u8) -> Self {
         let (root, root_pa) = source.take();
         Self { root, root_pa, frames: source.frames, vmid: u64::from(vm) + 1 }
     }
 
-    /// VTTBR_EL2 of the VM.
+    /// Returns VTTBR_EL2 for the VM.
     pub fn vttbr(&self) -> u64 {
         self.vmid << 48 | self.root_pa.0
     }
@@ -140,8 +140,8 @@ impl Stage2 {
         child
     }
 
-    /// Maps `pages` pages from `ipa` on, each to a frame that `frames` fills in, up to 512 at a time. Before the VM first
-    /// runs.
+    /// Maps `pages` pages from `ipa` on to frames that `frames` provides, up to 512 at a time. To be called before the
+    /// VM first runs.
     pub fn map<E>(
         &self,
         source: &mut TableSource,
@@ -185,7 +185,7 @@ impl Stage2 {
         Some(&self.table_at(level2)[index(ipa, 3)])
     }
 
-    /// What is behind the page that holds `ipa`.
+    /// Returns what backs the page that contains `ipa`.
     pub fn page(&self, ipa: Ipa) -> Page {
         match self.leaf(ipa).map_or(0, |leaf| leaf.load(Ordering::Acquire)) {
             0 => Page::Absent,
@@ -195,12 +195,12 @@ impl Stage2 {
         }
     }
 
-    /// What the caches may do with a page, if it is one of RAM and not being moved.
+    /// Returns the cacheability of a page, if it is a page of RAM that is not being moved.
     pub fn cacheability(&self, ipa: Ipa) -> Option<Cacheability> {
         Cacheability::of(self.leaf(ipa)?.load(Ordering::Relaxed))
     }
 
-    /// Takes a page of RAM from the guest (on all cores) and says which frame was behind it, and how it was cached.
+    /// Unmaps a page of RAM from the guest (on all cores). Returns the frame that backed it, and its cacheability.
     #[inline(always)]
     pub fn unmap(&self, ipa: Ipa) -> Option<(PhysAddr, Cacheability)> {
         let leaf = self.leaf(ipa)?;
@@ -211,7 +211,7 @@ impl Stage2 {
         Some((PhysAddr(descriptor & ADDRESS), cacheability))
     }
 
-    /// Gives a page that [`unmap`](Self::unmap) took a frame again.
+    /// Maps a page that [`unmap`](Self::unmap) unmapped to a frame again.
     #[inline(always)]
     pub fn remap(&self, ipa: Ipa, frame: PhysAddr, cacheability: Cacheability) {
         if let Some(leaf) = self.leaf(ipa) {

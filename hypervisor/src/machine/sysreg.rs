@@ -4,7 +4,7 @@ use cloison_abi::model_hint;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use core::arch::asm;
 
-/// Instruction barrier: what was written to system registers is in force behind it.
+/// Instruction barrier: earlier writes to system registers take effect for later instructions.
 #[inline(always)]
 pub fn isb() {
     aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
@@ -22,8 +22,8 @@ pub fn dsb() {
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
 }
 
-/// Forgets the running VM's translation of one IPA page, on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA, then
-/// the combined entries).
+/// Invalidates the running VM's translation of one IPA page on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA,
+/// then the combined entries).
 #[inline(always)]
 pub fn tlbi_ipa(ipa: Ipa) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
@@ -35,13 +35,13 @@ pub fn tlbi_ipa(ipa: Ipa) {
     }
 }
 
-/// Forgets all EL1&0 translations of every VM, on all cores.
+/// Invalidates all EL1&0 translations of every VM on all cores.
 pub fn tlbi_guests() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe { asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// Forgets this core's EL2 translation of one page.
+/// Invalidates this core's EL2 translation of one page.
 #[inline(always)]
 pub fn tlbi_el2(va: u64) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
@@ -55,7 +55,7 @@ pub fn tlbi_el2(va: u64) {
 pub fn clean_invalidate_page(va: u64) {
     let mut line = va;
     while line < va + PAGE_SIZE {
-        // SAFETY: maintenance by address of a mapped page; it changes no content.
+        // SAFETY: maintenance by address of a mapped page, which changes no contents.
         unsafe {
             asm!(
                 "dc civac, {0}", "dc civac, {1}", "dc civac, {2}", "dc civac, {3}",
@@ -68,10 +68,10 @@ pub fn clean_invalidate_page(va: u64) {
     dsb();
 }
 
-/// Tells the board model (docs/board-model.md) whether stage 2 lets the page at `pa` be cached; everything else executes
-/// the HINT as NOP.
+/// Tells the board model (docs/board-model.md) whether stage 2 makes the page at `pa` cacheable; everything else
+/// executes the HINT as a NOP.
 pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
-    // SAFETY: a NOP to the architecture.
+    // SAFETY: architecturally a NOP.
     unsafe {
         asm!("hint #{n}", n = const model_hint::CACHEABILITY, in("x0") pa.0, in("x1") PAGE_SIZE, in("x2") u64::from(!cacheable), options(nostack, preserves_flags));
     }
@@ -86,10 +86,10 @@ pub fn invalidate_instruction_caches() {
 /// Copies one page; both addresses are page aligned.
 ///
 /// # Safety
-/// Both pages are mapped, `to` writable and not in use otherwise.
+/// Both pages must be mapped, and `to` must be writable and not otherwise in use.
 #[inline(always)]
 pub unsafe fn copy_page(from: u64, to: u64) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the caller's obligations are the same.
     unsafe {
         asm!(
             "2: ldp {a}, {b}, [{from}]", "ldp {c}, {d}, [{from}, #16]", "ldp {e}, {f}, [{from}, #32]", "ldp {g}, {h}, [{from}, #48]",
@@ -103,7 +103,7 @@ pub unsafe fn copy_page(from: u64, to: u64) {
     }
 }
 
-/// CRC-32 (ISO-HDLC) with the CPU's CRC32 instructions.
+/// Computes CRC-32 (ISO-HDLC) with the CPU's CRC32 instructions.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = u32::MAX;
     // SAFETY: every bit pattern is a `u64`.
@@ -127,7 +127,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
         };
         next
     };
-    // Eight at a time: a system image is checked on the way to the first guest.
+    // Eight bytes at a time: the system image is checked before the first guest starts.
     let (groups, rest) = words.as_chunks::<8>();
     for group in groups {
         for &w in group {
@@ -146,7 +146,7 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 /// Calls the firmware (SMC Calling Convention, Arm DEN 0028).
 pub fn smc(function: u32, x1: u64, x2: u64, x3: u64) -> i64 {
     let result: i64;
-    // SAFETY: PSCI calls of this hypervisor only: version, CPU_ON with the trampoline, SYSTEM_OFF. The firmware
+    // SAFETY: only PSCI calls of this hypervisor: version, CPU_ON with the trampoline, SYSTEM_OFF. The firmware
     // preserves x18 and up, and memory.
     unsafe {
         asm!("smc #0", inout("x0") u64::from(function) => result, inout("x1") x1 => _, inout("x2") x2 => _, inout("x3") x3 => _,

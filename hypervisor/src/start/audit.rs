@@ -1,4 +1,4 @@
-//! The audit: what the tables really map, page by page, for the host to check.
+//! The audit: sends what the tables really map, page by page, for the host to check.
 
 use crate::machine::layout;
 use crate::machine::mmu;
@@ -49,7 +49,7 @@ fn part(va: u64) -> Part {
     }
 }
 
-/// Walks every VM's tables and sends each page that they map. Before any guest runs.
+/// Walks every VM's tables and sends each page that they map. To be called before any guest runs.
 pub fn run() {
     let mut pages = 0;
     for vm in partition::all() {

@@ -1,8 +1,8 @@
 //! The assembly from the boot loader's jump to Rust at the link address, and later onto the colored copy.
 //!
 //! The loader follows the arm64 boot protocol (Linux, `Documentation/arch/arm64/booting.rst`): MMU off, the image on a
-//! 2 MiB boundary, its memory clean to the point of coherency. What runs before the MMU is on touches only the two
-//! tables of `EARLY` and uses no lock.
+//! 2 MiB boundary, its memory clean to the point of coherency. Code that runs before the MMU is on only accesses the
+//! two tables of `EARLY` and uses no lock.
 
 use crate::machine::early::{self, BOOT_STACK, DEVICE_BLOCK, Loaded, NORMAL_BLOCK};
 use crate::start::bring_up;
@@ -23,7 +23,7 @@ _start:
     .quad   0, 0, 0
     .ascii  "ARM\x64"
     .long   0
-    // Boot parameters, filled in by the image builder: what is needed before the configuration can be read.
+    // Boot parameters, filled in by the image builder: values needed before the configuration can be read.
     .global __boot_parameters
 __boot_parameters:
     .ascii  "CLOIBOOT"
@@ -40,7 +40,7 @@ __boot_parameters:
     add     x21, x20, #4096         // level 2
     ldr     x22, [x19, #16]         // image_size
 
-    // Identity: the gigabytes that hold the image's first and last byte, normal memory.
+    // Identity map: the gigabytes that contain the image's first and last byte, as normal memory.
     mov     x2, #{normal_block}
     lsr     x3, x19, #30
     lsl     x4, x3, #30
@@ -51,7 +51,7 @@ __boot_parameters:
     lsl     x4, x3, #30
     orr     x4, x4, x2
     str     x4, [x20, x3, lsl #3]
-    // The gigabyte of the console, as a device.
+    // The gigabyte of the console, as device memory.
     adr     x5, __boot_parameters
     ldr     x5, [x5, #8]
     cbz     x5, 2f
@@ -60,7 +60,7 @@ __boot_parameters:
     ldr     x6, ={device_block}
     orr     x4, x4, x6
     str     x4, [x20, x3, lsl #3]
-    // The link address, by blocks of 2 MiB.
+    // The link address, in blocks of 2 MiB.
 2:  mov     x3, #({image} >> 30)
     orr     x4, x21, #3
     str     x4, [x20, x3, lsl #3]
@@ -72,7 +72,7 @@ __boot_parameters:
     add     x4, x4, #0x200000
     subs    x5, x5, #1
     b.ne    3b
-    // What was written with caches off must not be hidden by an old line.
+    // What was written with caches off must not be hidden by stale lines.
     mov     x3, x20
     add     x4, x20, #8192
 4:  dc      ivac, x3
@@ -114,7 +114,7 @@ __boot_parameters:
 
     // Copies the image to its colored frames and continues on the copy.
     // x0: the frames' physical addresses; x1: pages; x2: physical address of the trampoline's copy.
-    // Uses no stack: the stack is among what is copied.
+    // Uses no stack, because the stack is part of what is copied.
     .global switch_to_copy
 switch_to_copy:
     ldr     x3, =__image_start
@@ -139,7 +139,7 @@ switch_to_copy:
     br      x2
 
     .section .trampoline, "ax"
-    // First word: from the copy of the image, MMU on; x9: where to go on.
+    // First word: from the copy of the image, MMU on; x9: where to continue.
     mrs     x3, sctlr_el2
     bic     x3, x3, #1
     msr     sctlr_el2, x3
@@ -226,11 +226,11 @@ const SCTLR: u64 = 0x30c5_0830
     | SCTLR_EL2::SA::Enable.value
     | SCTLR_EL2::I::Cacheable.value;
 
-/// Runs at the link address under the early map; `base` and `size` are the loaded image's.
+/// Runs at the link address under the early map; `base` and `size` describe the loaded image.
 extern "C" fn boot_main(base: u64, size: u64) -> ! {
     let image = early::image();
     let own = image.end - image.start;
-    // SAFETY: the early map holds the loaded image one to one, up to the size that its header says; nobody writes what
+    // SAFETY: the early map contains the loaded image one to one, up to the size in its header; nobody writes what
     // follows the hypervisor.
     let behind = unsafe { core::slice::from_raw_parts((base + own) as *const u8, size.saturating_sub(own) as usize) };
     bring_up::boot_core(&Loaded { base: PhysAddr(base), behind })

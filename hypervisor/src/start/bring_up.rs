@@ -1,4 +1,4 @@
-//! From the first line of Rust to the VMs' start.
+//! Boots from the first line of Rust to the start of the VMs.
 
 use crate::devices::{console, gic, pmu, power, timer};
 use crate::machine::registers::{self, *};
@@ -19,7 +19,7 @@ use cloison_logic::pool::{FrameAllocator, PoolState};
 use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
 
-/// What secondary cores need, set before they start.
+/// What secondary cores need; set before they start.
 struct Shared {
     system: System,
     windows: u64,
@@ -28,13 +28,13 @@ struct Shared {
 static SHARED: Once<Shared> = Once::new();
 static CORES_UP: AtomicU32 = AtomicU32::new(0);
 
-/// Prints why the system cannot run and stops the machine.
+/// Prints why the system cannot run, and turns the machine off.
 fn refuse(why: core::fmt::Arguments) -> ! {
     console::print(format_args!("cloison: {why}\n"));
     power::off()
 }
 
-/// From here on there are a stack, a heap and a console.
+/// Boots the first core, which now has a stack, a heap and a console.
 pub fn boot_core(loaded: &early::Loaded) -> ! {
     heap::init_early();
     let parameters = early::parameters();
@@ -60,7 +60,7 @@ fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
     Ok((header, system))
 }
 
-/// What the image assumes of the machine and can be asked of it.
+/// Checks the hardware against the image's assumptions.
 fn check_machine(system: &System) -> Result<(), alloc::string::String> {
     CSSELR_EL1.write(CSSELR_EL1::Level.val(CacheGeometry::last_level(CLIDR_EL1.get())));
     sysreg::isb();
@@ -123,7 +123,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
         refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
     }
     early::continue_on_copy(&built);
-    // From here on the hypervisor runs on its own colors, and the loaded copy is read only for guest images.
+    // From here on the hypervisor runs on its own colors; the loaded copy is only read for guest images.
     heap::extend(built.heap);
     power::init_final(&system.board);
     let console = console::init_final(system.board.console.kind);
@@ -185,7 +185,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     life::park()
 }
 
-/// Says on the telemetry line what was built.
+/// Sends a description of what was built as telemetry.
 fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     telemetry::send(&Message::Boot(BootInfo {
         version: VERSION,
@@ -221,7 +221,7 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
     }
 }
 
-/// The number of the core that runs this, by its MPIDR.
+/// Returns the number of the running core, from its MPIDR.
 fn own_number(system: &System) -> usize {
     let own = registers::affinity();
     let Some(number) = system.board.cores.iter().position(|&mpidr| mpidr == own) else {
@@ -230,7 +230,7 @@ fn own_number(system: &System) -> usize {
     number
 }
 
-/// What each core does for itself, before any guest runs.
+/// Initializes a core, before any guest runs.
 fn core_up(shared: &Shared, index: usize) {
     cpu::init(index, shared.windows, partition::owner(index), &shared.system);
     gic::init_core(shared.system.board.pmu_irq);
@@ -246,7 +246,7 @@ fn core_up(shared: &Shared, index: usize) {
 fn start_secondaries(system: &System, trampoline: PhysAddr) {
     let own = own_number(system);
     for index in 0..system.board.cores.len() {
-        // A core that no VM owns stays off under PSCI; in a spin table it would poll memory for good.
+        // A core that no VM owns stays off under PSCI; with a spin table it would keep polling memory.
         if index == own || system.board.spin_table.is_none() && partition::owner(index).is_none() {
             continue;
         }
@@ -261,7 +261,7 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
     }
 }
 
-/// A secondary core, on its stack under the final tables.
+/// Entry point of a secondary core, on its stack under the final tables.
 pub extern "C" fn secondary_main(index: usize) -> ! {
     if let Some(shared) = SHARED.get() {
         core_up(shared, index);

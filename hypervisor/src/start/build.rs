@@ -31,13 +31,13 @@ impl fmt::Display for BuildError {
     }
 }
 
-/// Page ranges that stage 2 maps for a VM, for counting its tables.
+/// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
 pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone {
     let gicv = core::iter::once((Ipa(map::GICC).page_number(), 2));
     vm.regions.iter().map(|region| (region.ipa.page_number(), u64::from(region.pages))).chain(gicv)
 }
 
-/// Builds all VMs' memory. Boot core, once.
+/// Builds the memory of all VMs; boot core only, once.
 pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Result<System, BuildError> {
     let gic = system.board.gic;
     let mut vms = Vec::with_capacity(system.vms.len());

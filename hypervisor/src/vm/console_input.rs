@@ -1,4 +1,4 @@
-//! Input from the console: to one VM at a time, switched by a key.
+//! Console input: goes to one VM at a time, selected by a key.
 
 use crate::devices::console::{self, Uart};
 use crate::devices::gic;
@@ -14,7 +14,7 @@ use spin::mutex::TicketMutex;
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
 static CONSOLE_IRQ: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Takes console input from now on; it goes to the first VM until switched.
+/// Enables console input, which goes to the first VM until switched.
 pub fn init(uart: Uart, irq: u32) {
     *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
     CONSOLE_IRQ.store(irq, Ordering::Relaxed);
@@ -23,12 +23,12 @@ pub fn init(uart: Uart, irq: u32) {
     uart.enable_input();
 }
 
-/// Whether this is the console's interrupt.
+/// Returns whether this is the console's interrupt.
 pub fn is_interrupt(irq: u32) -> bool {
     CONSOLE_IRQ.load(Ordering::Relaxed) == irq
 }
 
-/// Serves the console's receive interrupt.
+/// Handles the console's receive interrupt.
 pub fn receive(cpu: &'static Cpu) {
     let mut guard = CONSOLE_INPUT.lock();
     let Some((device, switch)) = guard.as_mut() else { return };

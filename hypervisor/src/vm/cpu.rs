@@ -1,4 +1,4 @@
-//! What each physical core owns.
+//! The state that each physical core owns.
 
 use crate::devices::pmu;
 use crate::devices::timer::{self, Deadlines};
@@ -17,11 +17,11 @@ use cloison_logic::vgic::Banked;
 use cloison_logic::vpmu::Vpmu;
 use core::cell::{Cell, RefCell};
 
-/// One core's own state. Only that core holds a reference to it: EL2 runs with interrupts masked, so there is no
-/// second thread of execution on a core either, and a `RefCell` that is borrowed twice is a bug, not a race.
+/// One core's own state. Only that core holds a reference to it. EL2 runs with interrupts masked, so there is no second
+/// thread of execution on a core: a `RefCell` that is borrowed twice is a bug, not a race.
 #[repr(C)]
 pub struct Cpu {
-    /// Stack for exceptions that EL2 itself takes; the vectors read it at offset 0.
+    /// Stack for exceptions of EL2 itself; the vectors read it at offset 0.
     emergency_stack: u64,
     /// Top of the core's stack; `enter` and `abandon_stack` read it at offset 8.
     stack_top: u64,
@@ -29,48 +29,48 @@ pub struct Cpu {
     pub index: usize,
     /// vCPU number in `vm`.
     pub vcpu: usize,
-    /// The VM that owns the core; cores that no VM owns stay parked.
+    /// The VM that owns the core; cores without a VM stay parked.
     pub vm: Option<&'static Vm>,
-    /// Set when the vCPU has to stop: acted upon before the next return to the guest.
+    /// Set when the vCPU must stop; checked before the next return to the guest.
     pub leave: Cell<bool>,
     /// Set while a budget is spent.
     pub throttled: Cell<bool>,
-    /// Whether the guest has written a part of a line that is not printed yet.
+    /// State of the guest's current line of output.
     pub line: Cell<Line>,
     /// Windows onto guest pages.
     pub windows: Windows,
     /// The system counter's frequency.
     pub clock: Clock,
-    /// When EL2 needs this core.
+    /// When EL2 needs this core next.
     pub deadlines: Deadlines,
-    /// The vCPU's side of the emulated distributor; `None` on cores without a VM.
+    /// The vCPU's part of the emulated distributor; `None` on cores without a VM.
     pub virq: RefCell<Option<Banked>>,
-    /// Budgets.
+    /// The core's quotas.
     pub quotas: RefCell<Quotas>,
     /// The vCPU's PMU.
     pub vpmu: RefCell<Vpmu>,
     /// The observation segment.
     pub segment: RefCell<Segment>,
-    /// Records that wait for the telemetry line.
+    /// Records that wait for the telemetry UART.
     pub ring: RefCell<Ring>,
-    /// How often the guest was left since the vCPU started, by reason.
+    /// Entries from the guest since the vCPU started, by reason.
     exits: [Cell<u64>; ExitReason::ALL.len()],
 }
 
 impl Cpu {
-    /// Notes why the guest was left.
+    /// Counts an entry from the guest.
     #[inline(always)]
     pub fn count_exit(&self, reason: ExitReason) {
         let count = &self.exits[reason as usize];
         count.set(count.get() + 1);
     }
 
-    /// How often it was left, by reason.
+    /// Returns the entries by reason.
     pub fn exits(&self) -> [u64; ExitReason::ALL.len()] {
         core::array::from_fn(|reason| self.exits[reason].get())
     }
 
-    /// Starts the counts anew.
+    /// Resets the counts.
     pub fn clear_exits(&self) {
         self.exits.iter().for_each(|count| count.set(0));
     }
@@ -79,7 +79,7 @@ impl Cpu {
 /// Bytes of the stack for fatal exceptions.
 const EMERGENCY_STACK: usize = 4096;
 
-/// Creates this core's state and makes it the one that [`this`] returns.
+/// Creates this core's state, which [`this`] returns from now on.
 pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system: &System) {
     let clock = timer::clock();
     let by_interrupt = system.board.pmu_irq.is_some();
@@ -109,31 +109,31 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
     TPIDR_EL2.set(&raw const *cpu as u64);
 }
 
-/// The running core's state.
+/// Returns the running core's state.
 #[inline(always)]
 pub fn this() -> &'static Cpu {
     let pointer = TPIDR_EL2.get() as *const Cpu;
-    // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran anything that comes here, and no
+    // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran any code that gets here, and no
     // guest can write TPIDR_EL2.
     unsafe { &*pointer }
 }
 
-/// The running core's number, also before its state exists.
+/// Returns the running core's number, even before its state exists.
 pub fn current_index() -> usize {
     if TPIDR_EL2.get() == 0 {
-        // Good enough for a message: affinity 0 is the core's number on boards with one cluster.
+        // Sufficient for a message: affinity 0 is the core's number on boards with one cluster.
         return MPIDR_EL1.read(MPIDR_EL1::Aff0) as usize;
     }
     this().index
 }
 
-/// The last line that a core's guest has written to its UART.
+/// State of the last line that a core's guest has written to its UART.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Line {
-    /// It is complete.
+    /// The line is complete.
     Whole,
-    /// It is not, and may go on any moment.
+    /// The line is unfinished and may continue at any moment.
     Begun,
-    /// It is not, and was not at the last tick of the guest's timer.
+    /// The line is unfinished, and was so at the last tick of the guest's timer.
     Left,
 }

@@ -1,11 +1,11 @@
-//! A guest's registers: how the vectors save the general ones, and what EL1 holds when a vCPU starts.
+//! A guest's registers: the general ones as saved by the vectors, and EL1's initial state when a vCPU starts.
 
 use crate::machine::registers::*;
 use crate::machine::{registers, stage2, sysreg};
 use crate::vm::partition::Vm;
 use aarch64_cpu::registers::{HCR_EL2, SPSR_EL2 as SPSR};
 
-/// A guest's general registers, as the vectors save them.
+/// A guest's general registers, as saved by the vectors.
 #[repr(C)]
 pub struct GuestRegisters {
     /// `x0`–`x30`.
@@ -13,8 +13,9 @@ pub struct GuestRegisters {
     _pad: u64,
 }
 
-/// HCR_EL2 for guests: stage 2, interrupts and SErrors to EL2; SMC, feature registers, IMPLEMENTATION DEFINED registers,
-/// set/way cache operations and ACTLR trapped; AArch64 EL1. WFI and WFE run natively: the core is the guest's own.
+/// HCR_EL2 for guests: stage 2 on; interrupts and SErrors go to EL2; SMC, feature registers, IMPLEMENTATION DEFINED
+/// registers, set/way cache operations and ACTLR trap; EL1 is AArch64. WFI and WFE run natively, because the core
+/// belongs to the guest.
 const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::SWIO::SET.value
     | HCR_EL2::PTW::SET.value
@@ -33,28 +34,28 @@ const HCR: u64 = HCR_EL2::VM::Enable.value
 const CPTR_RES1: u64 = 0x33ff;
 /// SCTLR_EL1: the bits that are RES1 in Armv8.0, MMU and caches off.
 const SCTLR_RES1: u64 = 0x30d0_0800;
-/// EL1h, all exceptions masked: how a vCPU starts, and how EL1 takes an exception.
+/// EL1h with all exceptions masked: the mode in which a vCPU starts and EL1 takes an exception.
 const EL1H_MASKED: u64 =
     SPSR::M::EL1h.value | SPSR::D::Masked.value | SPSR::A::Masked.value | SPSR::I::Masked.value | SPSR::F::Masked.value;
 
-/// Controls of this core that hold for its guest all the time; once per core.
+/// Sets the controls of this core that always apply to its guest; once per core.
 pub fn init_core() {
     trap_waits(false);
-    // SAFETY: the format of the tables that `machine::stage2` builds; no guest has run here yet; SIMD stays as it is.
+    // SAFETY: the format of the tables that `machine::stage2` builds; no guest has run here yet; SIMD is unaffected.
     unsafe {
         registers::write_vtcr(stage2::VTCR);
         registers::write_cptr(CPTR_RES1);
     }
-    // The physical timer is EL2's, the physical counter may be read.
+    // The physical timer belongs to EL2; the physical counter may be read.
     CNTHCTL_EL2.write(CNTHCTL_EL2::EL1PCTEN::SET);
     CNTVOFF_EL2.set(0);
     HSTR_EL2.set(0);
     sysreg::isb();
 }
 
-/// Has the guest's WFI trap, or no longer.
+/// Makes the guest's WFI trap, or not.
 pub fn trap_waits(on: bool) {
-    // SAFETY: `HCR` confines a guest as `write_hcr` demands; TWI traps more.
+    // SAFETY: `HCR` confines a guest as `write_hcr` requires; TWI only traps more.
     unsafe { registers::write_hcr(if on { HCR | HCR_EL2::TWI::SET.value } else { HCR }) };
 }
 
@@ -63,7 +64,7 @@ pub fn skip_instruction() {
     ELR_EL2.set(ELR_EL2.get().wrapping_add(4));
 }
 
-/// Continues the guest at `pc` in EL1, all exceptions masked.
+/// Continues the guest at `pc` in EL1 with all exceptions masked.
 pub fn enter_el1(pc: u64) {
     ELR_EL2.set(pc);
     // SAFETY: the mode is EL1h.
@@ -75,7 +76,7 @@ macro_rules! zero {
     ($($register:ident)*) => { $($register.set(0);)* };
 }
 
-/// EL1 and the stage-2 root as a vCPU finds them at its first instruction.
+/// Sets EL1 and the stage-2 root to the state of a vCPU's first instruction.
 pub fn reset_guest_registers(vm: &Vm, vcpu: usize, entry: u64) {
     // SAFETY: a VM's tables live as long as the hypervisor, map what its configuration grants, and have its own VMID.
     unsafe { registers::write_vttbr(vm.stage2.vttbr()) };

@@ -10,12 +10,12 @@ use cloison_formats::units::{Cycles, EventId};
 use cloison_logic::segment::{Names, Open, selected};
 use core::sync::atomic::Ordering;
 
-/// What is counted now, and in a campaign under which numbers.
+/// Returns what is counted now, and in a campaign with which numbers.
 fn events(vm: &Vm) -> (&[EventId], Option<(u32, u32)>) {
     selected(&vm.spec, vm.runs.load(Ordering::Relaxed))
 }
 
-/// Starts a segment: the VM's HEMs and the cycle counter from zero.
+/// Starts a segment with the VM's HEMs and the cycle counter at zero.
 pub fn begin(cpu: &Cpu, vm: &Vm, names: Names) -> Result<(), CallError> {
     let mut segment = cpu.segment.borrow_mut();
     if segment.open.is_some() {
@@ -47,7 +47,8 @@ pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
     Ok(cycles)
 }
 
-/// One HEM's count in the running segment, or else in the last one; whether its counter has overflowed; which event it is.
+/// Returns one HEM's count in the running segment, or else in the last one; whether its counter has overflowed; and its
+/// event.
 pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), CallError> {
     let segment = cpu.segment.borrow();
     let Some(open) = &segment.open else {
@@ -60,7 +61,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), Call
     Ok((pmu::count(counter), pmu::has_overflowed(counter), *event))
 }
 
-/// Gives up an open segment, without a record: the vCPU starts or stops.
+/// Discards an open segment without a record, because the vCPU starts or stops.
 pub fn reset(cpu: &Cpu) {
     let mut segment = cpu.segment.borrow_mut();
     segment.last = None;

@@ -1,11 +1,11 @@
-//! Physical interrupts: each to what it is for.
+//! Physical interrupts: dispatches each to its handler.
 
 use crate::devices::{gic, pmu, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
 
-/// Serves one physical interrupt, whatever it is.
+/// Handles one physical interrupt.
 pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
     let id = acknowledged & 0x3ff;
     match id {
@@ -38,7 +38,7 @@ pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
             gic::deactivate(acknowledged);
         }
         _ => {
-            // A passed-through device's: the guest deactivates it, or nobody owns it and it stays active, once.
+            // From a passed-through device: the guest deactivates it, or nobody owns it and it stays active, once.
             gic::drop_priority(acknowledged);
             if let Some(vm) = cpu.vm {
                 virq::raise(cpu, vm, id);
@@ -55,10 +55,10 @@ fn serve_requests(cpu: &'static Cpu) {
     if requests & Request::Stop as u32 != 0 {
         cpu.leave.set(true);
     }
-    // `Request::Start` needs no action here: the parked loop looks at the vCPU's power state.
+    // `Request::Start` needs no action here: the parked loop checks the vCPU's power state.
 }
 
-/// The EL2 timer fired: serves every deadline that has passed.
+/// Handles the EL2 timer: every deadline that has passed.
 fn on_timer(cpu: &'static Cpu) {
     let now = timer::now();
     if cpu.deadlines.quota.has_passed(now) {

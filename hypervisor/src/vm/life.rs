@@ -1,6 +1,6 @@
 //! The life of VMs and their vCPUs: start, restart, end.
 //!
-//! vCPUs are off, about to start, or on. A VM that stops or restarts first has all its other vCPUs leave their guest
+//! vCPUs are off, about to start, or on. A VM that stops or restarts first makes all its other vCPUs leave their guest
 //! (`Request::Stop`), and waits for them.
 
 use crate::devices::{gic, power};
@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 static ENDS_WITH: AtomicU32 = AtomicU32::new(u32::MAX);
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
-/// Copies what the VM starts with from the system image into its memory.
+/// Copies the VM's initial contents from the system image into its memory.
 fn load_image(cpu: &Cpu, vm: &Vm) {
     for part in vm.spec.loaded() {
         let mut done = 0;
@@ -38,7 +38,7 @@ fn load_image(cpu: &Cpu, vm: &Vm) {
     sysreg::invalidate_instruction_caches();
 }
 
-/// Makes known how many VMs there are and with which of them the machine turns off; boot core, once.
+/// Sets the number of VMs, and the VM with which the machine turns off; boot core only, once.
 pub fn init(ends_with: Option<u8>, vms: usize) {
     ENDS_WITH.store(ends_with.map_or(u32::MAX, u32::from), Ordering::Relaxed);
     ALIVE.store(vms as u32, Ordering::Relaxed);
@@ -51,19 +51,19 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
     debug_assert!(started.is_ok(), "a VM starts with all its vCPUs off");
 }
 
-/// Gives up what the core was doing and waits for requests.
+/// Abandons what the core was doing and waits for requests.
 pub fn park() -> ! {
     handover::abandon_stack(parked)
 }
 
-/// What a core does between guests: starts its vCPU when asked to, serves interrupts, sends telemetry.
+/// Runs between guests: starts the core's vCPU when requested, handles interrupts, sends telemetry.
 extern "C" fn parked() -> ! {
     let cpu = cpu::this();
     loop {
         if let Some(vm) = cpu.vm {
             let slot = &vm.vcpus[cpu.vcpu];
             if cpu.leave.take() {
-                // Asked to stop before it had started.
+                // Asked to stop before it started.
                 let (pending, off) = (Power::OnPending as u8, Power::Off as u8);
                 let _ = slot.power.compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire);
             }
@@ -95,7 +95,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
     handover::enter(&arguments)
 }
 
-/// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
+/// Stops the running vCPU: its core parks. The caller must hold no borrow or lock.
 pub fn leave(cpu: &'static Cpu) -> ! {
     if let Some(vm) = cpu.vm {
         quota::stop(cpu);
@@ -113,7 +113,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
     park()
 }
 
-/// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
+/// Turns off the running vCPU (PSCI CPU_OFF); the VM ends with its last one.
 pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if vm.online.fetch_sub(1, Ordering::AcqRel) == 1 {
         end(cpu, vm, VmState::Off)
@@ -121,9 +121,9 @@ pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     leave(cpu)
 }
 
-/// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have.
+/// Makes all other vCPUs of a VM leave their guest, and waits until they have.
 fn stop_others(cpu: &Cpu, vm: &Vm) {
-    // Until a whole round finds them off: one that runs may still have turned another on.
+    // Until a whole round finds them off: a running one may still have turned another one on.
     let mut found = true;
     while found {
         found = false;
@@ -148,7 +148,7 @@ fn stop_and_wait(vm: &Vm, vcpu: usize, core: u8) {
 /// Ends the running vCPU's VM.
 pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
     if vm.ending.swap(true, Ordering::AcqRel) {
-        // Another vCPU of the VM is at it and waits for this one.
+        // Another vCPU of the VM is already doing that and waits for this one.
         leave(cpu)
     }
     stop_others(cpu, vm);
@@ -164,7 +164,7 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
     leave(cpu)
 }
 
-/// The running vCPU's VM turns itself off: it ends, or its campaign goes on.
+/// Handles the running vCPU's VM turning itself off: it ends, or its campaign continues.
 pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if let Some(campaign) = &vm.spec.campaign {
         let done = vm.runs.load(Ordering::Relaxed) + 1;
@@ -176,7 +176,7 @@ pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     end(cpu, vm, VmState::Off)
 }
 
-/// Restarts the running vCPU's VM; the other VMs do not notice.
+/// Restarts the running vCPU's VM; other VMs are not affected.
 pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if vm.ending.swap(true, Ordering::AcqRel) {
         leave(cpu)
@@ -184,7 +184,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     stop_others(cpu, vm);
     telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
     log::info!("VM {} restarts", vm.spec.name);
-    // The pages go home first, so that a restarted VM finds its memory as at its first start.
+    // The pages move home first, so that a restarted VM finds its memory as at its first start.
     let _ = migrate::restore_all(cpu, vm);
     migrate::restore_cacheability(cpu, vm);
     virq::stop(cpu, vm);
@@ -194,7 +194,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     load_image(cpu, vm);
     vm.online.store(1, Ordering::Release);
     vm.ending.store(false, Ordering::Release);
-    // This vCPU's own way out comes last: it may be the one that starts again.
+    // This vCPU stops last: it may be the one that starts again.
     vm.vcpus[0].entry.store(vm.spec.image.entry.0, Ordering::Relaxed);
     vm.vcpus[0].context.store(0, Ordering::Relaxed);
     if cpu.vcpu == 0 {
@@ -211,7 +211,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     leave(cpu)
 }
 
-/// Stops the running vCPU's VM for good, and says why.
+/// Kills the running vCPU's VM and logs the reason.
 pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
     match cpu.vm {
         Some(vm) => {
@@ -222,7 +222,7 @@ pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
     }
 }
 
-/// What the configuration says about a forbidden access: `true` to kill.
+/// Returns whether the configuration says that a forbidden access kills the VM.
 pub fn kills(vm: &Vm) -> bool {
     vm.spec.on_fault == OnFault::Kill
 }

@@ -1,4 +1,4 @@
-//! The `log` macros' way to the console: each message with its core and level.
+//! Prints messages of the `log` macros on the console, each with its core and level.
 
 use crate::devices::console;
 use crate::vm::cpu;
@@ -25,10 +25,10 @@ impl log::Log for Logger {
     fn flush(&self) {}
 }
 
-/// Connects the `log` macros with the console.
+/// Connects the `log` macros to the console.
 pub fn init(level: LogLevel) {
     static LOGGER: Logger = Logger;
-    // A second call changes nothing; there is one.
+    // A second call would have no effect; there is only one.
     let _ = log::set_logger(&LOGGER);
     log::set_max_level(match level {
         LogLevel::Error => log::LevelFilter::Error,

@@ -1,30 +1,30 @@
-//! The mailboxes by which cores reach each other.
+//! Mailboxes, by which cores send requests to each other.
 
 use crate::devices::gic;
 use cloison_formats::limits::MAX_CORES;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Something a core has been asked to do.
+/// A request to a core.
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Request {
     /// Stop the vCPU.
     Stop = 1,
-    /// Start the vCPU as its power state says.
+    /// Start the vCPU according to its power state.
     Start = 1 << 1,
-    /// Look for virtual interrupts.
+    /// Check for virtual interrupts.
     Interrupts = 1 << 2,
 }
 
 static MAILBOXES: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
 
-/// Asks another core (or this one) to do something, and interrupts it.
+/// Sends a request to another core (or this one), and interrupts it.
 pub fn ask(core: u8, request: Request) {
     MAILBOXES[usize::from(core)].fetch_or(request as u32, Ordering::Release);
     gic::kick(1 << core);
 }
 
-/// Takes the requests that have arrived for a core: a mask of [`Request`]s.
+/// Takes the requests that have arrived for a core, as a mask of [`Request`]s.
 #[inline(always)]
 pub fn take(core: usize) -> u32 {
     MAILBOXES[core].swap(0, Ordering::Acquire)

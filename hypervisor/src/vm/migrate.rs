@@ -1,8 +1,8 @@
-//! Migration: a page of a running VM changes its frame, or its cacheability, and the guest notices nothing but time.
+//! Migration: changes the frame or the cacheability of a page under a running VM, which notices only the time.
 //!
-//! Break before make: the page is taken from all vCPUs (descriptor invalid, TLBs cleared), written back, copied,
-//! written back again, and given its new frame. A vCPU that touches it meanwhile faults into EL2 and waits there
-//! (`traps`). One core at a time does this to a VM.
+//! Break before make: the page is unmapped for all vCPUs (descriptor invalid, TLBs cleared), written back, copied,
+//! written back again, and given its new frame. A vCPU that accesses it meanwhile faults into EL2 and waits there
+//! (`traps`). Only one core at a time does this for a VM.
 
 use crate::devices::timer;
 use crate::machine::stage2::{Cacheability, Page};
@@ -18,12 +18,12 @@ use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
 use cloison_logic::migrate::{Away, AwayList, Migration};
 
-/// Moves a page to `to` and says where it was; `None` where it is not a page of RAM.
+/// Moves a page to `to`. Returns its previous frame, or `None` if it is not a page of RAM.
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
     let began = timer::now();
     let (from, cacheability) = vm.stage2.unmap(ipa)?;
     cpu.windows.copy(from, to);
-    // The page may hold instructions.
+    // The page may contain instructions.
     sysreg::invalidate_instruction_caches();
     if cacheability == Cacheability::NonCacheable {
         sysreg::tell_cacheable(to, false);
@@ -71,7 +71,7 @@ fn give_back(vm: &Vm, frame: PhysAddr) {
     }
 }
 
-/// Moves the page that went last back home.
+/// Moves the most recently moved page back home.
 fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, outcome: MigrationOutcome) -> bool {
     let Some(page) = away.pop() else { return false };
     if let Some((from, took)) = exchange(cpu, vm, page.ipa, page.home) {
@@ -81,7 +81,7 @@ fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, outcome: MigrationOutcome)
     true
 }
 
-/// Moves the `k` most important pages of the profile, all or none. Pages that are away already count as moved before.
+/// Moves the `k` most important pages of the profile, all or none. Pages that have already moved count as moved.
 pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
     let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
     let Migration { ranking, away } = &mut *migration;
@@ -119,7 +119,7 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
     Ok(moved)
 }
 
-/// Moves one page by its IPA.
+/// Moves one page, identified by its IPA.
 pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa) -> Result<(), CallError> {
     let in_pool = |region: &image::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
     if !ipa.is_page_aligned() || !vm.spec.regions.iter().any(in_pool) {
@@ -132,7 +132,7 @@ pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa) -> Result<(), CallError> {
     go(cpu, vm, &mut migration.away, ipa)
 }
 
-/// Moves every page home, the last one first.
+/// Moves every page back home, the last one first.
 pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
     let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
     let mut moved = 0;
@@ -143,7 +143,7 @@ pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
     Ok(moved)
 }
 
-/// The PVT pool of the VM's profile: its colors, how many pages it may give, and how many it has given.
+/// Returns the PVT pool of the VM's profile: its colors, its maximum number of pages, and the pages taken.
 pub fn private_pool(vm: &Vm) -> Result<[u64; 3], CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
     let memory = partition::memory().lock();
@@ -154,12 +154,12 @@ pub fn private_pool(vm: &Vm) -> Result<[u64; 3], CallError> {
     Ok([colors.0, u64::from(most), u64::from(pool.taken())])
 }
 
-/// The color of a page of RAM, and where it lives: bits of `cloison_abi::page_flags`.
+/// Returns the color of a page of RAM and its state, as bits of `cloison_abi::page_flags`.
 pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<[u64; 3], CallError> {
     if !vm.has_ram(ipa) {
         return Err(CallError::Invalid);
     }
-    // Whoever moves pages holds this, so that none is on its way.
+    // The lock is held while pages move, so no page is moving now.
     let Some(migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
     let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
     let private = if migration.away.contains(ipa.page_base()) { page_flags::PRIVATE } else { 0 };
@@ -168,7 +168,7 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<[u64; 3], CallError> {
     Ok([u64::from(color.0), private | if cached { 0 } else { page_flags::UNCACHED }, 0])
 }
 
-/// Has pages of RAM, from the one at `ipa` on, be cached as `wanted`.
+/// Sets the cacheability of pages of RAM, from the one at `ipa` on, to `wanted`.
 pub fn set_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cacheability) -> Result<(), CallError> {
     if !ipa.is_page_aligned() || pages == 0 || !(0..pages).all(|page| vm.has_ram(ipa.page(page))) {
         return Err(CallError::Invalid);
@@ -180,9 +180,9 @@ pub fn set_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cachea
     Ok(())
 }
 
-/// Break before make, as in a migration: two vCPUs never see one page with two attributes. Nothing may be left in a cache
-/// in either direction: a dirty line would overwrite what was stored past it, and a clean one (from EL2's window, which is
-/// cached) would hide it.
+/// Break before make, as in a migration: two vCPUs never see one page with different attributes. No line may stay in a
+/// cache in either direction: a dirty one would overwrite what was stored past it, and a clean one (from EL2's window,
+/// which is cached) would hide it.
 fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, wanted: Cacheability) {
     if vm.stage2.cacheability(ipa) == Some(wanted) {
         return;
@@ -193,7 +193,7 @@ fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, wanted: Cacheability) {
     vm.stage2.remap(ipa, frame, wanted);
 }
 
-/// Has all pages of a VM whose vCPUs have stopped be cached, as at its first start.
+/// Makes all pages of a VM whose vCPUs have stopped cacheable, as at its first start.
 pub fn restore_cacheability(cpu: &Cpu, vm: &Vm) {
     if vm.spec.services & services::PROFILE != 0 {
         for region in &vm.spec.regions {
@@ -204,7 +204,7 @@ pub fn restore_cacheability(cpu: &Cpu, vm: &Vm) {
     }
 }
 
-/// Sets the deadline at which the VM's profile asks for its pages to move.
+/// Sets the deadline at which the VM's profiled pages move.
 pub fn arm(cpu: &Cpu, vm: &Vm) {
     let Some(profile) = vm.spec.profile.as_ref().filter(|profile| profile.top > 0) else { return };
     if let Some(after) = profile.after {
@@ -213,7 +213,7 @@ pub fn arm(cpu: &Cpu, vm: &Vm) {
     }
 }
 
-/// The deadline has come: the guest keeps running on its other vCPUs.
+/// Moves the pages at the deadline; the guest keeps running on its other vCPUs.
 pub fn on_deadline(cpu: &Cpu) {
     let Some(vm) = cpu.vm else { return };
     let Some(profile) = &vm.spec.profile else { return };

@@ -1,7 +1,7 @@
 //! What a VM owns: its configuration, address space, devices and the state of its vCPUs.
 //!
-//! A VM owns its cores for good. Each core changes only its own vCPU's state, except that `CPU_ON` and a restart move
-//! one from off to about-to-start.
+//! A VM owns its cores permanently. Each core changes only its own vCPU's state, except that `CPU_ON` and a restart set
+//! another one from off to about to start.
 
 use crate::machine::stage2::Stage2;
 use crate::vm::mailbox::{self, Request};
@@ -21,45 +21,45 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
-/// A vCPU's power state, as PSCI's AFFINITY_INFO names it.
+/// A vCPU's power state, with the values of PSCI's AFFINITY_INFO.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Power {
-    /// On.
+    /// The vCPU is on.
     On = 0,
-    /// Off.
+    /// The vCPU is off.
     Off = 1,
-    /// Asked to start.
+    /// The vCPU was asked to start and has not started yet.
     OnPending = 2,
 }
 
-/// What other cores need to know of a vCPU.
+/// The part of a vCPU's state that other cores access.
 pub struct Vcpu {
-    /// A [`Power`].
+    /// Its power state: a [`Power`].
     pub power: AtomicU8,
-    /// Where it starts.
+    /// Address of its first instruction.
     pub entry: AtomicU64,
-    /// `x0` at its start.
+    /// Value of `x0` at its first instruction.
     pub context: AtomicU64,
 }
 
 /// A virtual machine.
 pub struct Vm {
-    /// Position in the configuration.
+    /// Index in the configuration.
     pub id: u8,
-    /// The configuration.
+    /// Its configuration.
     pub spec: image::Vm,
     /// Its IPA space.
     pub stage2: Stage2,
-    /// The hypervisor deactivates the virtual timer's interrupt (`image::Gic::mediated_timer`).
+    /// Whether the hypervisor deactivates the virtual timer's interrupt (`image::Gic::mediated_timer`).
     pub mediated_timer: bool,
-    /// The interrupt of its vCPUs' PMUs, where it has them and the board wires one.
+    /// The interrupt of its vCPUs' PMUs, if it has them and the board wires one.
     pub pmu_irq: Option<u32>,
     /// The part of the emulated distributor that needs no lock.
     pub distributor: Distributor,
     /// Its shared interrupts.
     pub spis: TicketMutex<Shared>,
-    /// Its emulated PL011 and the line that is being collected.
+    /// Its emulated PL011 and the line of text that is being collected.
     pub uart: TicketMutex<(Pl011, LineBuffer)>,
     /// Its services page, if it has one.
     pub mailbox: TicketMutex<Mailbox>,
@@ -67,21 +67,21 @@ pub struct Vm {
     pub migration: TicketMutex<Migration>,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
-    /// vCPUs that have been turned on and have not turned themselves off.
+    /// Number of vCPUs that have been turned on and have not turned themselves off.
     pub online: AtomicU32,
-    /// Runs of its campaign that are over.
+    /// Number of finished runs of its campaign.
     pub runs: AtomicU32,
-    /// One vCPU at a time ends or restarts the VM.
+    /// Set while one of its vCPUs ends or restarts the VM.
     pub ending: AtomicBool,
-    /// Stopped for good.
+    /// Whether it was killed.
     pub dead: AtomicBool,
 }
 
-/// The memory that VMs live on.
+/// The memory from which VMs are built.
 pub struct Memory {
     /// Frames by color.
     pub frames: FrameAllocator,
-    /// Pools, in the configuration's order.
+    /// Pools in configuration order.
     pub pools: Vec<PoolState>,
     /// Contiguous, uncolored memory, in pages.
     pub contiguous: Buddy<32>,
@@ -90,29 +90,29 @@ pub struct Memory {
 static MEMORY: Once<TicketMutex<Memory>> = Once::new();
 static VMS: Once<Vec<Vm>> = Once::new();
 
-/// Makes the VMs and their memory known; boot core, once.
+/// Sets the VMs and their memory; boot core only, once.
 pub fn init(vms: Vec<Vm>, memory: Memory) {
     VMS.call_once(|| vms);
     MEMORY.call_once(|| TicketMutex::new(memory));
 }
 
-/// The memory, once [`init`] has run.
+/// Returns the memory, once [`init`] has run.
 pub fn memory() -> &'static TicketMutex<Memory> {
     MEMORY.get().expect("created at boot, before any guest runs")
 }
 
-/// All VMs, once [`init`] has run.
+/// Returns all VMs, once [`init`] has run.
 pub fn all() -> &'static [Vm] {
     VMS.get().map_or(&[], Vec::as_slice)
 }
 
-/// The VM and vCPU that own a physical core.
+/// Returns the VM and vCPU that own a physical core.
 pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
     all().iter().find_map(|vm| vm.spec.cores.iter().position(|&own| usize::from(own) == core).map(|vcpu| (vm, vcpu)))
 }
 
 impl Vm {
-    /// A vCPU's power state.
+    /// Returns a vCPU's power state.
     pub fn power(&self, vcpu: usize) -> Power {
         match self.vcpus[vcpu].power.load(Ordering::Acquire) {
             0 => Power::On,
@@ -121,7 +121,7 @@ impl Vm {
         }
     }
 
-    /// Asks an off vCPU to start; `Err` with its state where it is not off.
+    /// Asks a vCPU that is off to start; returns `Err` with its state if it is not off.
     pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), Power> {
         let slot = &self.vcpus[vcpu];
         let claimed = slot.power.compare_exchange(Power::Off as u8, u8::MAX, Ordering::AcqRel, Ordering::Acquire);
@@ -136,7 +136,7 @@ impl Vm {
         Ok(())
     }
 
-    /// What vCPU 0 finds in its registers.
+    /// Returns the initial registers of vCPU 0.
     pub fn first_arguments(&self) -> [u64; 4] {
         let mut arguments = self.spec.args;
         let vary = self.spec.campaign.as_ref().and_then(|campaign| campaign.vary);
@@ -146,13 +146,13 @@ impl Vm {
         arguments
     }
 
-    /// Whether a page is in one of the VM's regions of RAM.
+    /// Returns whether a page is in one of the VM's regions of RAM.
     pub fn has_ram(&self, ipa: Ipa) -> bool {
         self.spec.regions.iter().any(|region| region.contains(ipa) && !matches!(region.backing, Backing::Device(_)))
     }
 }
 
-/// The `index`-th region of a VM: its first IPA, its length in pages, and the colors that its pages may have.
+/// Returns the `index`-th region of a VM: its first IPA, its length in pages, and the colors that its pages may have.
 pub fn region(vm: &Vm, index: u64) -> Result<[u64; 3], CallError> {
     let region = usize::try_from(index).ok().and_then(|index| vm.spec.regions.get(index)).ok_or(CallError::Absent)?;
     let memory = memory().lock();

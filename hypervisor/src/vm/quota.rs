@@ -1,8 +1,9 @@
 //! Quotas: the hardware side of `cloison_logic::quota` on one core.
 //!
-//! A quota's counter starts `budget` below its overflow. Where the board wires the PMU's interrupt, the overflow itself
-//! stops the core; elsewhere, or where a quota asks for both, the EL2 timer looks every poll interval. Either way the end of the period comes by the EL2
-//! timer, and counting happens at EL1 and EL0 only: a core that waits in EL2 spends nothing.
+//! A quota's counter starts `budget` before its overflow. If the board wires the PMU's interrupt, the overflow itself
+//! stops the core; otherwise, or if a quota requests both, the EL2 timer checks the counter in every poll interval.
+//! Either way the EL2 timer ends the period. Counting happens at EL1 and EL0 only, so a core that waits in EL2 uses up
+//! nothing.
 
 use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;
@@ -13,7 +14,7 @@ use cloison_formats::units::Events;
 use cloison_logic::clock::Instant;
 use cloison_logic::quota::{Entry, Regulator, Verdict};
 
-/// Events in an entry's running period.
+/// Returns the events in an entry's running period.
 fn counted(entry: &Entry) -> Events {
     entry.counted(pmu::count(entry.counter))
 }
@@ -28,7 +29,7 @@ fn rearm(entry: &mut Entry, budget: Events) {
     pmu::take_overflows(entry.mask());
 }
 
-/// The vCPU is about to run: its first periods begin.
+/// Starts the first periods, because the vCPU is about to run.
 pub fn start(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
     if quotas.entries.is_empty() {
@@ -53,7 +54,7 @@ pub fn start(cpu: &Cpu) {
     cpu.deadlines.program();
 }
 
-/// The vCPU has stopped: its totals go to the log.
+/// Logs the totals, because the vCPU has stopped.
 pub fn stop(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
     let by_interrupt = quotas.enforcement.by_interrupt;
@@ -68,7 +69,7 @@ pub fn stop(cpu: &Cpu) {
     cpu.deadlines.quota.set(None);
 }
 
-/// The PMU's interrupt.
+/// Handles the PMU's interrupt.
 pub fn on_overflow(cpu: &Cpu) {
     let now = timer::now();
     let mut quotas = cpu.quotas.borrow_mut();
@@ -84,7 +85,7 @@ pub fn on_overflow(cpu: &Cpu) {
     }
 }
 
-/// A poll, or the end of a period.
+/// Handles a poll or the end of a period.
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     let by_interrupt = quotas.enforcement.by_interrupt;
@@ -106,7 +107,7 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
     cpu.deadlines.quota.set(quotas.next_deadline(now));
 }
 
-/// Events in the running period, periods so far, nanoseconds throttled in all.
+/// Returns the events in the running period, the periods so far, and the total nanoseconds throttled.
 pub fn read(cpu: &Cpu, index: u64) -> Result<[u64; 3], CallError> {
     let quotas = cpu.quotas.borrow();
     let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;

@@ -1,7 +1,7 @@
 //! Telemetry: records wait in a ring per core and leave as messages on the second UART.
 //!
-//! Nothing here waits for the line while guests run: a core sends what fits the UART's FIFO and comes back later; a
-//! full ring drops the record, counts it, and says so in the stream.
+//! Nothing here waits for the UART while guests run: a core sends what fits in the UART's FIFO and continues later. A
+//! full ring drops the record, counts it, and reports that in the stream.
 
 use crate::devices::console::Uart;
 use crate::devices::timer;
@@ -13,10 +13,10 @@ use spin::mutex::TicketMutex;
 
 /// How long records wait before the core that wrote them sends them.
 const DELAY: Nanos = Nanos(200_000);
-/// Messages that one visit sends at most, so that a core does not stay in EL2 for long.
+/// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
 const BATCH: usize = 4;
 
-/// The line, with the message that is on its way.
+/// The UART, and the message that is being sent.
 struct Line {
     uart: Uart,
     buffer: Box<[u8; telemetry::MAX_MESSAGE]>,
@@ -25,7 +25,7 @@ struct Line {
 }
 
 impl Line {
-    /// Sends what the FIFO takes; whether the message is out.
+    /// Sends as many bytes as the FIFO accepts. Returns whether the message is complete.
     fn advance(&mut self) -> bool {
         while self.sent < self.len && self.uart.can_send() {
             self.uart.send(self.buffer[self.sent]);
@@ -34,7 +34,7 @@ impl Line {
         self.sent == self.len
     }
 
-    /// Takes a message; whether it fits.
+    /// Accepts a message. Returns whether it fits.
     fn load(&mut self, message: &Message) -> bool {
         let encoded = telemetry::encode(message, &mut self.buffer[..]).map(<[u8]>::len);
         (self.sent, self.len) = (0, encoded.unwrap_or(0));
@@ -44,12 +44,12 @@ impl Line {
 
 static LINE: TicketMutex<Option<Line>> = TicketMutex::new(None);
 
-/// Opens the line; boot core, once.
+/// Initializes the UART; boot core only, once.
 pub fn init(uart: Uart) {
     *LINE.lock() = Some(Line { uart, buffer: Box::new([0; telemetry::MAX_MESSAGE]), sent: 0, len: 0 });
 }
 
-/// Sends a message and waits until it is out. While no guest runs.
+/// Sends a message and waits until it is complete. To be called while no guest runs.
 pub fn send(message: &Message) {
     if let Some(line) = LINE.lock().as_mut() {
         while !line.advance() {}
@@ -60,7 +60,7 @@ pub fn send(message: &Message) {
     }
 }
 
-/// Notes a record of this core.
+/// Logs a record of this core.
 pub fn record(cpu: &Cpu, record: Record) {
     let now = timer::now();
     cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
@@ -70,7 +70,7 @@ pub fn record(cpu: &Cpu, record: Record) {
     }
 }
 
-/// Sends a few of this core's records, as far as the line takes them, and sets the deadline for the rest.
+/// Sends a few of this core's records, as far as the FIFO accepts them, and sets the deadline for the rest.
 pub fn drain(cpu: &Cpu) {
     let mut budget = BATCH;
     let empty = pump(cpu, || {
@@ -80,7 +80,7 @@ pub fn drain(cpu: &Cpu) {
     cpu.deadlines.telemetry.set((!empty).then(|| timer::now() + cpu.clock.ticks(DELAY)));
 }
 
-/// Sends all of this core's records, waiting for the line. When its vCPU has stopped.
+/// Sends all of this core's records and waits for the UART. To be called when its vCPU has stopped.
 pub fn flush(cpu: &Cpu) {
     loop {
         if pump(cpu, || true) {
@@ -95,12 +95,12 @@ pub fn flush(cpu: &Cpu) {
     cpu.deadlines.telemetry.set(None);
 }
 
-/// Sends records as long as `more` says so and the line takes them; whether all are out.
+/// Sends records while `more` returns true and the FIFO accepts them. Returns whether all were sent.
 pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
     let Some(mut guard) = LINE.try_lock() else { return false };
     let mut ring = cpu.ring.borrow_mut();
     let Some(line) = guard.as_mut() else {
-        // No telemetry UART on this board: the records end here, counted by nobody who could ask.
+        // This board has no telemetry UART: the records are discarded, and nobody could ask for a count.
         while ring.pop().is_some() {}
         return true;
     };

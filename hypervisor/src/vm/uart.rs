@@ -1,11 +1,11 @@
-//! The UART that a guest sees: its accesses, its output in lines, and its input.
+//! The UART that a guest sees: its accesses, its output in lines of text, and its input.
 
 use crate::devices::console;
 use crate::vm::cpu::{Cpu, Line};
 use crate::vm::partition::Vm;
 use crate::vm::{guest_registers, virq};
 
-/// Serves a guest's read of its UART.
+/// Handles a guest's read of its UART.
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
     let mut uart = vm.uart.lock();
     let value = uart.0.read(offset);
@@ -13,7 +13,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
     value
 }
 
-/// Serves a guest's write to its UART.
+/// Handles a guest's write to its UART.
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) {
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
@@ -28,8 +28,8 @@ pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) {
     virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
 }
 
-/// Has the core look out for a guest that leaves a line unfinished (a prompt), or no longer. Such a guest waits for an
-/// interrupt (then WFI traps, once), or else takes its ticks; so no timer of EL2's is needed.
+/// Makes the core watch for a guest that leaves a line unfinished (a prompt), or stop watching. Such a guest either
+/// waits for an interrupt (then WFI traps, once) or takes its timer ticks, so EL2 needs no timer for this.
 fn watch_line(cpu: &Cpu, on: bool) {
     cpu.line.set(if on { Line::Begun } else { Line::Whole });
     guest_registers::trap_waits(on);
@@ -43,7 +43,7 @@ pub fn print_unfinished_line(cpu: &Cpu, vm: &Vm) {
     }
 }
 
-/// The guest's timer ticks while a line is unfinished.
+/// Handles a tick of the guest's timer while a line is unfinished.
 #[cold]
 #[inline(never)]
 pub fn tick_in_line(cpu: &Cpu) {
@@ -53,16 +53,16 @@ pub fn tick_in_line(cpu: &Cpu) {
     }
 }
 
-/// Why a line that is not complete is printed.
+/// Why an unfinished line is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     /// The guest has paused: the line may continue.
     Pause,
-    /// There will be no more of it.
+    /// The line will not continue.
     End,
 }
 
-/// Prints what the guest has written of a line.
+/// Prints what the guest has written of a line so far.
 pub fn print_rest(vm: &Vm, why: Rest) {
     let line = &mut vm.uart.lock().1;
     let part = match why {
@@ -74,11 +74,11 @@ pub fn print_rest(vm: &Vm, why: Rest) {
     }
 }
 
-/// Gives a byte of console input to the guest.
+/// Passes a byte of console input to the guest.
 pub fn deliver(cpu: &Cpu, vm: &Vm, byte: u8) {
     let mut uart = vm.uart.lock();
     // A guest that does not read loses input, as on a real UART whose FIFO overruns.
     let _ = uart.0.push_rx(byte);
-    // Under the lock: two cores must not report the line's level in the wrong order.
+    // Under the lock, so that two cores cannot report the line's level in the wrong order.
     virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
 }

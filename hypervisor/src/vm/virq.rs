@@ -1,4 +1,4 @@
-//! Virtual interrupts: the glue between the emulated distributor and the GIC's list registers.
+//! Virtual interrupts: connects the emulated distributor with the GIC's list registers.
 
 use crate::devices::gic;
 use crate::vm::cpu::Cpu;
@@ -8,10 +8,10 @@ use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus};
 use core::ops::DerefMut;
 
-/// GICD_TYPER: a constant, read without a look at any state.
+/// Offset of GICD_TYPER, a constant that is read without accessing any state.
 const TYPER: u16 = 4;
 
-/// The GIC as `cloison_logic::vgic` drives it, for one VM on the running core.
+/// The GIC as used by `cloison_logic::vgic`, for one VM on the running core.
 #[derive(Clone, Copy)]
 struct Physical<'a> {
     vm: &'a Vm,
@@ -57,7 +57,7 @@ impl Host for Physical<'_> {
     }
 }
 
-/// Tells the cores of these vCPUs to look at their interrupts. Whether the running core is among them.
+/// Tells the cores of these vCPUs to check their interrupts. Returns whether the running core is among them.
 fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
     let mut own = false;
     let mut rest = vcpus.0;
@@ -73,7 +73,7 @@ fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
     own
 }
 
-/// Fills the list registers with what waits.
+/// Fills the list registers with waiting interrupts.
 pub fn fill(cpu: &Cpu) {
     let Some(vm) = cpu.vm else { return };
     let mut virq = cpu.virq.borrow_mut();
@@ -82,7 +82,7 @@ pub fn fill(cpu: &Cpu) {
     kick(cpu, vm, others);
 }
 
-/// The virtual timer fired: into a list register, whence the guest deactivates it.
+/// Puts the virtual timer's interrupt into a list register; the guest's EOI deactivates it.
 #[inline(always)]
 pub fn timer(cpu: &'static Cpu) {
     gic::drop_priority(gic::VIRTUAL_TIMER);
@@ -95,7 +95,7 @@ pub fn timer(cpu: &'static Cpu) {
     }
 }
 
-/// A passed-through device has raised its interrupt.
+/// Handles an interrupt of a passed-through device.
 pub fn raise(cpu: &Cpu, vm: &Vm, irq: u32) {
     let vcpus = vm.spis.lock().raise(irq, &vm.distributor);
     if kick(cpu, vm, vcpus) {
@@ -103,7 +103,7 @@ pub fn raise(cpu: &Cpu, vm: &Vm, irq: u32) {
     }
 }
 
-/// A guest's read of its distributor.
+/// Handles a guest's read of its distributor.
 #[inline(always)]
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refused> {
     if offset == TYPER && width == Width::Word {
@@ -114,7 +114,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refuse
     banked.read(&Physical { vm }, offset, width)
 }
 
-/// A guest's write to its distributor.
+/// Handles a guest's write to its distributor.
 #[inline(always)]
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
     let mut virq = cpu.virq.borrow_mut();
@@ -124,7 +124,7 @@ pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, width: Width, value: u32) -> Resul
     Ok(())
 }
 
-/// The level of an emulated device's line has changed.
+/// Sets the level of an emulated device's line.
 pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     let vcpus = vm.spis.lock().set_line(irq, high, &vm.distributor);
     if kick(cpu, vm, vcpus) {
@@ -132,7 +132,7 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     }
 }
 
-/// The level of a line of this vCPU's own has changed.
+/// Sets the level of a private line of this vCPU.
 pub fn set_private_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     let mut virq = cpu.virq.borrow_mut();
     let Some(banked) = virq.as_mut() else { return };
@@ -142,12 +142,12 @@ pub fn set_private_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
     }
 }
 
-/// A vCPU starts: enables and list registers as after power-on. SGIs that were sent to it since it was turned on wait.
+/// Resets enables and list registers when a vCPU starts. SGIs that were sent to it since it was turned on stay pending.
 pub fn start(cpu: &Cpu, vm: &Vm) {
     let mut virq = cpu.virq.borrow_mut();
     let banked = virq
         .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, vm.pmu_irq.map_or(0, |irq| 1 << irq), vm.mediated_timer));
-    // First back into the distributor what a parked core has listed, then the empty interface.
+    // First return what a parked core has listed to the distributor, then empty the interface.
     let others = banked.reset(&Physical { vm });
     drop(virq);
     gic::reset_virtual_interface();
@@ -155,7 +155,7 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
     fill(cpu);
 }
 
-/// A vCPU stops: its interrupts go back to the VM.
+/// Returns a vCPU's interrupts to the VM when it stops.
 pub fn stop(cpu: &Cpu, vm: &Vm) {
     let mut virq = cpu.virq.borrow_mut();
     if let Some(banked) = virq.as_mut() {
@@ -166,7 +166,7 @@ pub fn stop(cpu: &Cpu, vm: &Vm) {
     gic::reset_virtual_interface();
 }
 
-/// The whole VM is reset, its vCPUs stopped.
+/// Resets the interrupts of a whole VM, whose vCPUs have stopped.
 pub fn reset_vm(vm: &Vm) {
     vm.spis.lock().reset(&Physical { vm });
     vm.distributor.reset();

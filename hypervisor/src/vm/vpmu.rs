@@ -1,4 +1,4 @@
-//! The virtual PMU: `cloison_logic::vpmu` on the counters of this core that no quota has.
+//! The virtual PMU: `cloison_logic::vpmu` on this core's counters that no quota uses.
 
 use crate::devices::pmu;
 use crate::machine::registers::*;
@@ -59,7 +59,7 @@ impl Host for Physical {
     }
 }
 
-/// A guest's access to its PMU.
+/// Handles a guest's access to its PMU.
 pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64 {
     let value = cpu.vpmu.borrow_mut().access(&Physical, register, write);
     if write.is_some() {
@@ -68,7 +68,7 @@ pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64
     value
 }
 
-/// The PMU's interrupt may be the guest's.
+/// Handles a PMU interrupt that may be the guest's.
 pub fn on_overflow(cpu: &Cpu) {
     if let Some(vm) = cpu.vm.filter(|vm| vm.spec.pmu) {
         set_line(cpu, vm);
@@ -82,7 +82,7 @@ fn set_line(cpu: &Cpu, vm: &Vm) {
     }
 }
 
-/// The vCPU starts or stops: nothing of its counts.
+/// Stops all of the guest's counters, because the vCPU starts or stops.
 pub fn reset(cpu: &Cpu, vm: &Vm) {
     if vm.spec.pmu {
         cpu.vpmu.borrow_mut().reset(&Physical);
