@@ -5,8 +5,8 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Command, Error};
 use std::ffi::OsStr;
 
-/// Takes any text, and names the shipped boards in `--help`. Whether there is such a board is checked with the
-/// configuration, which may bring boards of its own.
+/// Accepts any text, and lists the shipped boards in `--help`. Whether there is such a board is checked with the
+/// configuration, which may have its own boards.
 #[derive(Clone, Copy, Debug)]
 pub struct BoardArgument;
 

@@ -78,3 +78,30 @@ impl Latencies {
         self.max
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &str = "up\n{\n  \"file_version\": 1,\n  \"thread\": {\n    \"0\": {\n      \"histogram\": {\n        \"20\": 900,\n        \
+        \"21\": 98,\n        \"40\": 1\n      },\n      \"cycles\": 1000,\n      \"min\": 20,\n      \"max\": 1700,\n      \
+        \"avg\": 22.15,\n      \"cpu\": 0\n    }\n  }\n}\ncloison: the command ended with status 0\n";
+
+    #[test]
+    fn what_cyclictest_prints_is_read() {
+        let latencies = Latencies::read(SAID).unwrap();
+        assert_eq!((latencies.cycles, latencies.min, latencies.max, latencies.beyond()), (1000, 20, 1700, 1));
+        let points = latencies.points();
+        assert_eq!((points.len(), points[0], points[3], points[21]), (23, (19.0, 0.0), (22.0, 0.0), (40.0, 1.0)));
+        assert_eq!([500, 900, 901, 999, 1000].map(|p| latencies.permille(p)), [20, 20, 21, 40, 1700]);
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        let message = |text: &str| Latencies::read(text).unwrap_err().to_string();
+        assert!(message(&SAID.replace("status 0", "status 1")).contains("did not succeed"));
+        assert!(message(ENDED).contains("no JSON"));
+        assert!(message(&SAID.replace("\"cycles\": 1000", "\"cycles\": 998")).contains("999 of 998"));
+        assert!(message(&SAID.replace("\"max\"", "\"most\"")).contains("cannot be read"));
+    }
+}
