@@ -25,13 +25,13 @@ pub(crate) fn gicd() -> &'static Gicd {
 
 /// The interrupt controller's CPU interface, by its registers' names.
 pub(crate) fn gicc() -> &'static Gicc {
-    // SAFETY: as above.
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows of.
     unsafe { &*core::ptr::with_exposed_provenance(map::GICC as usize) }
 }
 
 /// The PL011, by its registers' names.
 pub(crate) fn uart() -> &'static Pl011 {
-    // SAFETY: as above.
+    // SAFETY: the page of this device, which is mapped for good and holds no memory that Rust knows of.
     unsafe { &*core::ptr::with_exposed_provenance(map::UART as usize) }
 }
 
@@ -66,7 +66,7 @@ impl Device {
 
     /// Writes an 8-bit field of a byte-accessible register.
     pub fn write_byte(self, offset: u64, value: u8) {
-        // SAFETY: as for `write`.
+        // SAFETY: as for `write`: a register of a device that does no DMA into memory that Rust knows of.
         unsafe { core::ptr::with_exposed_provenance_mut::<u8>(self.address(offset) as usize).write_volatile(value) }
     }
 }

@@ -14,6 +14,6 @@ pub fn begin_region() {
 /// Ends the region of interest.
 #[inline(always)]
 pub fn end_region() {
-    // SAFETY: as above.
+    // SAFETY: architecturally a NOP, after the same barrier as in `begin_region`.
     unsafe { asm!("hint #{}", "isb", const model_hint::END, options(nostack, preserves_flags)) };
 }

@@ -148,7 +148,7 @@ impl Internals {
         // SAFETY: called from a thread that does not have the lock; file and line are for its profiler.
         unsafe { (self.f.lock)(c"board-model".as_ptr(), 0) };
         let result = what();
-        // SAFETY: taken above.
+        // SAFETY: this thread took the lock above, and nothing between gives it back.
         unsafe { (self.f.unlock)() };
         result
     }

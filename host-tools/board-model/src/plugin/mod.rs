@@ -47,7 +47,7 @@ unsafe fn plugin() -> &'static mut Plugin {
 }
 
 extern "C" fn on_reset(_id: PluginId) {
-    // SAFETY: no vCPU executes.
+    // SAFETY: QEMU resets plugins while no vCPU executes, so no other borrow is alive.
     let plugin = unsafe { plugin() };
     for block in plugin.blocks.drain(..) {
         // SAFETY: made by Box::into_raw; the translations that referred to it are gone.
@@ -298,7 +298,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         unsafe { CStr::from_ptr(*texts.add(at)) }.to_str()
     };
     let texts: Result<Vec<&str>, _> = (0..count as usize).map(text).collect();
-    // SAFETY: as QEMU promises.
+    // SAFETY: QEMU passes a pointer to its description, which lives until this function returns.
     let info = unsafe { &*info };
     match texts.map_err(|error| error.to_string()).and_then(|texts| install(id, info, &texts)) {
         Ok(()) => 0,
