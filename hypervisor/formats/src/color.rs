@@ -142,17 +142,17 @@ impl fmt::Display for GeometryError {
 }
 
 impl CacheGeometry {
-    /// Decodes CCSIDR_EL1's 32-bit format (Arm ARM DDI 0487, D23.2.27, without FEAT_CCIDX).
-    pub const fn from_ccsidr(ccsidr: u64) -> Self {
-        let line = 1u32 << ((ccsidr & 7) + 4);
-        let ways = (ccsidr >> 3 & 0x3ff) as u32 + 1;
-        let sets = (ccsidr >> 13 & 0x7fff) + 1;
-        Self { size: sets * ways as u64 * line as u64, ways, line }
+    /// Returns the geometry that CCSIDR_EL1's fields of the 32-bit format encode (Arm ARM DDI 0487, D23.2.27, without
+    /// FEAT_CCIDX).
+    pub const fn from_ccsidr(line_size: u64, associativity: u64, num_sets: u64) -> Self {
+        let line = 16u32 << line_size;
+        let ways = associativity as u32 + 1;
+        Self { size: (num_sets + 1) * ways as u64 * line as u64, ways, line }
     }
 
-    /// Returns the last level that has a cache, numbered from 0 as in CSSELR_EL1.Level, from CLIDR_EL1's seven `Ctype` fields.
-    pub fn last_level(clidr: u64) -> u64 {
-        (0..7).rev().find(|level| clidr >> (3 * level) & 7 != 0).unwrap_or(0)
+    /// Returns the last level that has a cache, numbered from 0 as in CSSELR_EL1.Level, from CLIDR_EL1's `Ctype` fields.
+    pub fn last_level(kinds: [u64; 7]) -> u64 {
+        kinds.iter().rposition(|kind| *kind != 0).unwrap_or(0) as u64
     }
 
     /// Returns the number of colors: bytes per way over bytes per page, at least 1.
@@ -187,21 +187,21 @@ mod tests {
     fn zcu102_has_sixteen_colors() {
         let l2 = CacheGeometry { size: 1 << 20, ways: 16, line: 64 };
         assert_eq!(l2.colors(), Ok(16));
-        // The value QEMU's and the real Cortex-A53's CCSIDR_EL1 give for a 1 MiB L2.
-        assert_eq!(CacheGeometry::from_ccsidr(0x707f_e07a), l2);
+        // The fields of 0x707f_e07a, which CCSIDR_EL1 of QEMU and of the real Cortex-A53 gives for a 1 MiB L2.
+        assert_eq!(CacheGeometry::from_ccsidr(2, 15, 1023), l2);
         assert_eq!(color_of(PhysAddr(0x1234_5000), 16), Color(5));
     }
 
     #[test]
     fn the_last_level_is_the_highest_with_a_cache() {
         // Cortex-A53: separate L1 caches, a unified L2.
-        assert_eq!(CacheGeometry::last_level(0x0a20_0023), 1);
-        assert_eq!(CacheGeometry::last_level(0), 0);
+        assert_eq!(CacheGeometry::last_level([0b011, 0b100, 0, 0, 0, 0, 0]), 1);
+        assert_eq!(CacheGeometry::last_level([0; 7]), 0);
         for level in 0..7 {
-            assert_eq!(CacheGeometry::last_level(0b100 << (3 * level) | 0b011), level);
+            let mut kinds = [0b011, 0, 0, 0, 0, 0, 0];
+            kinds[level] = 0b100;
+            assert_eq!(CacheGeometry::last_level(kinds), level as u64);
         }
-        // LoUIS and what follows it say nothing of caches.
-        assert_eq!(CacheGeometry::last_level(u64::MAX << 21 | 0b011), 0);
     }
 
     #[test]

@@ -62,9 +62,15 @@ fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
 
 /// Checks the hardware against the image's assumptions.
 fn check_machine(system: &System) -> Result<(), alloc::string::String> {
-    CSSELR_EL1.write(CSSELR_EL1::Level.val(CacheGeometry::last_level(CLIDR_EL1.get())));
+    use CLIDR_EL1::{Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7};
+    let kinds = [Ctype1, Ctype2, Ctype3, Ctype4, Ctype5, Ctype6, Ctype7].map(|kind| CLIDR_EL1.read(kind));
+    CSSELR_EL1.write(CSSELR_EL1::Level.val(CacheGeometry::last_level(kinds)));
     sysreg::isb();
-    let found = CacheGeometry::from_ccsidr(CCSIDR_EL1.get());
+    let found = CacheGeometry::from_ccsidr(
+        CCSIDR_EL1.read(CCSIDR_EL1::LineSize),
+        CCSIDR_EL1.read(CCSIDR_EL1::AssociativityWithoutCCIDX),
+        CCSIDR_EL1.read(CCSIDR_EL1::NumSetsWithoutCCIDX),
+    );
     if found != system.board.llc {
         return Err(alloc::format!(
             "board {} promises a last-level cache of {:?}, CCSIDR_EL1 says {found:?}; use the board file of this machine",

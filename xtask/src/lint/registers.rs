@@ -7,7 +7,8 @@
 //! A *register's value* is a variable or field named like a system register (see [`NAMES`]), `.get()` of a register
 //! (`SPSR_EL2.get()`), an access by string, or a variable that was bound to one of these in the same function; also in
 //! parentheses, cast, or borrowed. Its operand of `<<`, `>>` or `&` counts; so does a shift in what is written
-//! to a register (`HCR_EL2.set(1 << 3)`). The module `syndrome` may have them: there they are decoded. Not seen: a
+//! to a register (`HCR_EL2.set(1 << 3)`). Masks are fine where they are typed themselves, the `value` or `mask` of
+//! fields, and of the registers with a bit per PMU counter ([`BIT_PER_COUNTER`]). The module `syndrome` may have them: there they are decoded. Not seen: a
 //! value that a function passes on under another name.
 
 use super::finding::Finding;
@@ -23,6 +24,10 @@ const NAMES: [&str; 16] = [
     "esr", "far", "hpfar", "spsr", "elr", "par", "mpidr", "midr", "clidr", "ccsidr", "ctr", "hcr", "sctlr", "vtcr",
     "mdcr", "pmcr",
 ];
+
+/// Registers without fields: each bit is one counter of the PMU.
+const BIT_PER_COUNTER: [&str; 6] =
+    ["PMCNTENSET_EL0", "PMCNTENCLR_EL0", "PMINTENSET_EL1", "PMINTENCLR_EL1", "PMOVSSET_EL0", "PMOVSCLR_EL0"];
 
 /// Accesses to system registers by strings.
 pub fn strings(sources: &Sources) -> Vec<Finding> {
@@ -151,6 +156,22 @@ fn is_typed(expression: &Expr) -> bool {
     path.path.segments.last().is_some_and(|segment| is_register(&segment.ident.to_string()))
 }
 
+/// Whether a mask is allowed on this expression: fields' own mask, or a register that is one bit per counter.
+fn is_mask_of_names(expression: &Expr) -> bool {
+    match expression {
+        Expr::Field(field) => {
+            matches!(&field.member, syn::Member::Named(name) if ["value", "mask"].contains(&name.to_string().as_str()))
+        }
+        Expr::MethodCall(call) if call.method == "get" => match &*call.receiver {
+            Expr::Path(path) => {
+                path.path.segments.last().is_some_and(|last| BIT_PER_COUNTER.contains(&last.ident.to_string().as_str()))
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 const fn is_shift(op: &BinOp) -> bool {
     matches!(op, BinOp::Shl(_) | BinOp::Shr(_) | BinOp::ShlAssign(_) | BinOp::ShrAssign(_))
 }
@@ -181,7 +202,8 @@ impl<'ast> Visit<'ast> for Shifts<'_> {
     }
 
     fn visit_expr_binary(&mut self, binary: &'ast syn::ExprBinary) {
-        let is_mask = matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitAndAssign(_));
+        let is_mask = matches!(binary.op, BinOp::BitAnd(_) | BinOp::BitAndAssign(_))
+            && ![&binary.left, &binary.right].into_iter().any(|side| is_mask_of_names(side));
         if (is_shift(&binary.op) || is_mask) && (self.is_value(&binary.left) || self.is_value(&binary.right)) {
             self.report(line(binary), "a shift or mask of a register's value");
         } else if is_shift(&binary.op) && self.written {
