@@ -1,8 +1,9 @@
 //! Page profiles: which pages of a VM matter, and how much.
 
-use crate::node::{Context, suggest};
+use crate::node::{Context, Field, Table, suggest};
 use crate::problem::count;
 use cloison_formats::image::{Backing, ProfiledPage, Region};
+use std::ops::Range;
 
 /// Version of the file format.
 pub const VERSION: u64 = 1;
@@ -11,80 +12,17 @@ pub const VERSION: u64 = 1;
 pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<ProfiledPage>> {
     let document = context.parse()?;
     let root = context.root(&document);
-    let version_help = format!("write version = {VERSION}, the version of the format");
-    if let Some(field) = root.required("version", &version_help)
-        && let Some(version) = field.integer(&VERSION.to_string())
-        && version != VERSION
-    {
-        field.push(
-            field
-                .error(format!("the profile has version {version}; this tool reads version {VERSION}"))
-                .label("unknown version")
-                .help("make the profile again, or use the version of Cloison that wrote it"),
-        );
-        return None;
-    }
+    check_version(&root)?;
     for key in ["description", "unit"] {
         root.optional(key).map(|field| field.string("one line of text"));
     }
-    let mut pages: Vec<(ProfiledPage, std::ops::Range<usize>)> = Vec::new();
-    let region_index = |field: &crate::node::Field<'_>| {
-        let name = field.string("the name of a region of the VM")?;
-        let found = regions.iter().position(|region| region.name == name);
-        match found {
-            None => {
-                field.push(field.error(format!("the VM has no region `{name}`")).label("unknown region").help(suggest(
-                    name,
-                    "regions",
-                    regions.iter().map(|region| region.name.as_str()),
-                )))
-            }
-            Some(index) if !matches!(regions[index].backing, Backing::Pool(_)) => {
-                field.push(
-                    field
-                        .error(format!("the pages of region `{name}` cannot migrate"))
-                        .label("not backed by a pool")
-                        .help("profile pages of regions that have `pool = ...`"),
-                );
-                return None;
-            }
-            Some(_) => {}
-        }
-        found
-    };
-    let mut add = |region: usize, page_field: &crate::node::Field<'_>, importance: u64| {
-        let Some(page) = page_field.integer("a page's number in its region") else { return };
-        let size = u64::from(regions[region].pages);
-        let name = &regions[region].name;
-        if page >= size {
-            page_field.push(
-                page_field
-                    .error(format!("page {page} is outside region `{name}`"))
-                    .label(format!("the region has {size} pages, 0 to {}", size - 1))
-                    .help("count pages of 4 KiB from the region's start, or make the region larger"),
-            );
-            return;
-        }
-        let page = ProfiledPage { region: region as u8, page: page as u32, importance };
-        let same = |(other, _): &&(ProfiledPage, _)| other.region == page.region && other.page == page.page;
-        if let Some((_, first)) = pages.iter().find(same) {
-            page_field.push(
-                page_field
-                    .error(format!("page {} of region `{name}` is listed twice", page.page))
-                    .label("again")
-                    .also(first.clone(), "first here")
-                    .help("list it once, with the right importance"),
-            );
-            return;
-        }
-        pages.push((page, page_field.span()));
-    };
+    let mut pages = Pages { regions, found: Vec::new() };
     for mut table in root.tables("region") {
         let name_field = table.required("name", "name a region of the VM: name = \"ram\"");
         if let Some(name) = name_field.as_ref().filter(|field| field.is_string()).and_then(|field| field.string("")) {
             table.rename(name);
         }
-        let region = name_field.as_ref().and_then(region_index);
+        let region = name_field.as_ref().and_then(|field| region_index(field, regions));
         let list = table.required("pages", "list pages with their importance: pages = [[3, 12], [4, 7]]");
         table.finish();
         for pair in list.and_then(|field| field.elements()).unwrap_or_default() {
@@ -100,26 +38,26 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
             let (Some(region), Some(importance)) = (region, importance.integer("the page's importance")) else {
                 continue;
             };
-            add(region, page, importance);
+            pages.add(region, page, importance);
         }
     }
     for table in root.tables("page") {
         let region = table.required("region", "name a region of the VM: region = \"ram\"");
-        let region = region.as_ref().and_then(region_index);
+        let region = region.as_ref().and_then(|field| region_index(field, regions));
         let page = table.required("page", "give the page's number in its region: page = 3");
         let importance = table
             .required("importance", "say how much the page matters: importance = 12")
             .and_then(|field| field.integer("how much the page matters; larger is more"));
         table.finish();
         if let (Some(region), Some(page), Some(importance)) = (region, page, importance) {
-            add(region, &page, importance);
+            pages.add(region, &page, importance);
         }
     }
     root.finish();
     if context.has_errors() {
         return None;
     }
-    if pages.is_empty() {
+    if pages.found.is_empty() {
         context.push(
             crate::problem::Problem::error(&context.file, "pages", 0..0, "the profile lists no page")
                 .label("no [[region]] and no [[page]] in this file")
@@ -127,5 +65,86 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
         );
         return None;
     }
-    Some(pages.into_iter().map(|(page, _)| page).collect())
+    Some(pages.found.into_iter().map(|(page, _)| page).collect())
+}
+
+/// Checks the version; `None` if the profile has another.
+fn check_version(root: &Table<'_>) -> Option<()> {
+    let version_help = format!("write version = {VERSION}, the version of the format");
+    if let Some(field) = root.required("version", &version_help)
+        && let Some(version) = field.integer(&VERSION.to_string())
+        && version != VERSION
+    {
+        field.push(
+            field
+                .error(format!("the profile has version {version}; this tool reads version {VERSION}"))
+                .label("unknown version")
+                .help("make the profile again, or use the version of Cloison that wrote it"),
+        );
+        return None;
+    }
+    Some(())
+}
+
+/// Reads the name of a region, and returns its index if its pages can migrate.
+fn region_index(field: &Field<'_>, regions: &[Region]) -> Option<usize> {
+    let name = field.string("the name of a region of the VM")?;
+    let found = regions.iter().position(|region| region.name == name);
+    match found {
+        None => {
+            field.push(field.error(format!("the VM has no region `{name}`")).label("unknown region").help(suggest(
+                name,
+                "regions",
+                regions.iter().map(|region| region.name.as_str()),
+            )))
+        }
+        Some(index) if !matches!(regions[index].backing, Backing::Pool(_)) => {
+            field.push(
+                field
+                    .error(format!("the pages of region `{name}` cannot migrate"))
+                    .label("not backed by a pool")
+                    .help("profile pages of regions that have `pool = ...`"),
+            );
+            return None;
+        }
+        Some(_) => {}
+    }
+    found
+}
+
+/// The pages that were read so far.
+struct Pages<'a> {
+    regions: &'a [Region],
+    /// Each page, and where it is in the file.
+    found: Vec<(ProfiledPage, Range<usize>)>,
+}
+
+impl Pages<'_> {
+    fn add(&mut self, region: usize, page_field: &Field<'_>, importance: u64) {
+        let Some(page) = page_field.integer("a page's number in its region") else { return };
+        let size = u64::from(self.regions[region].pages);
+        let name = &self.regions[region].name;
+        if page >= size {
+            page_field.push(
+                page_field
+                    .error(format!("page {page} is outside region `{name}`"))
+                    .label(format!("the region has {size} pages, 0 to {}", size - 1))
+                    .help("count pages of 4 KiB from the region's start, or make the region larger"),
+            );
+            return;
+        }
+        let page = ProfiledPage { region: region as u8, page: page as u32, importance };
+        let same = |(other, _): &&(ProfiledPage, _)| other.region == page.region && other.page == page.page;
+        if let Some((_, first)) = self.found.iter().find(same) {
+            page_field.push(
+                page_field
+                    .error(format!("page {} of region `{name}` is listed twice", page.page))
+                    .label("again")
+                    .also(first.clone(), "first here")
+                    .help("list it once, with the right importance"),
+            );
+            return;
+        }
+        self.found.push((page, page_field.span()));
+    }
 }

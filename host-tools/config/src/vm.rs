@@ -97,30 +97,10 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         pmu_irq: scene.board.and_then(|board| board.board.pmu_irq),
     };
     let (image, load) = vm_image::read(&table, &image_scene).unzip();
-    if let Some(ImageSource::Linux(_)) = &image {
-        if let Some(field) = table.optional("args") {
-            let taken = field.error("a Linux kernel gets its device tree in x0, and nothing else");
-            field.push(taken.label("not for Linux").help("leave it out; `cmdline` is what the kernel is told"));
-        }
-    } else if image.is_some() {
-        for field in &shown_fields {
-            let lost = field.error("only a VM with a Linux kernel has a device tree that could show this region");
-            field.push(lost.label("not for this image").help("leave it out"));
-        }
-    }
+    check_image(&table, image.as_ref(), &shown_fields);
     let profile = read_profile(&table, scene, &regions, complete, profiles);
-    if services & services::MIGRATE != 0 && profile.is_none() && table.optional("profile").is_none() {
-        let field = table.optional("services").map_or(table.span(), |field| field.span());
-        table.push(
-            Problem::warning(
-                table.file(),
-                table.path_of("services"),
-                field,
-                "the VM may migrate pages, but has no destination",
-            )
-            .label("`migrate` without [vm.profile]")
-            .help("give the VM a [vm.profile] with a pool, or take the service away"),
-        );
+    if services & services::MIGRATE != 0 && profile.is_none() {
+        warn_of_no_destination(&table);
     }
     table.finish_ref();
     let (name, name_span) = name?;
@@ -158,6 +138,38 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         irqs,
         top,
     })
+}
+
+/// Checks that what only one kind of image has is not asked of another.
+fn check_image(table: &Table<'_>, image: Option<&ImageSource>, shown_fields: &[Field<'_>]) {
+    if let Some(ImageSource::Linux(_)) = image {
+        if let Some(field) = table.optional("args") {
+            let taken = field.error("a Linux kernel gets its device tree in x0, and nothing else");
+            field.push(taken.label("not for Linux").help("leave it out; `cmdline` is what the kernel is told"));
+        }
+    } else if image.is_some() {
+        for field in shown_fields {
+            let lost = field.error("only a VM with a Linux kernel has a device tree that could show this region");
+            field.push(lost.label("not for this image").help("leave it out"));
+        }
+    }
+}
+
+fn warn_of_no_destination(table: &Table<'_>) {
+    if table.optional("profile").is_some() {
+        return;
+    }
+    let field = table.optional("services").map_or(table.span(), |field| field.span());
+    table.push(
+        Problem::warning(
+            table.file(),
+            table.path_of("services"),
+            field,
+            "the VM may migrate pages, but has no destination",
+        )
+        .label("`migrate` without [vm.profile]")
+        .help("give the VM a [vm.profile] with a pool, or take the service away"),
+    );
 }
 
 fn read_cores(table: &Table<'_>, board: Option<&BoardFile>) -> Option<Vec<(u8, Range<usize>)>> {

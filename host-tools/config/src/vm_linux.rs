@@ -31,36 +31,7 @@ pub(crate) fn read(
         }
     }
     image.finish_ref();
-    let (source, parsed, place) = match (linux, kernel) {
-        (Some(first), Some(second)) => {
-            let message = "the image has two kernels";
-            second.push(second.error(message).also(first.span(), "the other").label("one too many").help("write one"));
-            return None;
-        }
-        (Some(field), None) => {
-            let flavor = field.one_of("kernel", &FLAVORS)?;
-            // A kernel that has not been downloaded yet is checked after the download.
-            let kept = (scene.shipped.kept_kernel)(flavor);
-            (KernelSource::Debian(flavor), kept.and_then(|bytes| Kernel::parse(&bytes).ok()), field)
-        }
-        (None, Some(field)) => {
-            let path = scene.base.join(field.string("the path of an arm64 kernel, relative to this file")?);
-            let bytes = read_file(&field, &path, "kernel")?;
-            match Kernel::parse(&bytes) {
-                Ok(kernel) => (KernelSource::File(path), Some(kernel), field),
-                Err(error) => {
-                    field.push(
-                        field
-                            .error(format!("{} cannot be started: {error}", display_path(&path).display()))
-                            .label("no arm64 kernel")
-                            .help("name an uncompressed arm64 kernel (arch/arm64/boot/Image), whole"),
-                    );
-                    return None;
-                }
-            }
-        }
-        (None, None) => return None,
-    };
+    let (source, parsed, place) = read_kernel(linux, kernel, scene)?;
     let mut initrd_len = 0;
     let initrd = match &initrd {
         Some(field) => {
@@ -92,25 +63,7 @@ pub(crate) fn read(
         Some(field) => Some(page_ipa(field)?.0),
         None => None,
     };
-    let mut line = match &cmdline {
-        Some(field) => field.string("the kernel's command line")?.to_owned(),
-        None => String::new(),
-    };
-    if !line.split_whitespace().any(|word| word.starts_with("console=")) {
-        line = format!("{CONSOLE} {line}").trim().to_owned();
-    }
-    if let Some(field) = cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0')) {
-        field.push(
-            field
-                .error(format!(
-                    "the command line has {} bytes; a kernel takes {}",
-                    line.len(),
-                    LONGEST_COMMAND_LINE - 1
-                ))
-                .label("too long")
-                .help("leave words out"),
-        );
-    }
+    let line = read_command_line(cmdline.as_ref())?;
     if let (Some(parsed), true) = (parsed, scene.complete)
         && let Err(error) = Layout::in_regions(scene.regions, scene.shown, load, parsed, initrd_len)
     {
@@ -133,6 +86,68 @@ pub(crate) fn read(
         cpu: scene.cpu.to_owned(),
         pmu_irq: scene.pmu_irq,
     })
+}
+
+/// Reads the kernel: its source, its header if it is here already, and the field that names it.
+fn read_kernel<'a>(
+    linux: Option<Field<'a>>,
+    kernel: Option<Field<'a>>,
+    scene: &ImageScene<'_>,
+) -> Option<(KernelSource, Option<Kernel>, Field<'a>)> {
+    match (linux, kernel) {
+        (Some(first), Some(second)) => {
+            let message = "the image has two kernels";
+            second.push(second.error(message).also(first.span(), "the other").label("one too many").help("write one"));
+            None
+        }
+        (Some(field), None) => {
+            let flavor = field.one_of("kernel", &FLAVORS)?;
+            // A kernel that has not been downloaded yet is checked after the download.
+            let kept = (scene.shipped.kept_kernel)(flavor);
+            Some((KernelSource::Debian(flavor), kept.and_then(|bytes| Kernel::parse(&bytes).ok()), field))
+        }
+        (None, Some(field)) => {
+            let path = scene.base.join(field.string("the path of an arm64 kernel, relative to this file")?);
+            let bytes = read_file(&field, &path, "kernel")?;
+            match Kernel::parse(&bytes) {
+                Ok(kernel) => Some((KernelSource::File(path), Some(kernel), field)),
+                Err(error) => {
+                    field.push(
+                        field
+                            .error(format!("{} cannot be started: {error}", display_path(&path).display()))
+                            .label("no arm64 kernel")
+                            .help("name an uncompressed arm64 kernel (arch/arm64/boot/Image), whole"),
+                    );
+                    None
+                }
+            }
+        }
+        (None, None) => None,
+    }
+}
+
+/// Reads the command line, and lets it name the console.
+fn read_command_line(cmdline: Option<&Field<'_>>) -> Option<String> {
+    let mut line = match cmdline {
+        Some(field) => field.string("the kernel's command line")?.to_owned(),
+        None => String::new(),
+    };
+    if !line.split_whitespace().any(|word| word.starts_with("console=")) {
+        line = format!("{CONSOLE} {line}").trim().to_owned();
+    }
+    if let Some(field) = cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0')) {
+        field.push(
+            field
+                .error(format!(
+                    "the command line has {} bytes; a kernel takes {}",
+                    line.len(),
+                    LONGEST_COMMAND_LINE - 1
+                ))
+                .label("too long")
+                .help("leave words out"),
+        );
+    }
+    Some(line)
 }
 
 /// Reads the packages' names, sorted. apt checks whether they exist when they are downloaded.
