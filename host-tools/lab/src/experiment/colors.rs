@@ -4,18 +4,42 @@ use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
+/// What the inputs show together.
+#[derive(Default)]
+struct Seen<'a> {
+    /// The rows by number of colors.
+    rows: Vec<Vec<Cell>>,
+    /// A row for each input.
+    bars: Vec<Vec<Cell>>,
+    /// Colorings in which the victim's memory fits: in its last segment it has no refills.
+    fitting: u64,
+    /// Those of them that have no refills under Interf either.
+    equal: u64,
+    /// The largest relative difference of the refills of the others.
+    most_off: f64,
+    /// Each input, with its slowdown with shared colors and with the best number of its own.
+    rescued: Vec<(&'a str, f64, f64)>,
+}
+
 /// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
-    let mut rows = vec![];
-    let mut bars = vec![];
-    // Colorings in which the victim's memory fits: in its last segment it has no refills.
-    let (mut fitting, mut equal) = (0u64, 0u64);
-    let mut most_off = 0.0f64;
-    let mut rescued = vec![];
+    let mut seen = Seen::default();
     for input in runs.labels("shared-solo", "input") {
+        seen.input(runs, input, &mut found);
+    }
+    found.figure("colorings_that_fit", seen.fitting as f64);
+    found.figure("colorings_that_fit_with_equal_misses", seen.equal as f64);
+    found.figure("most_relative_difference_of_other_misses", seen.most_off);
+    say(&mut found, &seen);
+    add_tables(&mut found, seen);
+    Ok(found)
+}
+
+impl<'a> Seen<'a> {
+    fn input(&mut self, runs: Runs<'a>, input: &'a str, found: &mut Findings) {
         let at = |variant: &str| runs.at(variant, &[("input", input)]);
-        let (Some(solo), Some(interf)) = (at("shared-solo"), at("shared-interf")) else { continue };
+        let (Some(solo), Some(interf)) = (at("shared-solo"), at("shared-interf")) else { return };
         let base = solo.cycles();
         let name = input.replace(['/', '-'], "_");
         found.figure(format!("{name}_solo_cycles"), base as f64);
@@ -25,49 +49,25 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             let each = interf.cycles().saturating_sub(base) as f64 / refills as f64;
             found.figure(format!("{name}_cycles_per_extra_refill"), each);
         }
-        let mut lines = [("solo", "colored-solo"), ("under Interf", "colored-interf")].map(|(name, variant)| {
-            let mut points: Vec<(f64, f64)> = runs
-                .of(variant)
-                .filter(|run| run.label("input") == input)
-                .map(|run| (run.number("colors").unwrap_or(0) as f64, ratio(run.cycles(), base)))
-                .collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
-            Line { name: name.to_owned(), points }
-        });
-        let best = lines[1].points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+        let [solo_line, interf_line] =
+            [("solo", "colored-solo"), ("under Interf", "colored-interf")].map(|(name, variant)| {
+                let mut points: Vec<(f64, f64)> = runs
+                    .of(variant)
+                    .filter(|run| run.label("input") == input)
+                    .map(|run| (run.number("colors").unwrap_or(0) as f64, ratio(run.cycles(), base)))
+                    .collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                Line { name: name.to_owned(), points }
+            });
+        let best = interf_line.points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
         found.figure(format!("{name}_best_colored_slowdown"), best);
-        rescued.push((input, ratio(interf.cycles(), base), best));
-        for colored in runs.of("colored-solo").filter(|run| run.label("input") == input) {
-            let colors = colored.label("colors");
-            let rival = runs.at("colored-interf", &[("input", input), ("colors", colors)]);
-            let misses = colored.settled("L2D_CACHE_REFILL");
-            if let Some(rival) = rival {
-                let theirs = rival.settled("L2D_CACHE_REFILL");
-                if misses == 0 {
-                    fitting += 1;
-                    equal += u64::from(theirs == misses);
-                } else {
-                    most_off = most_off.max((theirs as f64 / misses as f64 - 1.0).abs());
-                }
-            }
-            rows.push(vec![
-                Cell::Text(input.to_owned()),
-                Cell::Count(colored.number("colors").unwrap_or(0)),
-                Cell::Value(ratio(colored.cycles(), base)),
-                rival.map_or(Cell::Text(String::new()), |rival| Cell::Value(ratio(rival.cycles(), base))),
-                Cell::Count(misses),
-                rival.map_or(Cell::Text(String::new()), |rival| Cell::Count(rival.settled("L2D_CACHE_REFILL"))),
-            ]);
-        }
+        self.rescued.push((input, ratio(interf.cycles(), base), best));
+        self.colorings(runs, input, base);
         let ends = |y: f64| {
-            let xs = lines[0].points.iter().map(|point| point.0);
+            let xs = solo_line.points.iter().map(|point| point.0);
             vec![(xs.clone().fold(f64::INFINITY, f64::min), y), (xs.fold(0.0, f64::max), y)]
         };
         let shared = Line { name: "Interf, colors shared".into(), points: ends(ratio(interf.cycles(), base)) };
-        let [solo_line, interf_line] = std::mem::replace(
-            &mut lines,
-            [Line { name: String::new(), points: vec![] }, Line { name: String::new(), points: vec![] }],
-        );
         found.charts.push(Chart {
             title: format!("{input} (modelled)"),
             x: "colors of the victim".into(),
@@ -75,7 +75,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             log: false,
             marks: Marks::Lines(vec![solo_line, interf_line, shared]),
         });
-        bars.push(vec![
+        self.bars.push(vec![
             Cell::Text(input.to_owned()),
             Cell::Count(base),
             Cell::Value(ratio(interf.cycles(), base)),
@@ -84,9 +84,35 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             Cell::Count(interf.event("L2D_CACHE_REFILL")),
         ]);
     }
-    found.figure("colorings_that_fit", fitting as f64);
-    found.figure("colorings_that_fit_with_equal_misses", equal as f64);
-    found.figure("most_relative_difference_of_other_misses", most_off);
+
+    /// Adds the rows of an input, one for each number of colors.
+    fn colorings(&mut self, runs: Runs<'a>, input: &'a str, base: u64) {
+        for colored in runs.of("colored-solo").filter(|run| run.label("input") == input) {
+            let colors = colored.label("colors");
+            let rival = runs.at("colored-interf", &[("input", input), ("colors", colors)]);
+            let misses = colored.settled("L2D_CACHE_REFILL");
+            if let Some(rival) = rival {
+                let theirs = rival.settled("L2D_CACHE_REFILL");
+                if misses == 0 {
+                    self.fitting += 1;
+                    self.equal += u64::from(theirs == misses);
+                } else {
+                    self.most_off = self.most_off.max((theirs as f64 / misses as f64 - 1.0).abs());
+                }
+            }
+            self.rows.push(vec![
+                Cell::Text(input.to_owned()),
+                Cell::Count(colored.number("colors").unwrap_or(0)),
+                Cell::Value(ratio(colored.cycles(), base)),
+                rival.map_or(Cell::Text(String::new()), |rival| Cell::Value(ratio(rival.cycles(), base))),
+                Cell::Count(misses),
+                rival.map_or(Cell::Text(String::new()), |rival| Cell::Count(rival.settled("L2D_CACHE_REFILL"))),
+            ]);
+        }
+    }
+}
+
+fn add_tables(found: &mut Findings, seen: Seen<'_>) {
     let overview = Series {
         name: "inputs".into(),
         columns: vec![
@@ -97,7 +123,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             "l2_refills_solo",
             "l2_refills_interf",
         ],
-        rows: bars,
+        rows: seen.bars,
     };
     found.tables.push(overview.table(
         "Kernels and sizes",
@@ -108,7 +134,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series {
         name: "colors".into(),
         columns: vec!["input", "colors", "slowdown_solo", "slowdown_interf", "l2_refills_solo", "l2_refills_interf"],
-        rows,
+        rows: seen.rows,
     };
     found.tables.push(series.table(
         "By number of colors",
@@ -117,6 +143,10 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
          pseudo-random replacement has displaced the earlier contents of the victim's colors.",
     ));
     found.series.push(series);
+}
+
+fn say(found: &mut Findings, seen: &Seen<'_>) {
+    let Seen { fitting, equal, most_off, rescued, .. } = seen;
     found.say(format!(
         "In {fitting} colorings the victim's memory fits in its colors: alone, it refills no line of the L2, and in \
          {equal} of them none under Interf either. No neighbor evicts a line of a color that it does not have. Where \
@@ -149,5 +179,4 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
          which then streams more: with a large input, contention for memory remains.",
     );
     found.say(LIMITS);
-    Ok(found)
 }

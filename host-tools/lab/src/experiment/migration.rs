@@ -19,7 +19,21 @@ const BARS: [(&str, &str); 7] = [
 /// Evaluates the runs.
 pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let mut found = Findings::default();
-    // Figure 11.
+    let sweep = sweep(runs, &mut found)?;
+    let versus = seven_cases(runs, &mut found);
+    say(&mut found, sweep, versus);
+    Ok(found)
+}
+
+/// Slowdown with all of Interf in the victim's colors, slowdown with none, and with how many pages of each moved half of
+/// the way is done.
+type Sweep = (f64, f64, Option<u64>);
+
+/// An input, and its runtime against solo: under Interf, with 12 colors, after migration.
+type Versus<'a> = (&'a str, f64, f64, f64);
+
+/// Figure 11: a victim against pages of Interf moved away.
+fn sweep(runs: Runs<'_>, found: &mut Findings) -> Result<Sweep> {
     let solo = runs.first("sweep-solo")?;
     let mut points: Vec<(u64, u64, u64)> = runs
         .of("sweep")
@@ -29,11 +43,12 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let slowdowns: Vec<f64> = points.iter().map(|point| ratio(point.1, solo.cycles())).collect();
     let (none, all) = (slowdowns.first().copied().unwrap_or(0.0), slowdowns.last().copied().unwrap_or(0.0));
     // Half of the way from no page moved to all pages moved.
-    let half = points.iter().zip(&slowdowns).find(|(_, slowdown)| **slowdown <= (none + all) / 2.0);
+    let half =
+        points.iter().zip(&slowdowns).find(|(_, slowdown)| **slowdown <= (none + all) / 2.0).map(|(point, _)| point.0);
     found.figure("solo_cycles", solo.cycles() as f64);
     found.figure("slowdown", none);
     found.figure("recovered_ratio", all);
-    found.figure("half_recovered_pages", half.map_or(0.0, |(point, _)| point.0 as f64));
+    found.figure("half_recovered_pages", half.map_or(0.0, |pages| pages as f64));
     found.figure("monotone", f64::from(falls(&slowdowns, 0.02)));
     let sweep = Series {
         name: "sweep".into(),
@@ -61,7 +76,11 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         }]),
     });
     found.series.push(sweep);
-    // Figure 12.
+    Ok((none, all, half))
+}
+
+/// Figure 12: the seven cases.
+fn seven_cases<'a>(runs: Runs<'a>, found: &mut Findings) -> Vec<Versus<'a>> {
     let mut groups = vec![];
     let mut rows = vec![];
     let mut versus = vec![];
@@ -99,13 +118,16 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         marks: Marks::Bars(BARS.iter().map(|(_, name)| (*name).to_owned()).collect(), groups),
     });
     found.series.push(bars);
+    versus
+}
+
+fn say(found: &mut Findings, (none, all, half): Sweep, versus: Vec<Versus<'_>>) {
     found.say(format!(
         "With all of Interf in the victim's colors, the victim takes {none:.2} times its solo time; with all pages of \
          Interf's buffers moved away, {all:.2} times.{} In the paper the runtime starts to fall when 123 of the 315 \
          pages of all three are gone (41 of each), so that the rest fits in the shared 12 colors.",
-        half.map_or_else(String::new, |(point, _)| format!(
-            " Half of the slowdown is recovered with {} pages of each moved.",
-            point.0
+        half.map_or_else(String::new, |pages| format!(
+            " Half of the slowdown is recovered with {pages} pages of each moved."
         ))
     ));
     for (input, interf, colored, migrated) in versus {
@@ -120,5 +142,4 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
          always miss and stream as fast as memory allows. The paper also sees that with larger inputs.",
     );
     found.say(LIMITS);
-    Ok(found)
 }

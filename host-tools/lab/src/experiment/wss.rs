@@ -24,7 +24,7 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         })
         .collect();
     points.sort_by_key(|point| point.0);
-    let worst = points.iter().max_by_key(|point| point.1).copied().unwrap_or_default();
+    let worst = worst(&points);
     found.figure("solo_cycles", solo as f64);
     found.figure("worst_kib", worst.0 as f64);
     found.figure("worst_slowdown", ratio(worst.1, solo));
@@ -77,6 +77,18 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         marks: Marks::Lines(vec![line("stored over", |point| point.3), line("to and from memory", |point| point.4)]),
     });
     found.series.push(series);
+    say(&mut found, &points, solo);
+    found.say(LIMITS);
+    Ok(found)
+}
+
+/// Returns the point at which the victim takes longest.
+fn worst(points: &[Point]) -> Point {
+    points.iter().max_by_key(|point| point.1).copied().unwrap_or_default()
+}
+
+fn say(found: &mut Findings, points: &[Point], solo: u64) {
+    let worst = worst(points);
     found.say(format!(
         "Buffers of {1} KiB slow the victim down most, {0:.2} times; in the paper, about {PAPER_WORST} KiB were worst \
          for its victim on the board.",
@@ -111,6 +123,4 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
             ratio(last.1, solo)
         )
     });
-    found.say(LIMITS);
-    Ok(found)
 }
