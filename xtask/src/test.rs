@@ -1,6 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change goes in, cheapest first.
 
-use crate::rules;
+use crate::{lint, rules};
 use clap::ValueEnum;
 use cloison_engine::figures::Figures;
 use cloison_engine::{cargo, installation, setup};
@@ -33,6 +33,8 @@ pub struct TestArgs {
 pub enum Step {
     /// rustfmt
     Format,
+    /// The house rules (`cargo xtask lint`)
+    Lint,
     /// clippy over the host's crates
     ClippyHost,
     /// clippy over the crates that run on a board, or in a guest's Linux
@@ -57,6 +59,7 @@ impl Step {
     const fn title(self) -> &'static str {
         match self {
             Self::Format => "rustfmt",
+            Self::Lint => "house rules",
             Self::ClippyHost => "clippy, host crates",
             Self::ClippyBoard => "clippy, board crates",
             Self::Docs => "rustdoc",
@@ -172,10 +175,18 @@ impl Runner {
         let shell = &self.shell;
         match step {
             Step::Format => check(cmd!(shell, "cargo fmt --all -- --check -l").into()),
+            Step::Lint => {
+                let outcomes = lint::check(&installation::root(), &[])?;
+                let failed = lint::print(&outcomes);
+                Ok(Tally { passed: (outcomes.len() - failed) as u64, failed: failed as u64, skipped: 0 })
+            }
             Step::ClippyHost => {
-                // Without a package, cargo takes the default members: all that builds for the host.
-                let clippy = cmd!(shell, "cargo clippy --quiet --all-targets -- -D warnings");
-                check(clippy.into())
+                // Without a package, cargo takes the default members: what builds for the host, but the system tests.
+                let members = cmd!(shell, "cargo clippy --quiet --all-targets -- -D warnings");
+                let tests = cmd!(shell, "cargo clippy --quiet --all-targets -p cloison-tests -- -D warnings");
+                let mut tally = check(members.into())?;
+                tally.add(check(tests.into())?);
+                Ok(tally)
             }
             Step::ClippyBoard => {
                 let board = |features: &[&str]| -> Result<Tally> {

@@ -214,7 +214,7 @@ impl Manifest {
         Self {
             layout: LAYOUT,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            image_format: u32::from(image::VERSION),
+            image_format: image::VERSION,
             telemetry_format: u32::from(telemetry::VERSION),
             commit: None,
             rustc: String::new(),

@@ -70,15 +70,9 @@ fn check_one(rule: Rule, sources: &Sources) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Runs `cargo xtask lint`: prints each finding and a table of the rules; fails if one is broken.
-///
-/// # Errors
-/// As [`check`], or the figures cannot be written.
-pub fn lint(args: &LintArgs) -> Result<ExitCode> {
-    let started = Instant::now();
-    let outcomes = check(&installation::root(), &args.rules)?;
-    let mut figures = Figures::new("lint");
-    for outcome in &outcomes {
+/// Prints each finding and a table of the rules. Returns how many rules are broken.
+pub fn print(outcomes: &[Outcome]) -> usize {
+    for outcome in outcomes {
         for finding in &outcome.findings {
             println!("{finding} [{}]", outcome.rule);
         }
@@ -87,17 +81,30 @@ pub fn lint(args: &LintArgs) -> Result<ExitCode> {
         }
     }
     println!("\n{:<18} {:>8} {:>8} {:>8}  verdict", "rule", "count", "limit", "exempt");
-    for outcome in &outcomes {
+    for outcome in outcomes {
         let Outcome { rule, count, exempt, .. } = outcome;
         let verdict = if outcome.passes() { "ok" } else { "FAILED" };
         let digits = usize::from(*rule == Rule::Share);
         println!("{rule:<18} {count:>8.digits$} {:>8} {:>8}  {verdict}", rule.limit(), exempt.len());
+    }
+    outcomes.iter().filter(|outcome| !outcome.passes()).count()
+}
+
+/// Runs `cargo xtask lint`: prints what [`print()`] does; fails if a rule is broken.
+///
+/// # Errors
+/// As [`check`], or the figures cannot be written.
+pub fn lint(args: &LintArgs) -> Result<ExitCode> {
+    let started = Instant::now();
+    let outcomes = check(&installation::root(), &args.rules)?;
+    let failed = print(&outcomes);
+    println!("\n{failed} of {} rules broken, in {:.1} s", outcomes.len(), started.elapsed().as_secs_f64());
+    let mut figures = Figures::new("lint");
+    for Outcome { rule, count, exempt, .. } in &outcomes {
         let name = rule.to_string().replace('-', "_");
         figures.value(format!("{name}_count"), *count).value(format!("{name}_limit"), rule.limit());
         figures.count(format!("{name}_exempt"), exempt.len() as u64);
     }
-    let failed = outcomes.iter().filter(|outcome| !outcome.passes()).count();
-    println!("\n{failed} of {} rules broken, in {:.1} s", outcomes.len(), started.elapsed().as_secs_f64());
     figures.count("rules_broken", failed as u64);
     figures.write(args.json.as_deref())?;
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
