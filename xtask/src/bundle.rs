@@ -2,6 +2,7 @@
 
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
+use cloison_lab::{bench, lines};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +31,7 @@ pub fn bundle(args: &BundleArgs) -> Result<()> {
     // Made beside the old one and put in its place when it is whole.
     let fresh = tempfile::Builder::new().prefix(".bundle-").tempdir_in(parent).into_diagnostic()?;
     fill(fresh.path())?;
-    let bundle = Bundle::seal(fresh.path(), figures::commit(), figures::rustc_version())?;
+    let bundle = Bundle::seal(fresh.path(), figures::commit(), figures::rustc_version(), lines::el2()?)?;
     let files = bundle.files().count();
     let moved = || -> std::io::Result<()> {
         if directory.exists() {
@@ -59,10 +60,11 @@ fn fill(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shipped configurations and profiles, as paths from the checkout: the files that Git knows, so that a bundle has no
-/// leftovers.
+/// The shipped configurations, profiles and the system of `cloison bench`, as paths from the checkout: the files that Git
+/// knows, so that a bundle has no leftovers.
 fn shipped_files() -> Result<Vec<PathBuf>> {
-    let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "configs", "profiles"];
+    let arguments =
+        ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "configs", "profiles", bench::CONFIG];
     let output = Command::new("git").args(arguments).current_dir(installation::root()).output();
     let output = output.into_diagnostic().wrap_err("cannot start git")?;
     if !output.status.success() {

@@ -40,7 +40,7 @@ enum Command {
 fn main() -> ExitCode {
     commands::leave_quietly_when_nobody_reads();
     installation::use_checkout();
-    let matches = Cli::command().after_help(commands::examples("cargo xtask")).get_matches();
+    let matches = Cli::command().after_help(commands::examples(installation::program())).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     commands::conclude(run(cli.command))
 }

@@ -13,15 +13,33 @@ use std::process::ExitCode;
 struct Cli {
     /// The source of hypervisor, guests and configurations: a directory made by `cargo xtask bundle` [default:
     /// CLOISON_BUNDLE, a bundle next to the program, or the checkout]
-    #[arg(long, value_name = "DIR", global = true, display_order = 100)]
-    bundle: Option<PathBuf>,
+    #[arg(long = "bundle", value_name = "DIR", global = true, display_order = 100)]
+    _bundle: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
 }
 
 fn main() -> ExitCode {
     commands::leave_quietly_when_nobody_reads();
-    let matches = Cli::command().after_help(commands::examples("cloison")).get_matches();
+    // Before the command line is parsed: which boards it may name depends on the installation.
+    if let Err(error) = installation::choose(named_bundle().as_deref()) {
+        return commands::conclude(Err(error));
+    }
+    let matches = Cli::command().after_help(commands::examples(installation::program())).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    commands::conclude(installation::choose(cli.bundle.as_deref()).and_then(|()| commands::run(cli.command)))
+    commands::conclude(commands::run(cli.command))
+}
+
+/// Returns the directory after `--bundle`.
+fn named_bundle() -> Option<PathBuf> {
+    let mut arguments = std::env::args_os().skip(1).take_while(|argument| argument != "--");
+    while let Some(argument) = arguments.next() {
+        if argument == "--bundle" {
+            return arguments.next().map(PathBuf::from);
+        }
+        if let Some(directory) = argument.to_str().and_then(|text| text.strip_prefix("--bundle=")) {
+            return Some(PathBuf::from(directory));
+        }
+    }
+    None
 }

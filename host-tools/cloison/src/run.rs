@@ -79,8 +79,9 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let log = directory.join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
     eprintln!(
-        "\n{name}: {exit}; {} bytes of telemetry (`cargo xtask hem decode {}` reads them)",
+        "\n{name}: {exit}; {} bytes of telemetry (`{} hem decode {}` reads them)",
         telemetry.len(),
+        installation::program(),
         installation::display(&log)
     );
     match exit {

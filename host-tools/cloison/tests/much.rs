@@ -1,4 +1,4 @@
-//! `cargo xtask much` as a user types it: plans, merges, evaluations, comparisons, and what it says about bad input.
+//! `cloison much` as a user types it: plans, merges, evaluations, comparisons, and what it says about bad input.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

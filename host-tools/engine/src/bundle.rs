@@ -7,6 +7,7 @@
 //! linux/cloisonctl                 the program in Linux guests
 //! model/libcloison_board_model.so  the board model, a plugin for QEMU
 //! configs/, profiles/              the shipped configurations
+//! tests/configs/bench.toml         the system that `cloison bench` measures
 //! ```
 
 use crate::files::write_json;
@@ -22,7 +23,7 @@ use thiserror::Error;
 /// Name of the file that describes a bundle.
 const MANIFEST: &str = "bundle.json";
 /// Version of a bundle's layout.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 
 /// The description of a bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct Manifest {
     pub commit: Option<String>,
     /// The compiler that built it.
     pub rustc: String,
+    /// Lines of source that run at EL2: neither blank nor comment nor test.
+    pub el2_lines: u64,
     /// SHA-256 of each file, in hexadecimal, by its path.
     files: BTreeMap<String, String>,
 }
@@ -153,8 +156,8 @@ impl Bundle {
     /// # Errors
     ///
     /// Returns an error if a file cannot be read or the manifest cannot be written.
-    pub fn seal(directory: &Path, commit: Option<String>, rustc: String) -> miette::Result<Self> {
-        let mut manifest = Manifest { commit, rustc, ..Manifest::of_this_program() };
+    pub fn seal(directory: &Path, commit: Option<String>, rustc: String, el2_lines: u64) -> miette::Result<Self> {
+        let mut manifest = Manifest { commit, rustc, el2_lines, ..Manifest::of_this_program() };
         let mut directories = vec![directory.to_path_buf()];
         let unreadable =
             |path: &Path, error: std::io::Error| miette::miette!("cannot read {}: {error}", path.display());
@@ -218,6 +221,7 @@ impl Manifest {
             telemetry_format: u32::from(telemetry::VERSION),
             commit: None,
             rustc: String::new(),
+            el2_lines: 0,
             files: BTreeMap::new(),
         }
     }
@@ -240,7 +244,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("guests")).unwrap();
         std::fs::write(directory.path().join("guests/echo"), "echo").unwrap();
-        Bundle::seal(directory.path(), Some("0123".into()), "rustc 1.95.0".into()).unwrap();
+        Bundle::seal(directory.path(), Some("0123".into()), "rustc 1.95.0".into(), 6_000).unwrap();
         directory
     }
 

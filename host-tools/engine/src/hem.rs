@@ -68,7 +68,7 @@ pub enum HemError {
     #[error("{}: byte {offset}: {problem}", path.display())]
     #[diagnostic(
         code(hem::other_version),
-        help("decode it with the `cargo xtask` of the checkout that built the image, or run the image again")
+        help("decode it with the version of Cloison that built the image, or run the image again")
     )]
     OtherVersion {
         /// Path of the file.

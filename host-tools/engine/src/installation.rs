@@ -42,6 +42,12 @@ pub fn choose(bundle: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
+/// Returns what the user types to start this program, for messages that name a command: `cargo xtask` or `cloison`.
+pub fn program() -> &'static str {
+    let executable = env::current_exe().unwrap_or_default();
+    if executable.file_stem().is_some_and(|name| name == "xtask") { "cargo xtask" } else { "cloison" }
+}
+
 /// Selects the checkout even if there is a bundle, for developers' tasks.
 pub fn use_checkout() {
     let _ = CURRENT.set(checkout_or_nothing());

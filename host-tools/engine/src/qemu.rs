@@ -1,6 +1,6 @@
 //! Runs a board in QEMU: starts it, reads and types on its console, and always stops it.
 
-use crate::setup::emulator::{PROGRAM, QEMU_HELP};
+use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;
 use cloison_config::emulation::Serial;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
@@ -274,7 +274,7 @@ impl Machine {
 /// up.
 fn bound_to_us() -> Result<Command> {
     if !is_on_path(PROGRAM) {
-        return Err(miette!(help = QEMU_HELP, "{PROGRAM} is not installed"));
+        return Err(miette!(help = qemu_help(), "{PROGRAM} is not installed"));
     }
     if !is_on_path("setpriv") {
         return Ok(Command::new(PROGRAM));

@@ -6,12 +6,13 @@
 use crate::lines;
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
+use cloison_engine::installation::{self, Installation};
 use cloison_engine::progress::stage;
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::report::Section;
 use cloison_engine::telemetry::Telemetry;
 use cloison_engine::text::{Spread, grouped};
-use cloison_engine::{configuration, installation, parts, setup};
+use cloison_engine::{configuration, parts, setup};
 use cloison_formats::telemetry::MigrationOutcome;
 use miette::{Result, miette};
 use std::collections::BTreeMap;
@@ -20,8 +21,8 @@ use std::time::Duration;
 
 /// The board that is measured.
 const BOARD: &str = "virt";
-/// The system that measures.
-const CONFIG: &str = "tests/configs/bench.toml";
+/// The system that measures, by its path in a checkout or a bundle.
+pub const CONFIG: &str = "tests/configs/bench.toml";
 /// One tick per instruction.
 const CNTFRQ: u64 = 1_000_000_000;
 
@@ -107,7 +108,10 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     let image = stage("build", || image::build(&checked, &[]))?;
     let first = stage("first run", || measure(&image))?;
     let second = stage("second run", || measure(&image))?;
-    let el2_lines = lines::el2()?;
+    let el2_lines = match installation::current() {
+        Installation::Bundle(bundle) => bundle.manifest().el2_lines,
+        Installation::Checkout(_) | Installation::Nothing => lines::el2()?,
+    };
 
     let differing: Vec<String> = first
         .keys()

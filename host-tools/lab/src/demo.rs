@@ -61,7 +61,7 @@ const CAVEATS: [&str; 3] = [
      of virtual time.",
     "QEMU runs the cores in turn, and virtual time advances for all of them. A time or a count taken on one core \
      includes the turns of the others, and a core sees its interrupt only when its turn comes. This causes most of the \
-     overshoot and of the cost of a migration below. `cargo xtask bench` measures on one core, where it does not \
+     overshoot and of the cost of a migration below. The `bench` command measures on one core, where it does not \
      occur.",
 ];
 

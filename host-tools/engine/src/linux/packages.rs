@@ -86,7 +86,7 @@ fn find(directory: &Path) -> Result<Option<Kept>> {
     let found = sha256(&bytes);
     if found != kept.sha256 {
         return Err(miette!(
-            help = "`cargo xtask linux fetch --update` fetches it again",
+            help = format!("`{} linux fetch --update` fetches it again", installation::program()),
             "{} is damaged: SHA-256 {found}, expected {}",
             path.display(),
             kept.sha256

@@ -139,9 +139,11 @@ impl Library {
 
     fn missing(&self, rustc: &Rustc, why: String) -> Missing {
         let commands = format!(
-            "  rustup target add {}\nor one of these, after which `cargo xtask setup` builds the library:\n  \
+            "  rustup target add {}\nor one of these, after which `{} setup` builds the library:\n  \
              rustup component add rust-src\n  sudo apt-get install rust-src    (version {})",
-            self.target, rustc.release
+            self.target,
+            installation::program(),
+            rustc.release
         );
         Missing { what: format!("the {} of {}", self.name, self.target), why, commands }
     }

@@ -11,8 +11,10 @@ use std::time::Duration;
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-aarch64";
 
-/// Advice for a user without QEMU.
-pub const QEMU_HELP: &str = "`cargo xtask setup` installs QEMU, or prints the commands that do";
+/// Returns advice for a user without QEMU.
+pub fn qemu_help() -> String {
+    format!("`{} setup` installs QEMU, or prints the commands that do", installation::program())
+}
 
 /// The oldest QEMU whose `virt` machine has a second UART and whose PMU behaves as the board files say.
 pub const OLDEST: (u32, u32) = (10, 0);

@@ -20,5 +20,5 @@ mod process;
 
 pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from, standard_library};
 pub use cross_linker::cross_linker;
-pub use emulator::{QEMU_HELP, qemu, u_boot};
+pub use emulator::{qemu, qemu_help, u_boot};
 pub use process::Missing;

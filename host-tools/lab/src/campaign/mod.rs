@@ -44,10 +44,11 @@ pub struct CampaignArgs {
 
 /// Runs `cloison campaign`.
 pub fn campaign(args: &CampaignArgs) -> Result<()> {
-    let mut campaign = spec::load(&args.file)?;
+    let file = installation::find(&args.file);
+    let mut campaign = spec::load(&file)?;
     campaign.runs = args.runs.unwrap_or(campaign.runs);
     let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("campaigns").join(&campaign.name));
-    let (figures, tables) = perform(&campaign, &args.file, &out)?;
+    let (figures, tables) = perform(&campaign, &file, &out)?;
     figures.write(args.json.as_deref())?;
     println!("{} (modelled)\n", campaign.title);
     for table in &tables {

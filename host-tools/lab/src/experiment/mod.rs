@@ -167,9 +167,13 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Fin
     }
 }
 
-/// Returns the file of a shipped experiment, or the given file.
+/// Returns the file of a shipped experiment, or the given file, which may be a shipped one.
 pub fn file_of(name: &str) -> PathBuf {
-    if name.ends_with(".toml") { PathBuf::from(name) } else { spec::directory().join(format!("{name}.toml")) }
+    if name.ends_with(".toml") {
+        installation::find(Path::new(name))
+    } else {
+        spec::directory().join(format!("{name}.toml"))
+    }
 }
 
 fn crc32(path: &Path) -> Result<String> {

@@ -1,9 +1,10 @@
 //! Reads measurements from CSV, Parquet or the HEM log, and prints warnings about them.
 
 use cloison_config::events::EventNames;
+use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{configuration, hem};
 use cloison_much::data::Measurements;
-use cloison_much::read::{self, ReadError, Selection};
+use cloison_much::read::{self, ReadError, Row, Selection, Taker};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{Result, miette};
 use std::error::Error;
@@ -86,8 +87,38 @@ fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
     let telemetry = hem::read(path, false)?;
     let names =
         telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
-    let csv = hem::Table::new(&telemetry, &names).to_csv()?;
-    read::read_csv(csv.as_slice(), selection).map_err(located)
+    of_log(&telemetry, &names, selection).map_err(located)
+}
+
+/// Takes the HEM records of a run as measurements. The cycles of each record are an event too.
+///
+/// # Errors
+///
+/// Returns an error if the selected program has no records, or if several programs are selected.
+pub fn of_log(telemetry: &Telemetry, names: &EventNames, selection: &Selection) -> Result<Measurements, ReadError> {
+    let mut taker = Taker::new(selection);
+    for (index, run) in telemetry.hem_runs().enumerate() {
+        let record = run.record;
+        let vm = telemetry.vm_name(record.vm);
+        let row = Row {
+            place: "record",
+            number: index as u64 + 1,
+            sub_experiment: record.sub_experiment.into(),
+            run: record.run.into(),
+            event: b"",
+            value: None,
+            code: None,
+            cycles: Some(record.cycles.0 as f64),
+            program: (&vm, Some(record.vcpu.into()), Some(record.workload.into())),
+        };
+        // Keeps the cycles of a run that counted nothing else.
+        taker.take(&row)?;
+        for (event, value, overflowed) in run.counts() {
+            let (name, value) = (names.name(event), (!overflowed).then_some(f64::from(value)));
+            taker.take(&Row { event: name.as_bytes(), value, code: Some(event.0.into()), ..row })?;
+        }
+    }
+    taker.finish()
 }
 
 /// Reads merged vectors.

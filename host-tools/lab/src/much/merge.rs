@@ -5,6 +5,7 @@ use super::page;
 use clap::ValueEnum;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
+use cloison_engine::installation;
 use cloison_engine::report::Section;
 use cloison_much::data::Measurements;
 use cloison_much::evaluate::{accuracy, marginal_distances, reference};
@@ -108,7 +109,10 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     };
     let place = |error: cloison_much::data::DataError| {
         miette!(
-            help = "`cargo xtask much plan` makes sub-experiments in which every pair is counted together",
+            help = format!(
+                "`{} much plan` makes sub-experiments in which every pair is counted together",
+                installation::program()
+            ),
             "{}: {error}",
             args.input.display()
         )

@@ -8,18 +8,23 @@ mod merge;
 pub mod page;
 mod plan;
 
+use cloison_engine::installation;
 use miette::Result;
 
-const EXAMPLES: &str = "\
-Examples:
-  cargo xtask much plan --count 16 --pmcs 6              which events to count in which sub-experiment
-  cargo xtask much merge runs.csv -o vectors.csv         counts of all sub-experiments as complete vectors
-  cargo xtask much evaluate vectors.csv --reference runs.csv
-  cargo xtask much compare runs.csv --hrm anchored.csv --report comparison.html";
+fn examples() -> String {
+    let program = installation::program();
+    format!(
+        "Examples:
+  {program} much plan --count 16 --pmcs 6        which events to count in which sub-experiment
+  {program} much merge runs.csv -o vectors.csv   counts of all sub-experiments as complete vectors
+  {program} much evaluate vectors.csv --reference runs.csv
+  {program} much compare runs.csv --hrm anchored.csv --report comparison.html"
+    )
+}
 
 /// Event counts of many runs, merged.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples())]
 pub struct MuchArgs {
     #[command(subcommand)]
     command: MuchCommand,
