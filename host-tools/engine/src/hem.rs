@@ -1,8 +1,9 @@
 //! The HEM log of a run as a table, and as CSV and Parquet.
 
+use crate::telemetry::wire::DecodeError;
 use crate::telemetry::{Problem, Telemetry};
 use cloison_config::events::EventNames;
-use cloison_formats::telemetry::{self, DecodeError};
+use cloison_formats::telemetry;
 use cloison_formats::units::EventId;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr};
 use parquet::basic::{Compression, ConvertedType, LogicalType, Repetition, Type as Physical};

@@ -1,5 +1,7 @@
 //! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
 
+pub mod seal;
+
 use crate::files::write_atomic;
 use crate::{linux, parts};
 use cloison_config::{Checked, ImageSource, memory};
@@ -270,8 +272,8 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let mut bytes = hypervisor.bytes.clone();
     bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
     let hypervisor_len = bytes.len();
-    let encoded = image::encode(&system, payload, crc32fast::hash)
-        .map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
+    let encoded =
+        seal::encode(&system, payload).map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
     bytes.extend_from_slice(&encoded);
     let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 32) else {
         return Err(ImageError::NoHeader);

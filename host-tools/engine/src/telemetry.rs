@@ -3,12 +3,30 @@
 //! [`Telemetry::parse`] never fails: it sorts every readable message into its list, and records each unreadable one
 //! with the byte at which it starts. Callers decide how much a damaged stream is worth.
 
+pub mod wire;
+
 use cloison_formats::telemetry::{
-    self, BootInfo, DecodeError, Event, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord,
-    PoolInfo, QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
+    self, BootInfo, Event, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord, PoolInfo,
+    QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
 use std::fmt;
+use wire::DecodeError;
+
+/// Returns an exit reason's name in tables.
+pub const fn exit_name(reason: ExitReason) -> &'static str {
+    match reason {
+        ExitReason::Hypercall => "hypercalls",
+        ExitReason::Distributor => "distributor",
+        ExitReason::Device => "uart and page",
+        ExitReason::SystemRegister => "registers",
+        ExitReason::Memory => "memory",
+        ExitReason::Wait => "waits",
+        ExitReason::Other => "other traps",
+        ExitReason::Timer => "timer",
+        ExitReason::Interrupt => "interrupts",
+    }
+}
 
 /// The contents of a stream.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -168,7 +186,7 @@ impl Telemetry {
     fn read(&mut self, stream: &[u8]) -> bool {
         let before = self.len;
         self.len += stream.len();
-        for (offset, frame) in telemetry::decode(stream) {
+        for (offset, frame) in wire::decode(stream) {
             let problem = match frame {
                 Ok(frame) => {
                     self.frames += 1;

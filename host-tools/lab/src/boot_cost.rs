@@ -87,7 +87,7 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
         "Instructions of a boot to the shell and power-off (QEMU virt, -icount shift=0)",
         &["system", "bare", "under Cloison", "of these at EL2", "ratio", "aim, at most", "aim met"],
     );
-    let reasons = std::iter::once("system").chain(ExitReason::ALL.map(ExitReason::name));
+    let reasons = std::iter::once("system").chain(ExitReason::ALL.map(cloison_engine::telemetry::exit_name));
     let mut entries = Section::new("Entries into the hypervisor", &reasons.collect::<Vec<_>>());
     let mut missed = 0;
     for boot in &boots {

@@ -155,20 +155,6 @@ impl Header {
         Ok(header)
     }
 
-    /// Returns the header's 64 bytes.
-    pub fn to_bytes(&self, crc: impl Fn(&[u8]) -> u32) -> [u8; HEADER_LEN] {
-        let mut bytes = [0; HEADER_LEN];
-        bytes[..8].copy_from_slice(&MAGIC);
-        let words =
-            [VERSION, self.config_len, self.config_crc, self.payload_offset, self.payload_len, self.payload_crc];
-        for (slot, word) in bytes[8..32].chunks_exact_mut(4).zip(words) {
-            slot.copy_from_slice(&word.to_le_bytes());
-        }
-        let header_crc = crc(&bytes[..HEADER_LEN - 4]);
-        bytes[HEADER_LEN - 4..].copy_from_slice(&header_crc.to_le_bytes());
-        bytes
-    }
-
     /// Returns the length of the whole system image, including the end marker.
     pub fn total_len(&self) -> u64 {
         u64::from(self.payload_offset) + u64::from(self.payload_len) + END_MARKER.len() as u64
@@ -199,28 +185,6 @@ impl Header {
         system.validate(self.payload_len).map_err(ImageError::Invalid)?;
         Ok(system)
     }
-}
-
-/// Builds a complete system image: header, configuration, payload and end marker.
-///
-/// `payload` must contain each guest image at its [`Image::offset`], on a page boundary.
-pub fn encode(system: &System, payload: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Vec<u8>, postcard::Error> {
-    let config = postcard::to_allocvec(system)?;
-    let payload_offset = (HEADER_LEN + config.len()).next_multiple_of(PAGE_SIZE as usize);
-    let header = Header {
-        config_len: config.len() as u32,
-        config_crc: crc(&config),
-        payload_offset: payload_offset as u32,
-        payload_len: payload.len() as u32,
-        payload_crc: crc(payload),
-    };
-    let mut image = Vec::with_capacity(header.total_len() as usize);
-    image.extend_from_slice(&header.to_bytes(&crc));
-    image.extend_from_slice(&config);
-    image.resize(payload_offset, 0);
-    image.extend_from_slice(payload);
-    image.extend_from_slice(&END_MARKER);
-    Ok(image)
 }
 
 /// Everything that the hypervisor is told at boot.

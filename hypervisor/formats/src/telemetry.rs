@@ -1,4 +1,4 @@
-//! The telemetry stream: what the hypervisor sends on the second UART, and how the host decodes it.
+//! The telemetry stream: what the hypervisor sends on the second UART. `cloison_engine::telemetry::wire` decodes it.
 //!
 //! Each message is a postcard payload followed by its CRC-32 (ISO-HDLC, little-endian), COBS-encoded and terminated by
 //! a zero byte. A reader that joins late or loses bytes finds the next message after the next zero byte.
@@ -24,11 +24,6 @@ pub const MAX_MESSAGE: usize = 4096;
 pub const MAX_RUN: usize = 128;
 
 static CRC32: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISO_HDLC);
-
-/// Computes CRC-32 (ISO-HDLC) in software. For small inputs.
-pub fn crc32(bytes: &[u8]) -> u32 {
-    CRC32.checksum(bytes)
-}
 
 /// A message of the stream.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -224,21 +219,6 @@ impl ExitReason {
         Self::Timer,
         Self::Interrupt,
     ];
-
-    /// Returns its name in tables.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Hypercall => "hypercalls",
-            Self::Distributor => "distributor",
-            Self::Device => "uart and page",
-            Self::SystemRegister => "registers",
-            Self::Memory => "memory",
-            Self::Wait => "waits",
-            Self::Other => "other traps",
-            Self::Timer => "timer",
-            Self::Interrupt => "interrupts",
-        }
-    }
 }
 
 /// Counts of one observation segment.
@@ -371,170 +351,23 @@ impl fmt::Display for VmState {
 /// not fit.
 ///
 /// ```
-/// use cloison_formats::telemetry::{DecodeError, Message, decode, encode};
+/// use cloison_formats::telemetry::{Message, encode};
 ///
 /// let mut buffer = [0; 64];
-/// let sent = encode(&Message::AuditEnd { pages: 512 }, &mut buffer).expect("it fits").to_vec();
-/// let read: Vec<_> = decode(&sent).collect();
-/// assert_eq!(read, [(0, Ok(Message::AuditEnd { pages: 512 }))]);
-///
-/// // A message that was cut off is reported, not guessed.
-/// let cut: Vec<_> = decode(&sent[..sent.len() - 1]).collect();
-/// assert_eq!(cut, [(0, Err(DecodeError::Unterminated))]);
+/// let sent = encode(&Message::AuditEnd { pages: 3 }, &mut buffer).expect("it fits");
+/// assert_eq!(sent, [0x07, 0x04, 0x03, 0x41, 0x86, 0xbc, 0xbc, 0x00]);
 /// ```
 pub fn encode<'a>(frame: &Message, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     let flavor = CrcModifier::new(Cobs::try_new(Slice::new(buffer)).ok()?, CRC32.digest());
     postcard::serialize_with_flavor(frame, flavor).ok().map(|sent: &mut [u8]| &*sent)
 }
 
-/// Why a message could not be decoded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError {
-    /// No zero byte terminates it: the stream was truncated.
-    Unterminated,
-    /// It is not valid COBS.
-    Framing,
-    /// The CRC does not match.
-    Crc,
-    /// The CRC matches but the payload cannot be decoded: another version wrote it.
-    Content,
-}
-
-impl fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Unterminated => "the last frame is cut off",
-            Self::Framing => "not a COBS frame",
-            Self::Crc => "CRC mismatch: bytes were lost or changed",
-            Self::Content => "CRC is right but the content is of another version",
-        })
-    }
-}
-
-/// Decodes a stream message by message; each item starts with the byte offset of its message.
-pub fn decode(stream: &[u8]) -> impl Iterator<Item = (usize, Result<Message, DecodeError>)> {
-    let mut at = 0;
-    core::iter::from_fn(move || {
-        while stream.get(at) == Some(&0) {
-            at += 1;
-        }
-        let rest = stream.get(at..).filter(|rest| !rest.is_empty())?;
-        let start = at;
-        let Some(end) = rest.iter().position(|&byte| byte == 0) else {
-            at = stream.len();
-            return Some((start, Err(DecodeError::Unterminated)));
-        };
-        at += end + 1;
-        Some((start, decode_one(&rest[..end])))
-    })
-}
-
-fn decode_one(encoded: &[u8]) -> Result<Message, DecodeError> {
-    let mut bytes = encoded.to_vec();
-    let len = cobs_decode(&mut bytes).ok_or(DecodeError::Framing)?;
-    let message = len.checked_sub(4).ok_or(DecodeError::Framing)?;
-    let mut sum = [0; 4];
-    sum.copy_from_slice(&bytes[message..len]);
-    if crc32(&bytes[..message]) != u32::from_le_bytes(sum) {
-        return Err(DecodeError::Crc);
-    }
-    match postcard::take_from_bytes(&bytes[..message]) {
-        Ok((frame, [])) => Ok(frame),
-        _ => Err(DecodeError::Content),
-    }
-}
-
-/// Decodes COBS in place (Cheshire and Baker, 1999). `bytes` excludes the terminating zero byte. Returns the decoded
-/// length, or `None` if a code byte points past the end.
-fn cobs_decode(bytes: &mut [u8]) -> Option<usize> {
-    let (mut read, mut write) = (0, 0);
-    while read < bytes.len() {
-        let code = usize::from(bytes[read]);
-        if code == 0 || read + code > bytes.len() {
-            return None;
-        }
-        bytes.copy_within(read + 1..read + code, write);
-        write += code - 1;
-        read += code;
-        if code != 0xff && read < bytes.len() {
-            bytes[write] = 0;
-            write += 1;
-        }
-    }
-    Some(write)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec;
-    use proptest::prelude::*;
-
-    fn hem(run: u32) -> Message {
-        Message::Event(Event {
-            core: 1,
-            at: Nanos(12_345),
-            record: Record::Hem(HemRecord {
-                vm: 0,
-                vcpu: 1,
-                workload: 7,
-                sub_experiment: 3,
-                run,
-                cycles: Cycles(1_000_000),
-                len: 2,
-                events: [EventId(0x08), EventId(0x11), EventId(0), EventId(0), EventId(0), EventId(0)],
-                counts: [1, u32::MAX, 0, 0, 0, 0],
-                overflowed: 2,
-            }),
-        })
-    }
-
-    #[test]
-    fn frames_survive_the_wire() {
-        let frames = [
-            Message::AuditEnd { pages: 0 },
-            hem(0),
-            Message::Stage2(Stage2Run { vm: 7, ipa: Ipa(0x7f_ffff_f000), frames: vec![u32::MAX; MAX_RUN] }),
-        ];
-        let mut stream = vec![];
-        for frame in &frames {
-            stream.extend_from_slice(encode(frame, &mut [0; MAX_MESSAGE]).expect("fits"));
-        }
-        let back: Vec<_> = decode(&stream).map(|(_, frame)| frame.expect("decodes")).collect();
-        assert_eq!(back, frames);
-    }
 
     #[test]
     fn a_frame_that_does_not_fit_is_refused() {
-        assert_eq!(encode(&hem(1), &mut [0; 8]), None);
-    }
-
-    #[test]
-    fn a_cut_stream_says_so_and_keeps_what_came_before() {
-        let mut stream = vec![];
-        for run in 0..3 {
-            stream.extend_from_slice(encode(&hem(run), &mut [0; MAX_MESSAGE]).expect("fits"));
-        }
-        stream.truncate(stream.len() - 3);
-        let back: Vec<_> = decode(&stream).map(|(_, frame)| frame).collect();
-        assert_eq!(back, [Ok(hem(0)), Ok(hem(1)), Err(DecodeError::Unterminated)]);
-    }
-
-    proptest! {
-        #[test]
-        fn any_single_changed_byte_is_noticed(run: u32, at: prop::sample::Index, flip in 1u8..) {
-            let original = hem(run);
-            let mut buffer = [0; MAX_MESSAGE];
-            let mut stream = encode(&original, &mut buffer).expect("fits").to_vec();
-            let at = at.index(stream.len());
-            stream[at] ^= flip;
-            prop_assert!(!decode(&stream).any(|(_, frame)| frame == Ok(original.clone())));
-            prop_assert!(decode(&stream).all(|(_, frame)| frame.is_err()));
-        }
-
-        #[test]
-        fn garbage_never_panics(bytes: Vec<u8>) {
-            for _ in decode(&bytes) {}
-        }
+        assert_eq!(encode(&Message::AuditEnd { pages: 512 }, &mut [0; 6]), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Images that are damaged, truncated or made for another machine: one clear line, and the machine turns off.
 
-use cloison_engine::image::Image;
+use cloison_engine::image::{Image, seal};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::image::{self, END_MARKER, HEADER_LEN, Header, System};
 use cloison_tests::{BOTH, Clock, boot, config, image, load};
@@ -47,7 +47,7 @@ impl Good {
         let mut header = self.header;
         change(&mut header);
         let at = self.at(0);
-        self.with(|bytes| bytes[at..at + HEADER_LEN].copy_from_slice(&header.to_bytes(crc32fast::hash)))
+        self.with(|bytes| bytes[at..at + HEADER_LEN].copy_from_slice(&seal::header_bytes(&header)))
     }
     /// Returns the image truncated to `len` bytes.
     fn cut(&self, len: usize) -> Vec<u8> {
@@ -58,7 +58,7 @@ impl Good {
         let mut system = self.image.system.clone();
         change(&mut system);
         let payload = &self.image.bytes[self.payload()];
-        let encoded = image::encode(&system, payload, crc32fast::hash).expect("a system can be written");
+        let encoded = seal::encode(&system, payload).expect("a system can be written");
         self.with_system_image(&encoded)
     }
     fn with_system_image(&self, encoded: &[u8]) -> Vec<u8> {
@@ -218,7 +218,7 @@ fn a_configuration_that_means_nothing_is_refused_though_its_crc_is_right() -> Re
         let mut bytes = good.image.bytes.clone();
         bytes[good.config()].fill(0xff);
         let header = Header { config_crc: crc32fast::hash(&bytes[good.config()]), ..good.header };
-        bytes[good.at(0)..good.at(HEADER_LEN)].copy_from_slice(&header.to_bytes(crc32fast::hash));
+        bytes[good.at(0)..good.at(HEADER_LEN)].copy_from_slice(&seal::header_bytes(&header));
         good.unreadable(
             &bytes,
             "configuration does not decode although its CRC matches; the host tool and the hypervisor differ",

@@ -2,7 +2,7 @@
 
 use super::section::Section;
 use crate::figures::Figures;
-use crate::telemetry::{End, Telemetry};
+use crate::telemetry::{End, Telemetry, exit_name};
 use crate::text::{Spread, duration, grouped, share};
 use cloison_config::events::EventNames;
 use cloison_formats::color::{Color, color_of};
@@ -227,7 +227,7 @@ impl Summary<'_> {
 
     /// Returns the table of reasons why each VM's cores entered the hypervisor.
     pub fn exits(&self) -> Section {
-        let columns: Vec<&str> = std::iter::once("VM").chain(ExitReason::ALL.map(ExitReason::name)).collect();
+        let columns: Vec<&str> = std::iter::once("VM").chain(ExitReason::ALL.map(exit_name)).collect();
         let mut section = Section::new("Entries into the hypervisor", &columns);
         for (id, vm) in (0..).zip(&self.telemetry.vms) {
             if let Some(counts) = self.telemetry.exits(id) {
