@@ -320,7 +320,8 @@ impl PoolState {
     }
 }
 
-#[cfg(all(test, not(feature = "fault-injection")))]
+#[cfg(test)]
+#[cfg(not(feature = "fault-injection"))]
 mod tests {
     use super::*;
     use alloc::string::String;

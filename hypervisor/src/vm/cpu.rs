@@ -6,10 +6,11 @@ use crate::machine::layout;
 use crate::machine::mmu::Windows;
 use crate::machine::registers::{MPIDR_EL1, Readable, TPIDR_EL2, Writeable};
 use crate::vm::partition::Vm;
+use crate::vm::telemetry;
 use alloc::boxed::Box;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
-use cloison_logic::clock::Clock;
+use cloison_logic::clock::{Clock, Ticks};
 use cloison_logic::quota::{Enforcement, Quotas};
 use cloison_logic::ring::Ring;
 use cloison_logic::segment::Segment;
@@ -41,6 +42,8 @@ pub struct Cpu {
     pub windows: Windows,
     /// The system counter's frequency.
     pub clock: Clock,
+    /// How long records wait, converted once: every end of a traced period needs it.
+    pub telemetry_delay: Ticks,
     /// When EL2 needs this core next.
     pub deadlines: Deadlines,
     /// The vCPU's part of the emulated distributor; `None` on cores without a VM.
@@ -98,6 +101,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         line: Cell::new(Line::Whole),
         windows: Windows::new(windows, index),
         clock,
+        telemetry_delay: clock.ticks(telemetry::DELAY),
         deadlines: Deadlines::none(),
         virq: RefCell::new(None),
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),

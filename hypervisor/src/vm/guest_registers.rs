@@ -31,7 +31,7 @@ const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::TSW::SET.value
     | HCR_EL2::RW::EL1IsAarch64.value;
 /// CPTR_EL2 with E2H clear: its RES1 bits (Arm ARM DDI 0487, D24.2); nothing traps.
-const CPTR_RES1: u64 = 0x33ff;
+pub const CPTR_RES1: u64 = 0x33ff;
 /// SCTLR_EL1: the bits that are RES1 in Armv8.0, MMU and caches off.
 const SCTLR_RES1: u64 = 0x30d0_0800;
 /// EL1h with all exceptions masked: the mode in which a vCPU starts and EL1 takes an exception.

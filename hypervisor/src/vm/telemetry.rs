@@ -12,7 +12,7 @@ use cloison_formats::units::Nanos;
 use spin::mutex::TicketMutex;
 
 /// How long records wait before the core that wrote them sends them.
-const DELAY: Nanos = Nanos(200_000);
+pub const DELAY: Nanos = Nanos(200_000);
 /// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
 const BATCH: usize = 4;
 
@@ -65,7 +65,7 @@ pub fn record(cpu: &Cpu, record: Record) {
     let now = timer::now();
     cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
     if cpu.deadlines.telemetry.get().is_none() {
-        cpu.deadlines.telemetry.set(Some(now + cpu.clock.ticks(DELAY)));
+        cpu.deadlines.telemetry.set(Some(now + cpu.telemetry_delay));
         cpu.deadlines.program();
     }
 }
@@ -77,7 +77,7 @@ pub fn drain(cpu: &Cpu) {
         budget = budget.saturating_sub(1);
         budget > 0
     });
-    cpu.deadlines.telemetry.set((!empty).then(|| timer::now() + cpu.clock.ticks(DELAY)));
+    cpu.deadlines.telemetry.set((!empty).then(|| timer::now() + cpu.telemetry_delay));
 }
 
 /// Sends all of this core's records and waits for the UART. To be called when its vCPU has stopped.
