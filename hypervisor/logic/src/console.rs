@@ -7,7 +7,7 @@
 //! byte of input       match switch.push(byte) {
 //!                         Action::Deliver(vm, byte) => uart[vm].push_rx(byte),
 //!                         Action::Switched(vm) => print "input goes to [name]",
-//!                         Action::Help => print HELP,
+//!                         Action::Help => print what can be typed,
 //!                         Action::None => {}
 //!                     }
 //! ```
@@ -16,9 +16,6 @@
 pub const MAX_LINE: usize = 160;
 /// Starts a command to the switch: Ctrl-T.
 pub const ESCAPE: u8 = 0x14;
-/// What [`Action::Help`] prints.
-pub const HELP: &str =
-    "Ctrl-T, then: 1 to 8 for input to that VM, n for the next VM, Ctrl-T for a Ctrl-T to the VM, ? for this help";
 
 /// Maximum length of the text for one byte: `\xNN`.
 const ESCAPED: usize = 4;
@@ -51,17 +48,13 @@ pub struct LineBuffer {
 }
 
 impl Default for LineBuffer {
+    /// Creates an empty buffer.
     fn default() -> Self {
-        Self::new()
+        Self { bytes: [0; MAX_LINE], len: 0, taken: false, continues: false }
     }
 }
 
 impl LineBuffer {
-    /// Creates an empty buffer.
-    pub const fn new() -> Self {
-        Self { bytes: [0; MAX_LINE], len: 0, taken: false, continues: false }
-    }
-
     /// Adds a byte. Returns a line when it is complete, or a part when no more fits.
     pub fn push(&mut self, byte: u8) -> Option<Part<'_>> {
         if self.taken {
@@ -124,11 +117,6 @@ pub struct Prefix {
 }
 
 impl Output {
-    /// Creates the state without an unfinished line.
-    pub const fn new() -> Self {
-        Self { open: None }
-    }
-
     /// Returns the prefix for a part that a VM prints.
     pub fn part(&mut self, vm: u8, part: &Part<'_>) -> Prefix {
         let goes_on = part.continues && self.open == Some(vm);
@@ -153,7 +141,7 @@ pub enum Action {
     Deliver(u8, u8),
     /// This VM gets the input from now on.
     Switched(u8),
-    /// Print what can be typed: [`HELP`].
+    /// Print what can be typed.
     Help,
     /// Nothing to do.
     None,
@@ -216,7 +204,7 @@ mod tests {
 
     #[test]
     fn lines_end_at_newlines() {
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         assert_eq!(lines(&mut buffer, b"one\r\ntwo\n\nlogin: "), ["one", "two", ""]);
         assert!(buffer.is_waiting());
         assert_eq!(buffer.pause().map(|part| shown(&part)), Some("login: >".into()));
@@ -228,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_guest_that_stops_leaves_no_line_open() {
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         lines(&mut buffer, b"half");
         assert_eq!(buffer.flush().map(|part| shown(&part)), Some("half".into()));
         lines(&mut buffer, b"half");
@@ -239,13 +227,13 @@ mod tests {
 
     #[test]
     fn bytes_that_do_not_print_are_shown() {
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         assert_eq!(lines(&mut buffer, b"\ta\x00\x7f\xff\x1b[1mb\x08\n"), ["\ta\\x00\\x7f\\xff\x1b[1mb\x08"]);
     }
 
     #[test]
     fn long_lines_come_in_parts() {
-        let mut buffer = LineBuffer::new();
+        let mut buffer = LineBuffer::default();
         let room = MAX_LINE - ESCAPED + 1;
         let text = "x".repeat(room);
         assert_eq!(lines(&mut buffer, text.as_bytes()), [text + ">"]);
@@ -256,7 +244,7 @@ mod tests {
 
     #[test]
     fn speakers_do_not_mix_their_lines() {
-        let mut output = Output::new();
+        let mut output = Output::default();
         let mut say = |vm, continues, ends| {
             let Prefix { line_end, name } = output.part(vm, &Part { text: "", continues, ends });
             (line_end, name)
@@ -275,7 +263,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_is_lost_and_no_part_is_too_long(bytes: Vec<u8>) {
-            let mut buffer = LineBuffer::new();
+            let mut buffer = LineBuffer::default();
             let mut out = String::new();
             for &byte in &bytes {
                 if let Some(part) = buffer.push(byte) {

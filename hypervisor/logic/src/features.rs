@@ -6,19 +6,6 @@
 
 use crate::syndrome::Encoding;
 
-/// A feature register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Feature {
-    Pfr0,
-    Dfr0,
-    Isar0,
-    Isar1,
-    Mmfr0,
-    Mmfr1,
-    Mmfr2,
-}
-
 /// EL0 and EL1: AArch64 only.
 const ONLY_AARCH64: u64 = 0x11;
 /// Two breakpoints and two watchpoints, the fewest that can be reported; none of them does anything.
@@ -26,30 +13,34 @@ const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
 /// PMUv3 of Armv8.0.
 const PMUV3: u64 = 1 << 8;
 
-/// By register: its encoding, the lowest bits of the fields that are kept, and what is set.
-const TABLE: [(Feature, Encoding, &[u32], u64); 7] = [
-    // FP, AdvSIMD, DIT, CSV2, CSV3.
-    (Feature::Pfr0, Encoding::new(3, 0, 0, 4, 0), &[16, 20, 48, 56, 60], ONLY_AARCH64),
+/// ID_AA64DFR0_EL1.
+const DFR0: Encoding = Encoding::new(3, 0, 0, 5, 0);
+
+/// By encoding: the lowest bits of the fields that are kept, and what is set.
+const TABLE: [(Encoding, &[u32], u64); 7] = [
+    // PFR0: FP, AdvSIMD, DIT, CSV2, CSV3.
+    (Encoding::new(3, 0, 0, 4, 0), &[16, 20, 48, 56, 60], ONLY_AARCH64),
     // DebugVer.
-    (Feature::Dfr0, Encoding::new(3, 0, 0, 5, 0), &[0], FEWEST_BREAKPOINTS),
-    (Feature::Isar0, Encoding::new(3, 0, 0, 6, 0), &[0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60], 0),
-    // DPB, JSCVT, FCMA, LRCPC.
-    (Feature::Isar1, Encoding::new(3, 0, 0, 6, 1), &[0, 12, 16, 20], 0),
-    // All but ExS, FGT and ECV.
-    (Feature::Mmfr0, Encoding::new(3, 0, 0, 7, 0), &[0, 4, 8, 12, 16, 20, 24, 28], 0),
-    // HAFDBS, HPDS, PAN.
-    (Feature::Mmfr1, Encoding::new(3, 0, 0, 7, 1), &[0, 12, 20], 0),
-    // CnP, UAO, LSM, IESB.
-    (Feature::Mmfr2, Encoding::new(3, 0, 0, 7, 2), &[0, 4, 8, 12], 0),
+    (DFR0, &[0], FEWEST_BREAKPOINTS),
+    // ISAR0: all.
+    (Encoding::new(3, 0, 0, 6, 0), &[0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60], 0),
+    // ISAR1: DPB, JSCVT, FCMA, LRCPC.
+    (Encoding::new(3, 0, 0, 6, 1), &[0, 12, 16, 20], 0),
+    // MMFR0: all but ExS, FGT and ECV.
+    (Encoding::new(3, 0, 0, 7, 0), &[0, 4, 8, 12, 16, 20, 24, 28], 0),
+    // MMFR1: HAFDBS, HPDS, PAN.
+    (Encoding::new(3, 0, 0, 7, 1), &[0, 12, 20], 0),
+    // MMFR2: CnP, UAO, LSM, IESB.
+    (Encoding::new(3, 0, 0, 7, 2), &[0, 4, 8, 12], 0),
 ];
 
-/// Returns what a guest reads from the register with this encoding; `read` reads the CPU's own, `pmu` says whether the
-/// guest has a PMU.
-pub fn guest_view(encoding: Encoding, pmu: bool, read: impl FnOnce(Feature) -> u64) -> u64 {
-    let Some((feature, _, kept, set)) = TABLE.iter().find(|(_, own, ..)| *own == encoding) else { return 0 };
+/// Returns what a guest reads from the register with this encoding; `read` reads the CPU's own, given CRm and op2, and
+/// `pmu` says whether the guest has a PMU.
+pub fn guest_view(encoding: Encoding, pmu: bool, read: impl FnOnce(u8, u8) -> u64) -> u64 {
+    let Some((_, kept, set)) = TABLE.iter().find(|(own, ..)| *own == encoding) else { return 0 };
     let mask = kept.iter().fold(0, |mask, lowest| mask | 0xf << lowest);
-    let counters = if pmu && *feature == Feature::Dfr0 { PMUV3 } else { 0 };
-    read(*feature) & mask | set | counters
+    let counters = if pmu && encoding == DFR0 { PMUV3 } else { 0 };
+    read(encoding.crm, encoding.op2) & mask | set | counters
 }
 
 #[cfg(test)]
@@ -57,7 +48,10 @@ mod tests {
     use super::*;
 
     fn view(op2_of: (u8, u8), pmu: bool, cpu: u64) -> u64 {
-        guest_view(Encoding::new(3, 0, 0, op2_of.0, op2_of.1), pmu, |_| cpu)
+        guest_view(Encoding::new(3, 0, 0, op2_of.0, op2_of.1), pmu, |crm, op2| {
+            assert_eq!((crm, op2), op2_of);
+            cpu
+        })
     }
 
     #[test]
@@ -91,8 +85,8 @@ mod tests {
     fn all_other_registers_read_zero_without_a_look_at_the_cpu() {
         for crm in 0..8 {
             for op2 in 0..8 {
-                if TABLE.iter().all(|(_, own, ..)| (own.crm, own.op2) != (crm, op2)) {
-                    assert_eq!(guest_view(Encoding::new(3, 0, 0, crm, op2), true, |_| unreachable!()), 0);
+                if TABLE.iter().all(|(own, ..)| (own.crm, own.op2) != (crm, op2)) {
+                    assert_eq!(guest_view(Encoding::new(3, 0, 0, crm, op2), true, |_, _| unreachable!()), 0);
                 }
             }
         }

@@ -17,8 +17,6 @@ pub struct FrameAllocator {
     colors: u32,
     banks: Vec<Bank>,
     maps: Vec<ColorMap>,
-    #[cfg(feature = "fault-injection")]
-    served: u32,
 }
 
 /// A range of RAM, divided into stripes.
@@ -62,24 +60,12 @@ impl FrameAllocator {
         }
         let words = (stripes as usize).div_ceil(64);
         let map = |_| ColorMap { words: vec![0; words], hint: 0, total: stripes, free: stripes };
-        let mut allocator = Self {
-            colors,
-            banks,
-            maps: (0..colors).map(map).collect(),
-            #[cfg(feature = "fault-injection")]
-            served: 0,
-        };
+        let mut allocator = Self { colors, banks, maps: (0..colors).map(map).collect() };
         for (index, range) in ram.iter().enumerate() {
-            let (bank_start, bank_end) = {
-                let bank = &allocator.banks[index];
-                (bank.base, bank.base + u64::from(bank.stripes) * stripe)
-            };
-            allocator.exclude(PhysRange {
-                start: PhysAddr(bank_start),
-                len: range.start.0.next_multiple_of(PAGE_SIZE) - bank_start,
-            });
-            let usable_end = range.end().page_base().0;
-            allocator.exclude(PhysRange { start: PhysAddr(usable_end), len: bank_end - usable_end });
+            let Bank { base, stripes, .. } = allocator.banks[index];
+            let (first, end) = (range.start.0.next_multiple_of(PAGE_SIZE), range.end().page_base().0);
+            allocator.exclude(PhysRange { start: PhysAddr(base), len: first - base });
+            allocator.exclude(PhysRange { start: PhysAddr(end), len: base + u64::from(stripes) * stripe - end });
         }
         for range in reserved {
             allocator.exclude(*range);
@@ -130,11 +116,6 @@ impl FrameAllocator {
 
     /// Takes the lowest free frame of this color.
     pub fn allocate(&mut self, color: Color) -> Option<PhysAddr> {
-        #[cfg(feature = "fault-injection")]
-        let color = {
-            self.served += 1;
-            if self.served.is_multiple_of(97) { Color((color.0 + 1) % self.colors as u8) } else { color }
-        };
         let map = self.maps.get_mut(usize::from(color.0))?;
         if map.free == 0 {
             return None;
@@ -151,7 +132,6 @@ impl FrameAllocator {
 
     /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first` on. Returns how
     /// many.
-    #[cfg(not(feature = "fault-injection"))]
     fn allocate_strided(&mut self, color: Color, slots: &mut [PhysAddr], first: usize, step: usize) -> u32 {
         let stripe_size = u64::from(self.colors) * PAGE_SIZE;
         let Some(map) = self.maps.get_mut(usize::from(color.0)) else { return 0 };
@@ -261,7 +241,10 @@ impl PoolState {
         }
         for _ in 0..self.spec.colors.len() {
             self.advance();
-            if let Some(pa) = frames.allocate(Color(self.cursor)) {
+            // What the audit must find: now and then a frame of another color.
+            let wrong = cfg!(feature = "fault-injection") && self.taken % 97 == 96;
+            let color = if wrong { (self.cursor + 1) % frames.colors() as u8 } else { self.cursor };
+            if let Some(pa) = frames.allocate(Color(color)) {
                 self.taken += 1;
                 return Ok(pa);
             }
@@ -276,8 +259,8 @@ impl PoolState {
         let within_limit = self.spec.limit.is_none_or(|limit| self.taken + wanted <= limit);
         let colors = self.spec.colors.len() as usize;
         // Uneven colors or a limit: take page by page, which finds the exact end.
-        #[cfg(not(feature = "fault-injection"))]
-        if within_limit
+        if !cfg!(feature = "fault-injection")
+            && within_limit
             && self.spec.colors.iter().all(|color| frames.available(color) as usize >= slots.len().div_ceil(colors))
         {
             for first in 0..colors.min(slots.len()) {
@@ -290,8 +273,6 @@ impl PoolState {
             }
             return Ok(());
         }
-        #[cfg(feature = "fault-injection")]
-        let _ = (within_limit, colors);
         for slot in slots {
             *slot = self.allocate(frames)?;
         }

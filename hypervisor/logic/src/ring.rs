@@ -19,17 +19,13 @@ pub struct Ring {
 }
 
 impl Default for Ring {
+    /// Creates an empty ring.
     fn default() -> Self {
-        Self::new()
+        Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
     }
 }
 
 impl Ring {
-    /// Creates an empty ring.
-    pub fn new() -> Self {
-        Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
-    }
-
     /// Returns whether no record waits. Losses may still be unreported.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -106,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_reports_its_losses_before_the_next_entry() {
-        let mut ring = Ring::new();
+        let mut ring = Ring::default();
         (0..CAPACITY as u64 + 3).for_each(|number| ring.push(entry(number)));
         assert!(ring.has_losses());
         (0..2).for_each(|number| assert_eq!(ring.pop(), Some(entry(number))));
@@ -119,7 +115,7 @@ mod tests {
 
     #[test]
     fn one_free_place_is_not_enough_for_a_report_and_an_entry() {
-        let mut ring = Ring::new();
+        let mut ring = Ring::default();
         (0..=CAPACITY as u64).for_each(|number| ring.push(entry(number)));
         ring.pop();
         ring.push(entry(1000));
@@ -135,7 +131,7 @@ mod tests {
         /// reported lost, or is still inside.
         #[test]
         fn nothing_vanishes_uncounted(steps in prop::collection::vec((0usize..400, 0usize..400), 1..20)) {
-            let mut ring = Ring::new();
+            let mut ring = Ring::default();
             let (mut pushed, mut popped, mut lost, mut newest) = (0u64, 0u64, 0u64, None);
             let mut take = |event: Event| match event.record {
                 Record::Dropped { count } => lost += u64::from(count),

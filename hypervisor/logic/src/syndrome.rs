@@ -150,8 +150,6 @@ pub struct SystemAccess {
 pub enum Trap {
     /// WFI or WFE.
     Wait,
-    /// SVE, Advanced SIMD or floating point (CPTR_EL2).
-    FpSimd,
     /// HVC from AArch64.
     Hypercall,
     /// SMC from AArch64.
@@ -168,7 +166,6 @@ pub enum Trap {
 
 // Exception classes (ESR_ELx.EC).
 const WFX: u8 = 0x01;
-const FP_SIMD: u8 = 0x07;
 const HVC64: u8 = 0x16;
 const SMC64: u8 = 0x17;
 const MSR_MRS: u8 = 0x18;
@@ -195,7 +192,6 @@ impl Trap {
     pub const fn decode(esr: u64) -> Self {
         match class(esr) {
             WFX => Self::Wait,
-            FP_SIMD => Self::FpSimd,
             HVC64 => Self::Hypercall,
             SMC64 => Self::Smc,
             MSR_MRS => Self::SystemRegister(SystemAccess {
@@ -308,7 +304,6 @@ mod tests {
                 let trap = Trap::decode(esr(ec, 0) | iss2);
                 let expected = match ec {
                     0b000001 => matches!(trap, Trap::Wait),
-                    0b000111 => matches!(trap, Trap::FpSimd),
                     0b010110 => matches!(trap, Trap::Hypercall),
                     0b010111 => matches!(trap, Trap::Smc),
                     0b011000 => matches!(trap, Trap::SystemRegister(_)),

@@ -34,6 +34,22 @@ const DR_OVERRUN: u32 = 1 << 11;
 /// UARTPeriphID0-3 (PL011 r1p5: 32-byte FIFOs) and UARTPCellID0-3.
 const IDENTIFICATION: [u8; 8] = [0x11, 0x10, 0x34, 0x00, 0x0d, 0xf0, 0x05, 0xb1];
 
+/// Registers that are stored and read back: offset, the bits that exist, and the value after reset.
+const STORED: [(u16, u32, u32); 7] = [
+    (ILPR, 0xff, 0),
+    (IBRD, 0xffff, 0),
+    (FBRD, 0x3f, 0),
+    (LCR_H, 0xff, 0),
+    (CR, 0xff87, 0x300),
+    (IFLS, 0x3f, 0x12),
+    (DMACR, 7, 0),
+];
+
+/// Returns the index in [`STORED`] of the register at `offset`.
+fn stored(offset: u16) -> Option<usize> {
+    STORED.iter().position(|&(own, ..)| own == offset)
+}
+
 /// The receive FIFO is full: the byte is lost, and the guest will see an overrun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
@@ -49,42 +65,19 @@ pub struct Pl011 {
     raised: u32,
     timeout_cleared: bool,
     mask: u32,
-    control: u32,
-    line_control: u32,
-    integer_baud: u32,
-    fraction_baud: u32,
-    low_power: u32,
-    fifo_levels: u32,
-    dma: u32,
+    stored: [u32; STORED.len()],
 }
 
 impl Default for Pl011 {
+    /// Creates a PL011 in its reset state.
     fn default() -> Self {
-        Self::new()
+        let stored = STORED.map(|(_, _, reset)| reset);
+        let (fifo, head, len) = ([0; RX_FIFO], 0, 0);
+        Self { fifo, head, len, overrun: false, raised: 0, timeout_cleared: false, mask: 0, stored }
     }
 }
 
 impl Pl011 {
-    /// Creates a PL011 in its reset state.
-    pub const fn new() -> Self {
-        Self {
-            fifo: [0; RX_FIFO],
-            head: 0,
-            len: 0,
-            overrun: false,
-            raised: 0,
-            timeout_cleared: false,
-            mask: 0,
-            control: 0x300,
-            line_control: 0,
-            integer_baud: 0,
-            fraction_baud: 0,
-            low_power: 0,
-            fifo_levels: 0x12,
-            dma: 0,
-        }
-    }
-
     /// Handles a trapped read; offsets without a register read as 0. Narrow reads get the low bits.
     pub fn read(&mut self, offset: u16) -> u32 {
         match offset {
@@ -95,18 +88,11 @@ impl Pl011 {
                 let full = if self.len == RX_FIFO { FR_RXFF } else { 0 };
                 FR_MODEM | FR_TXFE | empty | full
             }
-            ILPR => self.low_power,
-            IBRD => self.integer_baud,
-            FBRD => self.fraction_baud,
-            LCR_H => self.line_control,
-            CR => self.control,
-            IFLS => self.fifo_levels,
             IMSC => self.mask,
             RIS => self.status(),
             MIS => self.status() & self.mask,
-            DMACR => self.dma,
             ID.. => IDENTIFICATION.get(usize::from(offset - ID) >> 2).map_or(0, |&byte| u32::from(byte)),
-            _ => 0,
+            _ => stored(offset).map_or(0, |index| self.stored[index]),
         }
     }
 
@@ -118,12 +104,6 @@ impl Pl011 {
                 return Some(value as u8);
             }
             RSR => self.overrun = false,
-            ILPR => self.low_power = value & 0xff,
-            IBRD => self.integer_baud = value & 0xffff,
-            FBRD => self.fraction_baud = value & 0x3f,
-            LCR_H => self.line_control = value & 0xff,
-            CR => self.control = value & 0xff87,
-            IFLS => self.fifo_levels = value & 0x3f,
             IMSC => {
                 // The FIFO is below its level whenever a driver starts to wait for that. On real hardware, a driver
                 // that had filled it first would soon see the same.
@@ -136,8 +116,7 @@ impl Pl011 {
                 self.raised &= !value;
                 self.timeout_cleared |= value & (INT_RX | INT_RT) != 0;
             }
-            DMACR => self.dma = value & 7,
-            _ => {}
+            _ => stored(offset).into_iter().for_each(|index| self.stored[index] = value & STORED[index].1),
         }
         None
     }
@@ -188,7 +167,7 @@ mod tests {
 
     #[test]
     fn identifies_itself_to_the_amba_bus() {
-        let mut uart = Pl011::new();
+        let mut uart = Pl011::default();
         // As Linux combines it from eight words: its PL011 driver expects ID 0x00041011 under mask 0x000fffff.
         let word = |uart: &mut Pl011, first: u16| (0..4).fold(0, |id, n| id | uart.read(first + n * 4) << (n * 8));
         assert_eq!(word(&mut uart, 0xfe0) & 0x000f_ffff, 0x0004_1011);
@@ -196,8 +175,18 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_read_back() {
+        let mut uart = Pl011::default();
+        assert_eq!([CR, IFLS, LCR_H, DMACR].map(|offset| uart.read(offset)), [0x300, 0x12, 0, 0]);
+        for (offset, bits) in [(ILPR, 0xff), (IBRD, 0xffff), (FBRD, 0x3f), (LCR_H, 0xff), (CR, 0xff87), (IFLS, 0x3f)] {
+            assert_eq!(uart.write(offset, u32::MAX), None);
+            assert_eq!(uart.read(offset), bits, "{offset:#x}");
+        }
+    }
+
+    #[test]
     fn sends_and_interrupts() {
-        let mut uart = Pl011::new();
+        let mut uart = Pl011::default();
         assert_eq!(uart.write(DR, 0x141), Some(0x41));
         assert!(!uart.line_level());
         uart.write(ICR, INT_ALL);
@@ -218,7 +207,7 @@ mod tests {
 
     #[test]
     fn receives() {
-        let mut uart = Pl011::new();
+        let mut uart = Pl011::default();
         uart.write(IMSC, INT_RX | INT_RT);
         assert!(!uart.line_level());
         assert_eq!(uart.read(FR) & FR_RXFE, FR_RXFE);
@@ -237,7 +226,7 @@ mod tests {
 
     #[test]
     fn overrun_is_seen() {
-        let mut uart = Pl011::new();
+        let mut uart = Pl011::default();
         for byte in 0..RX_FIFO {
             assert_eq!(uart.push_rx(byte as u8), Ok(()));
         }
@@ -258,7 +247,7 @@ mod tests {
         fn any_access_is_survived_and_bytes_keep_their_order(
             steps in prop::collection::vec((0u8..3, any::<u16>(), any::<u32>()), 0..if cfg!(miri) { 60 } else { 300 })
         ) {
-            let mut uart = Pl011::new();
+            let mut uart = Pl011::default();
             let mut fifo = VecDeque::new();
             for (kind, offset, value) in steps {
                 match kind {

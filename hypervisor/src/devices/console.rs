@@ -186,14 +186,14 @@ pub fn init_early(parameters: &crate::machine::early::BootParameters) {
     // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set its kind;
     // `init_final` provides the final mapping.
     let uart = unsafe { Uart::new(kind, parameters.console_base.0) };
-    *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
+    *CONSOLE.lock() = Some(Console { uart, output: Output::default() });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
     // SAFETY: the final tables map the board's console there permanently.
     let uart = unsafe { Uart::new(kind, layout::CONSOLE) };
-    *CONSOLE.lock() = Some(Console { uart, output: Output::new() });
+    *CONSOLE.lock() = Some(Console { uart, output: Output::default() });
     LAST_RESORT.call_once(|| uart);
     uart
 }

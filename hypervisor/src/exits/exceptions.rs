@@ -11,45 +11,36 @@ use core::arch::global_asm;
 
 global_asm!(
     r#"
-    .macro SAVE_LOW
-    sub     sp, sp, #256
-    stp     x0, x1, [sp]
-    stp     x2, x3, [sp, #16]
-    stp     x4, x5, [sp, #32]
-    stp     x6, x7, [sp, #48]
-    stp     x8, x9, [sp, #64]
-    stp     x10, x11, [sp, #80]
-    stp     x12, x13, [sp, #96]
-    stp     x14, x15, [sp, #112]
-    stp     x16, x17, [sp, #128]
+    // Stores or loads the registers that a call may change, and those that it keeps.
+    .macro LOW op
+    \op     x0, x1, [sp]
+    \op     x2, x3, [sp, #16]
+    \op     x4, x5, [sp, #32]
+    \op     x6, x7, [sp, #48]
+    \op     x8, x9, [sp, #64]
+    \op     x10, x11, [sp, #80]
+    \op     x12, x13, [sp, #96]
+    \op     x14, x15, [sp, #112]
+    \op     x16, x17, [sp, #128]
     .endm
-    .macro RESTORE_LOW
-    ldp     x16, x17, [sp, #128]
-    ldp     x14, x15, [sp, #112]
-    ldp     x12, x13, [sp, #96]
-    ldp     x10, x11, [sp, #80]
-    ldp     x8, x9, [sp, #64]
-    ldp     x6, x7, [sp, #48]
-    ldp     x4, x5, [sp, #32]
-    ldp     x2, x3, [sp, #16]
-    ldp     x0, x1, [sp]
+    .macro HIGH pair, single
+    \pair   x18, x19, [sp, #144]
+    \pair   x20, x21, [sp, #160]
+    \pair   x22, x23, [sp, #176]
+    \pair   x24, x25, [sp, #192]
+    \pair   x26, x27, [sp, #208]
+    \pair   x28, x29, [sp, #224]
+    \single x30, [sp, #240]
+    .endm
+    .macro LEAVE
+    LOW     ldp
     add     sp, sp, #256
+    eret
     .endm
     .macro SAVE
-    SAVE_LOW
-    stp     x18, x19, [sp, #144]
-    stp     x20, x21, [sp, #160]
-    stp     x22, x23, [sp, #176]
-    stp     x24, x25, [sp, #192]
-    stp     x26, x27, [sp, #208]
-    stp     x28, x29, [sp, #224]
-    str     x30, [sp, #240]
-    .endm
-    // For handlers that are Rust functions and do not use the callee-saved registers.
-    .macro SAVE_VOLATILE
-    SAVE_LOW
-    str     x18, [sp, #144]
-    stp     x29, x30, [sp, #232]
+    sub     sp, sp, #256
+    LOW     stp
+    HIGH    stp, str
     .endm
     .macro FATAL kind
     .balign 128
@@ -82,52 +73,33 @@ global_asm!(
     .balign 2048
     .global vectors
 vectors:
-    FATAL 0
-    FATAL 1
-    FATAL 2
-    FATAL 3
-    FATAL 4
-    FATAL 5
-    FATAL 6
-    FATAL 7
+    .irp kind, 0, 1, 2, 3, 4, 5, 6, 7
+    FATAL   \kind
+    .endr
     GUEST {guest_sync}
     .balign 128
-    SAVE_VOLATILE
+    // The handler is a Rust function that does not use the callee-saved registers.
+    sub     sp, sp, #256
+    LOW     stp
+    str     x18, [sp, #144]
+    stp     x29, x30, [sp, #232]
     bl      {guest_irq}
     b       restore_volatile
     GUEST {guest_irq}
     GUEST {guest_serror}
+    .rept 4
     .balign 128
-    mov     x0, #8
-    b       aarch32
-    .balign 128
-    mov     x0, #9
-    b       aarch32
-    .balign 128
-    mov     x0, #10
-    b       aarch32
-    .balign 128
-    mov     x0, #11
-aarch32:
     bl      {guest_aarch32}
-    b       .
+    .endr
 
 restore_volatile:
     ldp     x29, x30, [sp, #232]
     ldr     x18, [sp, #144]
-    RESTORE_LOW
-    eret
+    LEAVE
 
 restore:
-    ldr     x30, [sp, #240]
-    ldp     x28, x29, [sp, #224]
-    ldp     x26, x27, [sp, #208]
-    ldp     x24, x25, [sp, #192]
-    ldp     x22, x23, [sp, #176]
-    ldp     x20, x21, [sp, #160]
-    ldp     x18, x19, [sp, #144]
-    RESTORE_LOW
-    eret
+    HIGH    ldp, ldr
+    LEAVE
 "#,
     fatal_exception = sym fatal_exception,
     guest_sync = sym guest_sync,
@@ -195,36 +167,12 @@ extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
         SPSR_EL2.get(),
         SP_EL1.get(),
     ));
-    for (row, values) in registers.x.chunks(4).enumerate() {
-        let mut text = Line { bytes: [0; 160], len: 0 };
-        for (column, value) in values.iter().enumerate() {
-            let _ = core::fmt::write(&mut text, format_args!("  x{:<2} {value:#018x}", row * 4 + column));
-        }
-        console::print_fatal(format_args!("{}\n", text.as_str()));
+    for (number, value) in registers.x.iter().enumerate() {
+        let end = if number % 4 == 3 || number == 30 { "\n" } else { "" };
+        console::print_fatal(format_args!("  x{number:<2} {value:#018x}{end}"));
     }
     backtrace(registers.x[29]);
     power::off()
-}
-
-/// A line of text on the stack, because the heap may be broken.
-struct Line {
-    bytes: [u8; 160],
-    len: usize,
-}
-
-impl Line {
-    fn as_str(&self) -> &str {
-        core::str::from_utf8(&self.bytes[..self.len]).unwrap_or("")
-    }
-}
-
-impl core::fmt::Write for Line {
-    fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        let take = text.len().min(self.bytes.len() - self.len);
-        self.bytes[self.len..self.len + take].copy_from_slice(&text.as_bytes()[..take]);
-        self.len += take;
-        Ok(())
-    }
 }
 
 /// Prints the return addresses of the stack frames from `frame` on.

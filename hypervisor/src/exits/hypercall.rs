@@ -77,39 +77,27 @@ pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
 }
 
 fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
-    let granted = |service: u32| if vm.spec.services & service != 0 { Ok(()) } else { Err(CallError::Denied) };
+    let granted = |service: u32| vm.spec.services & service != 0;
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     match call {
         Call::Identify => Err(CallError::NotSupported),
         Call::Time => Ok([cpu.clock.since_reset(timer::now()).0, 0, 0]),
-        Call::SegmentBegin => {
-            granted(services::HEM)?;
+        Call::Region => partition::region(vm, x1),
+        Call::PageState => migrate::page_state(vm, Ipa(x1)),
+        Call::SegmentBegin if granted(services::HEM) => {
             let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };
             hem::begin(cpu, vm, names).map(|()| [0; 3])
         }
-        Call::SegmentEnd => {
-            granted(services::HEM)?;
-            hem::end(cpu, vm).map(|cycles| [cycles.0, 0, 0])
-        }
-        Call::HemRead => {
-            granted(services::HEM)?;
+        Call::SegmentEnd if granted(services::HEM) => hem::end(cpu, vm).map(|cycles| [cycles.0, 0, 0]),
+        Call::HemRead if granted(services::HEM) => {
             let (count, overflowed, event) = hem::read(cpu, vm, x1)?;
             Ok([u64::from(count), u64::from(overflowed), u64::from(event.0)])
         }
-        Call::Migrate => {
-            granted(services::MIGRATE)?;
-            migrate::top(cpu, vm, x1).map(|moved| [moved, 0, 0])
-        }
-        Call::Restore => {
-            granted(services::MIGRATE)?;
-            migrate::restore_all(cpu, vm).map(|moved| [moved, 0, 0])
-        }
-        Call::MigratePage => {
-            granted(services::MIGRATE)?;
-            migrate::one(cpu, vm, Ipa(x1)).map(|()| [1, 0, 0])
-        }
-        Call::SetCacheability => {
-            granted(services::PROFILE)?;
+        Call::Migrate if granted(services::MIGRATE) => migrate::top(cpu, vm, x1).map(|moved| [moved, 0, 0]),
+        Call::Restore if granted(services::MIGRATE) => migrate::restore_all(cpu, vm).map(|moved| [moved, 0, 0]),
+        Call::MigratePage if granted(services::MIGRATE) => migrate::one(cpu, vm, Ipa(x1)).map(|()| [1, 0, 0]),
+        Call::PrivatePool if granted(services::MIGRATE) => migrate::private_pool(vm),
+        Call::SetCacheability if granted(services::PROFILE) => {
             let wanted = match x3 {
                 0 => Cacheability::NonCacheable,
                 1 => Cacheability::WriteBack,
@@ -117,19 +105,17 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             };
             migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
-        Call::Region => partition::region(vm, x1),
-        Call::PrivatePool => {
-            granted(services::MIGRATE)?;
-            migrate::private_pool(vm)
-        }
-        Call::PageState => migrate::page_state(vm, Ipa(x1)),
-        Call::QuotaRead => {
-            granted(services::QUOTA)?;
-            quota::read(cpu, x1)
-        }
-        Call::QuotaSet => {
-            granted(services::QUOTA)?;
-            quota::set(cpu, x1, Events(x2)).map(|()| [0; 3])
-        }
+        Call::QuotaRead if granted(services::QUOTA) => quota::read(cpu, x1),
+        Call::QuotaSet if granted(services::QUOTA) => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),
+        Call::SegmentBegin
+        | Call::SegmentEnd
+        | Call::HemRead
+        | Call::Migrate
+        | Call::Restore
+        | Call::MigratePage
+        | Call::PrivatePool
+        | Call::SetCacheability
+        | Call::QuotaRead
+        | Call::QuotaSet => Err(CallError::Denied),
     }
 }

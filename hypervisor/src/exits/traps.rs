@@ -10,7 +10,7 @@ use crate::vm::{life, uart, virq, vpmu};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
 use cloison_formats::telemetry::ExitReason;
-use cloison_logic::features::{Feature, guest_view};
+use cloison_logic::features::guest_view;
 use cloison_logic::syndrome::{
     self, Access, Attempt, DataAbort, Encoding, Fault, Syndrome, SystemAccess, Trap, Vector, Width,
 };
@@ -187,16 +187,17 @@ fn inject(syndrome: Syndrome) {
 const PMUSERENR_EL0: Encoding = Encoding::new(3, 3, 9, 14, 0);
 const ACTLR_EL1: Encoding = Encoding::new(3, 0, 1, 0, 1);
 
-/// Reads the CPU's own feature register.
-fn feature(feature: Feature) -> u64 {
-    match feature {
-        Feature::Pfr0 => ID_AA64PFR0_EL1.get(),
-        Feature::Dfr0 => ID_AA64DFR0_EL1.get(),
-        Feature::Isar0 => ID_AA64ISAR0_EL1.get(),
-        Feature::Isar1 => ID_AA64ISAR1_EL1.get(),
-        Feature::Mmfr0 => ID_AA64MMFR0_EL1.get(),
-        Feature::Mmfr1 => ID_AA64MMFR1_EL1.get(),
-        Feature::Mmfr2 => ID_AA64MMFR2_EL1.get(),
+/// Reads the CPU's own feature register S3_0_C0_C`crm`_`op2`.
+fn feature(crm: u8, op2: u8) -> u64 {
+    match (crm, op2) {
+        (4, 0) => ID_AA64PFR0_EL1.get(),
+        (5, 0) => ID_AA64DFR0_EL1.get(),
+        (6, 0) => ID_AA64ISAR0_EL1.get(),
+        (6, 1) => ID_AA64ISAR1_EL1.get(),
+        (7, 0) => ID_AA64MMFR0_EL1.get(),
+        (7, 1) => ID_AA64MMFR1_EL1.get(),
+        (7, 2) => ID_AA64MMFR2_EL1.get(),
+        _ => 0,
     }
 }
 
@@ -215,11 +216,8 @@ fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: S
         }
         // EL1's debug registers and ACTLR are not implemented. Kernels disable EL0's access to the PMU before they
         // check whether there is one.
-        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, ..) => {
-            if is_read {
-                set_register(registers, register, 0);
-            }
-        }
+        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, true, _) => set_register(registers, register, 0),
+        (Encoding { op0: 2, op1: 0, .. } | ACTLR_EL1 | PMUSERENR_EL0, false, _) => {}
         // DC ISW, CSW and CISW. Set/way operations would affect other VMs' lines, so they are not executed. Memory is
         // coherent between a VM's vCPUs without them; a guest that turns its caches off must first maintain them by
         // address.

@@ -45,7 +45,8 @@ impl Translation<Attr> for BootTables<'_> {
         let number = self.frames.take();
         let pa = self.frames.frame(number);
         let table = identity(pa).cast::<PageTable<Attr>>();
-        zero_page(pa);
+        // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one.
+        unsafe { zero_page(pa.0) };
         (table, PhysicalAddress(pa.0 as usize))
     }
 
@@ -62,34 +63,32 @@ fn identity(pa: PhysAddr) -> NonNull<u8> {
     NonNull::new(pa.0 as *mut u8).expect("RAM that the hypervisor takes for itself never starts at 0")
 }
 
-/// Zeroes a frame through the early identity map.
-fn zero_page(pa: PhysAddr) {
-    let mut line = pa.0;
-    while line < pa.0 + PAGE_SIZE {
-        // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one; DC ZVA clears 64 bytes (checked
-        // at boot by `check_machine`).
-        unsafe { core::arch::asm!("dc zva, {}", in(reg) line, options(nostack, preserves_flags)) };
-        line += 64;
+/// Zeroes the page at `va`.
+///
+/// # Safety
+/// It is mapped, writable, and not in use yet.
+unsafe fn zero_page(va: u64) {
+    let mut line = va;
+    while line < va + PAGE_SIZE {
+        // SAFETY: passed on to the caller; DC ZVA clears 64 bytes (checked at boot by `check_machine`).
+        unsafe {
+            core::arch::asm!(
+                "dc zva, {0}", "dc zva, {1}", "dc zva, {2}", "dc zva, {3}",
+                in(reg) line, in(reg) line + 64, in(reg) line + 128, in(reg) line + 192,
+                options(nostack, preserves_flags)
+            );
+        }
+        line += 256;
     }
 }
 
-const DATA: Attr = Attr::VALID
-    .union(Attr::ATTRIBUTE_INDEX_1)
-    .union(Attr::INNER_SHAREABLE)
-    .union(Attr::ACCESSED)
-    .union(Attr::USER_RES1)
-    .union(Attr::XN);
+// ATTRIBUTE_INDEX_0 sets no bit.
+const DEVICE: Attr = Attr::VALID.union(Attr::ACCESSED).union(Attr::USER_RES1).union(Attr::XN);
+const MEMORY: Attr = DEVICE.union(Attr::INNER_SHAREABLE);
+const DATA: Attr = MEMORY.union(Attr::ATTRIBUTE_INDEX_1);
 const RODATA: Attr = DATA.union(Attr::READ_ONLY);
 const TEXT: Attr = RODATA.difference(Attr::XN);
-const DEVICE: Attr =
-    Attr::VALID.union(Attr::ATTRIBUTE_INDEX_0).union(Attr::ACCESSED).union(Attr::USER_RES1).union(Attr::XN);
-const UNCACHED_RODATA: Attr = Attr::VALID
-    .union(Attr::ATTRIBUTE_INDEX_2)
-    .union(Attr::INNER_SHAREABLE)
-    .union(Attr::ACCESSED)
-    .union(Attr::USER_RES1)
-    .union(Attr::XN)
-    .union(Attr::READ_ONLY);
+const UNCACHED_RODATA: Attr = MEMORY.union(Attr::ATTRIBUTE_INDEX_2).union(Attr::READ_ONLY);
 
 /// Maximum number of frames of the tables themselves.
 const OWN_TABLES: u32 = 24;
@@ -285,7 +284,7 @@ impl Windows {
     /// Fills a guest's frame with the page of the guest images at `offset` (page aligned, inside the payload), and
     /// writes it back to memory.
     pub fn load(&self, frame: PhysAddr, offset: u64) {
-        self.with(frame, |to| {
+        self.with([frame], |[to]| {
             let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Ordering::Relaxed) + offset;
             // SAFETY: the window is this core's; the payload is mapped up to the end of its last page, and the
             // configuration's check keeps images inside it.
@@ -296,7 +295,7 @@ impl Windows {
 
     /// Writes a word of reserved memory for a core whose caches are off.
     pub fn store(&self, at: PhysAddr, value: u64) {
-        self.with(at.page_base(), |page| {
+        self.with([at.page_base()], |[page]| {
             // SAFETY: the window is this core's; the configuration's check ensures that the word is aligned and in
             // reserved memory.
             unsafe { ((page + at.0 % PAGE_SIZE) as *mut u64).write_volatile(value) };
@@ -308,7 +307,7 @@ impl Windows {
     /// written back, so that both sides meet at the point of coherency.
     #[inline(always)]
     pub fn copy(&self, from: PhysAddr, to: PhysAddr) {
-        self.with_two(from, to, |source, target| {
+        self.with([from, to], |[source, target]| {
             sysreg::clean_invalidate_page(source);
             // SAFETY: both windows are this core's, and no vCPU can access the two guest frames now.
             unsafe { sysreg::copy_page(source, target) };
@@ -318,32 +317,19 @@ impl Windows {
 
     /// Writes a guest's frame back to memory and removes it from all caches.
     pub fn flush(&self, frame: PhysAddr) {
-        self.with(frame, sysreg::clean_invalidate_page);
+        self.with([frame], |[page]| sysreg::clean_invalidate_page(page));
     }
 
+    /// Does the work while the windows show these frames, two at most.
     #[inline(always)]
-    fn with<R>(&self, frame: PhysAddr, work: impl FnOnce(u64) -> R) -> R {
-        self.set(0, frame.0 | Self::PAGE);
+    fn with<const N: usize>(&self, frames: [PhysAddr; N], work: impl FnOnce([u64; N])) {
+        let addresses = core::array::from_fn(|page| self.va + page as u64 * PAGE_SIZE);
+        frames.iter().enumerate().for_each(|(page, frame)| self.set(page, frame.0 | Self::PAGE));
         sysreg::dsb_ish();
         sysreg::isb();
-        let result = work(self.va);
-        self.set(0, 0);
-        sysreg::tlbi_el2(self.va);
-        result
-    }
-
-    #[inline(always)]
-    fn with_two<R>(&self, first: PhysAddr, second: PhysAddr, work: impl FnOnce(u64, u64) -> R) -> R {
-        self.set(0, first.0 | Self::PAGE);
-        self.set(1, second.0 | Self::PAGE);
-        sysreg::dsb_ish();
-        sysreg::isb();
-        let result = work(self.va, self.va + PAGE_SIZE);
-        self.set(0, 0);
-        self.set(1, 0);
-        sysreg::tlbi_el2(self.va);
-        sysreg::tlbi_el2(self.va + PAGE_SIZE);
-        result
+        work(addresses);
+        (0..N).for_each(|page| self.set(page, 0));
+        addresses.into_iter().for_each(sysreg::tlbi_el2);
     }
 
     const PAGE: u64 = (DATA.union(Attr::TABLE_OR_PAGE)).bits() as u64;
@@ -359,12 +345,7 @@ impl Windows {
 /// Zeroes the frame with this number, after the switch to the final tables.
 pub fn zero_own(number: u32) -> NonNull<[u64; 512]> {
     let va = arena_of(number);
-    let page = NonNull::new(va as *mut [u64; 512]).expect("arena addresses are not zero");
-    let mut line = va;
-    while line < va + PAGE_SIZE {
-        // SAFETY: a frame set aside for stage 2, mapped in the arena and not in use yet.
-        unsafe { core::arch::asm!("dc zva, {}", in(reg) line, options(nostack, preserves_flags)) };
-        line += 64;
-    }
-    page
+    // SAFETY: a frame set aside for stage 2, mapped in the arena, not in use yet.
+    unsafe { zero_page(va) };
+    NonNull::new(va as *mut [u64; 512]).expect("arena addresses are not zero")
 }

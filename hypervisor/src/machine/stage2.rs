@@ -222,19 +222,16 @@ impl Stage2 {
 
     /// Visits every mapped page as the MMU would find it, in order of IPA.
     pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr)) {
-        for (i, level1) in self.root.iter().map(|entry| entry.load(Ordering::Relaxed)).enumerate() {
-            if level1 & VALID == 0 {
-                continue;
-            }
-            for (j, level2) in self.table_at(level1).iter().map(|entry| entry.load(Ordering::Relaxed)).enumerate() {
-                if level2 & VALID == 0 {
-                    continue;
-                }
-                for (k, leaf) in self.table_at(level2).iter().map(|entry| entry.load(Ordering::Relaxed)).enumerate() {
-                    if leaf & VALID != 0 {
-                        let page = ((i as u64) << 18) | (j as u64) << 9 | k as u64;
-                        visit(Ipa(page * PAGE_SIZE), PhysAddr(leaf & ADDRESS));
-                    }
+        let entries = |table: &'static Table| {
+            (0u64..)
+                .zip(table)
+                .map(|(index, entry)| (index, entry.load(Ordering::Relaxed)))
+                .filter(|(_, it)| it & VALID != 0)
+        };
+        for (i, level1) in entries(self.root) {
+            for (j, level2) in entries(self.table_at(level1)) {
+                for (k, leaf) in entries(self.table_at(level2)) {
+                    visit(Ipa((i << 18 | j << 9 | k) * PAGE_SIZE), PhysAddr(leaf & ADDRESS));
                 }
             }
         }

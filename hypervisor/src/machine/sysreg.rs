@@ -2,6 +2,7 @@
 
 use cloison_abi::model_hint;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use core::arch::aarch64::{__crc32b, __crc32d};
 use core::arch::asm;
 
 /// Instruction barrier: earlier writes to system registers take effect for later instructions.
@@ -105,40 +106,30 @@ pub unsafe fn copy_page(from: u64, to: u64) {
 
 /// Computes CRC-32 (ISO-HDLC) with the CPU's CRC32 instructions.
 pub fn crc32(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
+    // SAFETY: the CRC extension is part of the Cortex-A53, and of every core since Armv8.1.
+    unsafe { crc32_by_words(bytes) }
+}
+
+#[target_feature(enable = "crc")]
+fn crc32_by_words(bytes: &[u8]) -> u32 {
     // SAFETY: every bit pattern is a `u64`.
     let (head, words, tail) = unsafe { bytes.align_to::<u64>() };
-    let byte = |crc: u32, byte: u8| {
-        let next: u32;
-        // SAFETY: pure arithmetic; the CRC extension is part of the Cortex-A53.
-        unsafe {
-            asm!(".arch_extension crc", "crc32b {0:w}, {1:w}, {2:w}", out(reg) next, in(reg) crc, in(reg) u32::from(byte), options(pure, nomem, nostack, preserves_flags))
-        };
-        next
-    };
-    for &b in head {
-        crc = byte(crc, b);
-    }
-    let word = |crc: u32, word: u64| {
-        let next: u32;
-        // SAFETY: pure arithmetic; the CRC extension is part of the Cortex-A53.
-        unsafe {
-            asm!(".arch_extension crc", "crc32x {0:w}, {1:w}, {2}", out(reg) next, in(reg) crc, in(reg) u64::from_le(word), options(pure, nomem, nostack, preserves_flags))
-        };
-        next
-    };
-    // Eight bytes at a time: the system image is checked before the first guest starts.
+    // Eight words at a time: the system image is checked before the first guest starts.
     let (groups, rest) = words.as_chunks::<8>();
+    let mut crc = u32::MAX;
+    for &byte in head {
+        crc = __crc32b(crc, byte);
+    }
     for group in groups {
-        for &w in group {
-            crc = word(crc, w);
+        for &word in group {
+            crc = __crc32d(crc, u64::from_le(word));
         }
     }
-    for &w in rest {
-        crc = word(crc, w);
+    for &word in rest {
+        crc = __crc32d(crc, u64::from_le(word));
     }
-    for &b in tail {
-        crc = byte(crc, b);
+    for &byte in tail {
+        crc = __crc32b(crc, byte);
     }
     !crc
 }

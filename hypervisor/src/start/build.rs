@@ -8,11 +8,9 @@ use alloc::vec::Vec;
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{self, Backing, System};
-use cloison_logic::console::LineBuffer;
 use cloison_logic::migrate::Migration;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
-use cloison_logic::vuart::Pl011;
 use core::convert::Infallible;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
@@ -82,7 +80,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             pmu_irq: system.board.pmu_irq.filter(|_| spec.pmu),
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
-            uart: TicketMutex::new((Pl011::new(), LineBuffer::new())),
+            uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
             migration: TicketMutex::new(Migration::new(spec)),
             vcpus: spec

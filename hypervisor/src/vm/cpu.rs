@@ -107,7 +107,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
         quotas: RefCell::new(quotas),
         segment: RefCell::new(Segment::default()),
-        ring: RefCell::new(Ring::new()),
+        ring: RefCell::default(),
         exits: Default::default(),
     }));
     TPIDR_EL2.set(&raw const *cpu as u64);

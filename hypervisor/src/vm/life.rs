@@ -15,8 +15,6 @@ use crate::vm::{guest_registers, hem, interrupts, migrate, quota, telemetry, vir
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::OnFault;
 use cloison_formats::telemetry::{Record, VmState};
-use cloison_logic::console::LineBuffer;
-use cloison_logic::vuart::Pl011;
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -190,7 +188,7 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     virq::stop(cpu, vm);
     virq::reset_vm(vm);
     uart::print_rest(vm, Rest::End);
-    *vm.uart.lock() = (Pl011::new(), LineBuffer::new());
+    *vm.uart.lock() = Default::default();
     load_image(cpu, vm);
     vm.online.store(1, Ordering::Release);
     vm.ending.store(false, Ordering::Release);
