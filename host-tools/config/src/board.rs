@@ -3,7 +3,7 @@
 use crate::emulation::{Emulation, Hardware};
 use crate::events::EventTable;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
-use crate::node::{Context, Field, Table};
+use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile};
 use cloison_formats::addr::{PAGE_SIZE, PhysRange};
 use cloison_formats::color::{CacheGeometry, GeometryError};
@@ -75,93 +75,22 @@ impl BoardFile {
 
     /// Reads the board. Also returns the path of its CPU's event table.
     fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
-        let events_dir = &configs.join("events");
         let document = context.parse()?;
         let root = context.root(&document);
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let name = root.required("name", &format!("write name = \"{stem}\""));
-        let name = name.and_then(|field| {
-            let name = field.string("the board's name")?;
-            if name != stem {
-                field.push(
-                    field
-                        .error(format!("board name `{name}` does not match file name {stem}.toml"))
-                        .label("not the file's name")
-                        .help("boards are found by file name: make the two equal"),
-                );
-            }
-            Some(name)
-        });
+        let name = read_name(&root, stem);
         let description = root.optional("description").and_then(|field| field.string("one line of text"));
-        let cpu_path = root.required("cpu", "give the CPU: cpu = \"cortex-a53\"").and_then(|field| {
-            let cpu = field.string("the CPU's name")?;
-            let path = events_dir.join(format!("{cpu}.toml"));
-            if !path.is_file() {
-                let known = available(events_dir);
-                field.push(
-                    field
-                        .error(format!("there is no event table for the CPU `{cpu}`"))
-                        .label("unknown CPU")
-                        .help(crate::node::suggest(cpu, "CPUs in configs/events", known.iter().map(String::as_str))),
-                );
-                return None;
-            }
-            Some(path)
-        });
-        let cores = root.required("cores", "list the MPIDR of each core: cores = [0, 1, 2, 3]").and_then(|field| {
-            let elements = field.elements()?;
-            if elements.is_empty() || elements.len() > 8 {
-                field.push(
-                    field
-                        .error(format!("{} cores; Cloison supports 1 to 8", elements.len()))
-                        .label("core list")
-                        .help("list the MPIDR affinity of each core that Cloison may use"),
-                );
-                return None;
-            }
-            elements.iter().map(|element| element.integer("a core's MPIDR affinity")).collect::<Option<Vec<u64>>>()
-        });
+        let cpu_path = read_cpu(&root, &configs.join("events"));
+        let cores = read_cores(&root);
         let llc = root.required("cache", "describe the last-level cache: [cache] size = \"1M\", ways = 16, line = 64");
         let llc = llc.and_then(|field| read_cache(&field));
-        let ram: Vec<_> = root.tables("ram").into_iter().filter_map(read_range).collect();
-        let reserved: Vec<_> = root.tables("reserved").into_iter().filter_map(read_range).collect();
-        if ram.is_empty() {
-            root.push(
-                root.error("ram", 0..0, "the board has no RAM")
-                    .label("no [[ram]] in this file")
-                    .help("describe it: [[ram]] start = 0x4000_0000, size = \"1G\""),
-            );
-        }
-        for (range, span) in &reserved {
-            if !ram.iter().any(|(ram, _)| ram.start <= range.start && range.end() <= ram.end()) {
-                root.push(
-                    root.error(
-                        "reserved",
-                        span.clone(),
-                        format!("the reserved range {}..{} is not inside the RAM", range.start, range.end()),
-                    )
-                    .label("outside [[ram]]")
-                    .help("only RAM needs to be reserved; leave out what Cloison would not touch anyway"),
-                );
-            }
-        }
-        for (index, (range, span)) in ram.iter().enumerate() {
-            if let Some((_, first)) = ram[..index].iter().find(|(other, _)| other.overlaps(range)) {
-                root.push(
-                    root.error("ram", span.clone(), "two ranges of RAM overlap")
-                        .label("this one")
-                        .also(first.clone(), "and this one")
-                        .help("give every byte of RAM to one range"),
-                );
-            }
-        }
+        let (ram, reserved) = read_memory(&root);
         let console = root.required("console", "describe the console UART: [console] kind, base, irq");
         let console = console.and_then(|field| read_uart(&field));
         let telemetry = root.optional("telemetry").and_then(|field| read_uart(&field));
-        let spin_table = root.optional("spin_table").and_then(|field| {
-            let ranges: Vec<_> = reserved.iter().map(|(range, _)| *range).collect();
-            read_spin_table(&field, cores.as_ref().map(Vec::len), &ranges)
-        });
+        let spin_table = root
+            .optional("spin_table")
+            .and_then(|field| read_spin_table(&field, cores.as_ref().map(Vec::len), &reserved));
         let power_off = root.optional("power_off").and_then(|field| read_power_off(&field));
         let gic = root.required("gic", "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir");
         let gic = gic.and_then(|field| read_gic(&field));
@@ -169,7 +98,7 @@ impl BoardFile {
         let hardware = Hardware {
             name: stem,
             cores: cores.as_ref().map_or(1, Vec::len),
-            ram: ram.iter().map(|(range, _)| range.len).sum(),
+            ram: ram.iter().map(|range| range.len).sum(),
             telemetry: telemetry.is_some(),
         };
         let emulation = root.optional("qemu");
@@ -191,8 +120,8 @@ impl BoardFile {
                 pmu_irq,
                 pmu_shadow,
                 llc,
-                ram: ram.into_iter().map(|(range, _)| range).collect(),
-                reserved: reserved.into_iter().map(|(range, _)| range).collect(),
+                ram,
+                reserved,
             },
             description: description.unwrap_or_default().to_owned(),
             colors: llc.colors().ok()?,
@@ -202,6 +131,91 @@ impl BoardFile {
         };
         (!context.has_errors()).then_some((file, cpu_path?))
     }
+}
+
+fn read_name<'a>(root: &Table<'a>, stem: &str) -> Option<&'a str> {
+    let field = root.required("name", &format!("write name = \"{stem}\""))?;
+    let name = field.string("the board's name")?;
+    if name != stem {
+        field.push(
+            field
+                .error(format!("board name `{name}` does not match file name {stem}.toml"))
+                .label("not the file's name")
+                .help("boards are found by file name: make the two equal"),
+        );
+    }
+    Some(name)
+}
+
+/// Returns the path of the CPU's event table.
+fn read_cpu(root: &Table<'_>, events_dir: &Path) -> Option<PathBuf> {
+    let field = root.required("cpu", "give the CPU: cpu = \"cortex-a53\"")?;
+    let cpu = field.string("the CPU's name")?;
+    let path = events_dir.join(format!("{cpu}.toml"));
+    if path.is_file() {
+        return Some(path);
+    }
+    let known = available(events_dir);
+    field.push(field.error(format!("there is no event table for the CPU `{cpu}`")).label("unknown CPU").help(suggest(
+        cpu,
+        "CPUs in configs/events",
+        known.iter().map(String::as_str),
+    )));
+    None
+}
+
+/// Returns the MPIDR affinity of each core.
+fn read_cores(root: &Table<'_>) -> Option<Vec<u64>> {
+    let field = root.required("cores", "list the MPIDR of each core: cores = [0, 1, 2, 3]")?;
+    let elements = field.elements()?;
+    if elements.is_empty() || elements.len() > 8 {
+        field.push(
+            field
+                .error(format!("{} cores; Cloison supports 1 to 8", elements.len()))
+                .label("core list")
+                .help("list the MPIDR affinity of each core that Cloison may use"),
+        );
+        return None;
+    }
+    elements.iter().map(|element| element.integer("a core's MPIDR affinity")).collect()
+}
+
+/// Returns the ranges of RAM, and those of them that Cloison must not touch.
+fn read_memory(root: &Table<'_>) -> (Vec<PhysRange>, Vec<PhysRange>) {
+    let ram: Vec<_> = root.tables("ram").into_iter().filter_map(read_range).collect();
+    let reserved: Vec<_> = root.tables("reserved").into_iter().filter_map(read_range).collect();
+    if ram.is_empty() {
+        root.push(
+            root.error("ram", 0..0, "the board has no RAM")
+                .label("no [[ram]] in this file")
+                .help("describe it: [[ram]] start = 0x4000_0000, size = \"1G\""),
+        );
+    }
+    for (range, span) in &reserved {
+        if !ram.iter().any(|(ram, _)| ram.start <= range.start && range.end() <= ram.end()) {
+            root.push(
+                root.error(
+                    "reserved",
+                    span.clone(),
+                    format!("the reserved range {}..{} is not inside the RAM", range.start, range.end()),
+                )
+                .label("outside [[ram]]")
+                .help("only RAM needs to be reserved; leave out what Cloison would not touch anyway"),
+            );
+        }
+    }
+    for (index, (range, span)) in ram.iter().enumerate() {
+        if let Some((_, first)) = ram[..index].iter().find(|(other, _)| other.overlaps(range)) {
+            root.push(
+                root.error("ram", span.clone(), "two ranges of RAM overlap")
+                    .label("this one")
+                    .also(first.clone(), "and this one")
+                    .help("give every byte of RAM to one range"),
+            );
+        }
+    }
+    let ranges = |spanned: Vec<(PhysRange, _)>| spanned.into_iter().map(|(range, _)| range).collect();
+    (ranges(ram), ranges(reserved))
 }
 
 fn read_cache(field: &Field<'_>) -> Option<CacheGeometry> {
