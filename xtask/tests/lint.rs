@@ -251,6 +251,15 @@ fn shifts_of_registers_are_found() {
         ("{ let own = MPIDR_EL1.read(MPIDR_EL1::Aff0); own << 2 }", false),
         ("{ HCR_EL2.write(HCR_EL2::VM::SET); 1 << 27 }", false),
         ("faraway >> 3", false),
+        // A typed mask is fine, and so is any of a register with a bit per counter; a shift of either is not.
+        ("esr & class.mask", false),
+        ("class.value & esr", false),
+        ("esr & class.size", true),
+        ("esr >> class.mask", true),
+        ("PMOVSSET_EL0.get() & 0b100", false),
+        ("0b100 & PMCNTENCLR_EL0.get()", false),
+        ("PMOVSSET_EL0.get() >> 2", true),
+        ("PMCR_EL0.get() & 0b100", true),
     ] {
         let low = format!("{LOW}\nfn f() -> u64 {{\n    {code}\n}}\n");
         let changes = [("hypervisor/src/low.rs", low.as_str())];

@@ -2,6 +2,7 @@
 
 use crate::emulation::{Emulation, Hardware};
 use crate::events::EventTable;
+use crate::files::available;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile};
@@ -37,15 +38,6 @@ const MOST_RAM: u64 = 64 << 30;
 /// UARTs supported by the hypervisor.
 const UART_KINDS: [(&str, UartKind); 3] =
     [("pl011", UartKind::Pl011), ("cadence", UartKind::Cadence), ("mini-uart", UartKind::Mini)];
-
-/// Returns the names of the boards in a directory, sorted.
-pub fn available(dir: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".toml")?.to_owned())).collect();
-    names.sort();
-    names
-}
 
 impl BoardFile {
     /// Reads and validates the board file at `path`, and the event table that it names.

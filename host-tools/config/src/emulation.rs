@@ -1,6 +1,6 @@
 //! How QEMU emulates a board: the table `[qemu]` of a board file.
 
-use crate::board::available;
+use crate::files::available;
 use crate::node::{Field, Table, suggest};
 use crate::quantity;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@
 //! | `node` | walks a TOML document with the position of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`], [`events`] | the files below `configs/boards` and `configs/events` |
+//! | [`files`] | finds these files by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
 //! | `scene` | the context in which parts are validated |
@@ -25,6 +26,7 @@ mod campaign;
 pub mod checked;
 pub mod emulation;
 pub mod events;
+pub mod files;
 mod firmware;
 pub mod guest_linux;
 pub mod kernel;

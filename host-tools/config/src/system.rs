@@ -1,7 +1,8 @@
 //! The whole configuration: board, pools, VMs, and the relations between them.
 
-use crate::board::{self, BoardFile};
+use crate::board::BoardFile;
 use crate::checked::Checked;
+use crate::files::available;
 use crate::memory::{self, Account, Demand};
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile, count, sort};
@@ -155,7 +156,7 @@ fn read_board(
     let fits = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'));
     let found = dirs.iter().map(|dir| dir.join(format!("{name}.toml"))).find(|path| fits && path.is_file());
     let Some(path) = found else {
-        let mut known: Vec<String> = dirs.iter().flat_map(|dir| board::available(dir)).collect();
+        let mut known: Vec<String> = dirs.iter().flat_map(|dir| available(dir)).collect();
         known.sort();
         known.dedup();
         let span = field.map_or(0..0, |field| field.span());

@@ -59,7 +59,7 @@ pub fn emulation(name: &str) -> miette::Result<Emulation> {
 
 /// Returns the names of the shipped boards, sorted.
 pub fn boards() -> Vec<String> {
-    cloison_config::board::available(&directory().join("boards"))
+    cloison_config::files::available(&directory().join("boards"))
 }
 
 /// Returns the names of the shipped boards that QEMU emulates, sorted.

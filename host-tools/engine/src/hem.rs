@@ -1,5 +1,7 @@
 //! The HEM log of a run as a table, and as CSV and Parquet.
 
+pub use cloison_much::read::COLUMNS;
+
 use crate::telemetry::wire::DecodeError;
 use crate::telemetry::{Problem, Telemetry};
 use cloison_config::events::EventNames;
@@ -201,22 +203,6 @@ pub struct Count {
     /// Whether the counter wrapped, which makes `value` too low.
     pub overflowed: bool,
 }
-
-/// Names of the table's columns, in order.
-pub const COLUMNS: [&str; 12] = [
-    "vm",
-    "vcpu",
-    "core",
-    "at_ns",
-    "workload",
-    "sub_experiment",
-    "run",
-    "cycles",
-    "event_code",
-    "event",
-    "value",
-    "overflowed",
-];
 
 impl Table {
     /// Creates the table from a stream's HEM records.

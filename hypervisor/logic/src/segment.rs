@@ -116,10 +116,10 @@ mod tests {
             prop_assert_eq!(open.hems() as usize, events.len().min(MAX_HEMS).min(free as usize));
             prop_assert_eq!(open.mask().count_ones(), open.hems());
             let record = open.record((0, 0), Cycles(0), 0, &events, |counter| 100 + counter);
-            for at in 0..MAX_HEMS {
-                let used = at < open.hems() as usize;
-                prop_assert_eq!(record.counts[at], if used { 100 + at as u32 } else { 0 });
-                prop_assert_eq!(record.events[at], if used { events[at] } else { EventId(0) });
+            for (at, (&count, &event)) in record.counts.iter().zip(&record.events).enumerate() {
+                let used = events.get(at).filter(|_| at < open.hems() as usize);
+                prop_assert_eq!(count, used.map_or(0, |_| 100 + at as u32));
+                prop_assert_eq!(event, used.copied().unwrap_or(EventId(0)));
             }
         }
     }

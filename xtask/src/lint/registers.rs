@@ -8,8 +8,8 @@
 //! (`SPSR_EL2.get()`), an access by string, or a variable that was bound to one of these in the same function; also in
 //! parentheses, cast, or borrowed. Its operand of `<<`, `>>` or `&` counts; so does a shift in what is written
 //! to a register (`HCR_EL2.set(1 << 3)`). Masks are fine where they are typed themselves, the `value` or `mask` of
-//! fields, and of the registers with a bit per PMU counter ([`BIT_PER_COUNTER`]). The module `syndrome` may have them: there they are decoded. Not seen: a
-//! value that a function passes on under another name.
+//! fields, and of the registers with a bit per PMU counter ([`BIT_PER_COUNTER`]). The module `syndrome` may have them:
+//! there they are decoded. Not seen: a value that a function passes on under another name.
 
 use super::finding::Finding;
 use super::source::{Module, Sources, is_for_tests, line};

@@ -17,7 +17,7 @@ struct Seen<'a> {
     equal: u64,
     /// The largest relative difference of the refills of the others.
     most_off: f64,
-    /// Each input, with its slowdown with shared colors and with the best number of its own.
+    /// Each input, with its slowdown with shared colors and with its own best number of colors.
     rescued: Vec<(&'a str, f64, f64)>,
 }
 

@@ -79,9 +79,26 @@ pub enum ReadError {
     Data(#[from] DataError),
 }
 
-/// Names of the columns, in the order in which fields are passed on.
-pub const NAMES: [&str; 10] =
-    ["sub_experiment", "run", "event", "value", "event_code", "overflowed", "cycles", "vm", "vcpu", "workload"];
+/// Names of the columns of a HEM log, in its order. The hypervisor's tools write logs with these names.
+pub const COLUMNS: [&str; 12] = [
+    "vm",
+    "vcpu",
+    "core",
+    "at_ns",
+    "workload",
+    "sub_experiment",
+    "run",
+    "cycles",
+    "event_code",
+    "event",
+    "value",
+    "overflowed",
+];
+/// Names of the columns that are read, in the order in which fields are passed on.
+pub const NAMES: [&str; 10] = {
+    let [vm, vcpu, _, _, workload, sub_experiment, run, cycles, event_code, event, value, overflowed] = COLUMNS;
+    [sub_experiment, run, event, value, event_code, overflowed, cycles, vm, vcpu, workload]
+};
 /// Number of columns, from the start of [`NAMES`], that are required.
 pub const NEEDED: usize = 4;
 /// The event that a `cycles` column becomes.

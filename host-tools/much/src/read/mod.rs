@@ -8,7 +8,7 @@ mod columns;
 mod csv;
 mod parquet;
 
-pub use columns::{ReadError, Row, Selection, Taker};
+pub use columns::{COLUMNS, ReadError, Row, Selection, Taker};
 
 use crate::data::Measurements;
 use std::fs::File;
