@@ -208,17 +208,10 @@ pub enum ExitReason {
 
 impl ExitReason {
     /// All reasons, in declaration order.
-    pub const ALL: [Self; 9] = [
-        Self::Hypercall,
-        Self::Distributor,
-        Self::Device,
-        Self::SystemRegister,
-        Self::Memory,
-        Self::Wait,
-        Self::Other,
-        Self::Timer,
-        Self::Interrupt,
-    ];
+    pub const ALL: [Self; 9] = {
+        use ExitReason::*;
+        [Hypercall, Distributor, Device, SystemRegister, Memory, Wait, Other, Timer, Interrupt]
+    };
 }
 
 /// Counts of one observation segment.

@@ -32,18 +32,11 @@ impl Ring {
         self.len == 0
     }
 
-    /// Returns whether there are losses that have not been reported yet.
-    #[inline]
-    pub fn has_losses(&self) -> bool {
-        self.dropped > 0
-    }
-
     /// Adds a record, after a report of losses if one is due. If the ring is full, the record is counted as lost.
     #[inline]
     pub fn push(&mut self, event: Event) {
         if self.dropped > 0 && self.len < CAPACITY - 1 {
-            let count = core::mem::take(&mut self.dropped);
-            self.put(Event { record: Record::Dropped { count }, ..event });
+            self.report_losses(event.core, event.at);
         }
         if self.len < CAPACITY && self.dropped == 0 {
             self.put(event);
@@ -58,12 +51,15 @@ impl Ring {
         self.dropped = self.dropped.saturating_add(1);
     }
 
-    /// Reports losses that no later record has reported, once there is room.
-    pub fn report_losses(&mut self, core: u8, at: Nanos) {
-        if self.dropped > 0 && self.len < CAPACITY {
+    /// Reports losses that no later record has reported, if there is room. Returns whether there were any.
+    #[inline]
+    pub fn report_losses(&mut self, core: u8, at: Nanos) -> bool {
+        let due = self.dropped > 0;
+        if due && self.len < CAPACITY {
             let count = core::mem::take(&mut self.dropped);
             self.put(Event { core, at, record: Record::Dropped { count } });
         }
+        due
     }
 
     #[inline]
@@ -104,10 +100,10 @@ mod tests {
     fn a_full_ring_reports_its_losses_before_the_next_entry() {
         let mut ring = Ring::default();
         (0..CAPACITY as u64 + 3).for_each(|number| ring.push(entry(number)));
-        assert!(ring.has_losses());
+        assert!(ring.dropped > 0);
         (0..2).for_each(|number| assert_eq!(ring.pop(), Some(entry(number))));
         ring.push(entry(1000));
-        assert!(!ring.has_losses());
+        assert!(ring.dropped == 0);
         let rest: Vec<Event> = core::iter::from_fn(|| ring.pop()).collect();
         assert_eq!(rest[CAPACITY - 2], Event { record: Record::Dropped { count: 3 }, ..entry(1000) });
         assert_eq!(rest.last(), Some(&entry(1000)));
@@ -119,9 +115,8 @@ mod tests {
         (0..=CAPACITY as u64).for_each(|number| ring.push(entry(number)));
         ring.pop();
         ring.push(entry(1000));
-        assert!(ring.has_losses());
-        ring.report_losses(1, Nanos(2000));
-        assert!(!ring.has_losses());
+        assert!(ring.report_losses(1, Nanos(2000)));
+        assert_eq!(ring.dropped, 0);
         let last = core::iter::from_fn(|| ring.pop()).last();
         assert_eq!(last, Some(Event { record: Record::Dropped { count: 2 }, ..entry(2000) }));
     }
@@ -151,7 +146,7 @@ mod tests {
             core::iter::from_fn(|| ring.pop()).for_each(&mut take);
             ring.report_losses(1, Nanos(u64::MAX));
             core::iter::from_fn(|| ring.pop()).for_each(&mut take);
-            prop_assert!(ring.is_empty() && !ring.has_losses());
+            prop_assert!(ring.is_empty() && ring.dropped == 0);
             prop_assert_eq!(popped + lost, pushed);
         }
     }

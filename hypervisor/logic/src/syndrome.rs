@@ -88,7 +88,7 @@ pub enum Fault {
     /// No translation: all that EL2 treats by itself.
     Translation,
     /// Any other status code: permission, access flag, address size, external aborts, …
-    Other(u8),
+    Other,
 }
 
 /// A data abort ("ISS encoding for an exception from a Data Abort").
@@ -161,7 +161,7 @@ pub enum Trap {
     /// A load or store that stage 2 refused.
     DataAbort(DataAbort),
     /// Any other class (ESR_EL2.EC).
-    Other(u8),
+    Other,
 }
 
 // Exception classes (ESR_ELx.EC).
@@ -207,7 +207,7 @@ impl Trap {
             }),
             INSTRUCTION_ABORT_LOWER => Self::InstructionAbort(fault(esr)),
             DATA_ABORT_LOWER => Self::DataAbort(DataAbort(esr)),
-            other => Self::Other(other),
+            _ => Self::Other,
         }
     }
 }
@@ -217,7 +217,7 @@ impl Trap {
 const fn fault(esr: u64) -> Fault {
     match field(esr, 0, 6) {
         0x04..=0x07 => Fault::Translation,
-        other => Fault::Other(other),
+        _ => Fault::Other,
     }
 }
 
@@ -309,7 +309,7 @@ mod tests {
                     0b011000 => matches!(trap, Trap::SystemRegister(_)),
                     0b100000 => matches!(trap, Trap::InstructionAbort(_)),
                     0b100100 => matches!(trap, Trap::DataAbort(_)),
-                    _ => trap == Trap::Other(ec),
+                    _ => trap == Trap::Other,
                 };
                 assert!(expected, "{ec:#08b}, {iss2:#x}: {trap:?}");
                 assert_eq!(class(esr(ec, 0) | iss2), ec);
@@ -319,7 +319,7 @@ mod tests {
 
     /// The fault status codes of stage 2, from the table of DFSC; the rest are others.
     fn expected_fault(code: u8) -> Fault {
-        if code >> 2 == 0b0001 { Fault::Translation } else { Fault::Other(code) }
+        if code >> 2 == 0b0001 { Fault::Translation } else { Fault::Other }
     }
 
     #[test]

@@ -87,16 +87,10 @@ pub trait Host {
 #[must_use]
 pub struct Vcpus(pub u8);
 
-/// Why an access is not emulated; the guest takes an external abort.
+/// An access that is not emulated: beyond the distributor's 4 KiB, 64 bits wide, GICD_SGIR not written as a word, or not
+/// at a multiple of its width. The guest takes an external abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Beyond the distributor's 4 KiB.
-    Offset,
-    /// 64 bits wide, or GICD_SGIR not written as a word.
-    Width,
-    /// Not a multiple of its width.
-    Misaligned,
-}
+pub struct Refused;
 
 impl Width {
     /// Returns the position of an access in its 32-bit register: shift and mask.
@@ -106,12 +100,11 @@ impl Width {
             Self::Word => (3, u32::MAX),
             Self::Half => (1, 0xffff),
             Self::Byte => (0, 0xff),
-            Self::Double => return Err(Refused::Width),
+            Self::Double => return Err(Refused),
         };
         match offset {
-            0x1000.. => Err(Refused::Offset),
-            _ if offset & low != 0 => Err(Refused::Misaligned),
-            _ => Ok(((offset & 3) as u32 * 8, mask)),
+            0..0x1000 if offset & low == 0 => Ok(((offset & 3) as u32 * 8, mask)),
+            _ => Err(Refused),
         }
     }
 }
@@ -585,7 +578,7 @@ impl Banked {
         let (shift, mask) = width.lane(offset)?;
         match offset {
             0xf00 if width == Width::Word => Ok(self.send(host, value)),
-            0xf00..0xf04 => Err(Refused::Width),
+            0xf00..0xf04 => Err(Refused),
             _ => Ok(self.write_slowly(host, decode(offset), mask << shift, (value & mask) << shift)),
         }
     }

@@ -216,20 +216,8 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
         scatter(stack(core), frames);
     }
     let ttbr = tables.root_address().0 as u64;
-    let mut window_table = 0;
-    let mut level = ttbr;
-    for shift in [30, 21, 12] {
-        window_table = level;
-        let entry = (level + (layout::WINDOW >> shift & 0x1ff) * 8) as *mut u64;
-        // SAFETY: `level` is a table that was just built, accessed through the early identity map.
-        unsafe {
-            level = entry.read() & 0xff_ffff_f000;
-            if shift == 12 {
-                entry.write(0);
-            }
-        }
-    }
     core::mem::forget(tables);
+    let window_table = empty_window_table(ttbr);
     assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
     // What is mapped counts as taken, needed or not.
     while frames.taken() < arena_end {
@@ -239,6 +227,17 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     // SAFETY: the tables map this much after the image, writable; nothing else has an address there.
     let heap = unsafe { HeapPages::new(plan.heap as usize) };
     Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
+}
+
+/// Unmaps the first window. Returns the last-level table of the windows.
+fn empty_window_table(ttbr: u64) -> u64 {
+    let entry = |table: u64, shift: u32| (table + (layout::WINDOW >> shift & 0x1ff) * 8) as *mut u64;
+    // SAFETY: the tables under `ttbr` have just been built; the early identity map makes them accessible.
+    unsafe {
+        let table = [30, 21].into_iter().fold(ttbr, |table, shift| entry(table, shift).read() & 0xff_ffff_f000);
+        entry(table, 12).write(0);
+        table
+    }
 }
 
 /// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, descriptor.

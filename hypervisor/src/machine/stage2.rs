@@ -13,17 +13,11 @@ use cloison_formats::image::IPA_BITS;
 use cloison_logic::own_frames::OwnFrames;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-const RAM: Attr =
-    Attr::VALID.union(Attr::TABLE_OR_PAGE).union(Attr::S2AP_ACCESS_RW).union(Attr::SH_INNER).union(Attr::ACCESS_FLAG);
+const PAGE: Attr = Attr::VALID.union(Attr::TABLE_OR_PAGE).union(Attr::S2AP_ACCESS_RW).union(Attr::ACCESS_FLAG);
+const RAM: Attr = PAGE.union(Attr::SH_INNER);
 const NORMAL: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_WB).union(Attr::MEMATTR_NORMAL_OUTER_WB).bits() as u64;
 const UNCACHED: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_NC).union(Attr::MEMATTR_NORMAL_OUTER_NC).bits() as u64;
-const DEVICE: u64 = Attr::VALID
-    .union(Attr::TABLE_OR_PAGE)
-    .union(Attr::MEMATTR_DEVICE_nGnRE)
-    .union(Attr::S2AP_ACCESS_RW)
-    .union(Attr::ACCESS_FLAG)
-    .union(Attr::XN)
-    .bits() as u64;
+const DEVICE: u64 = PAGE.union(Attr::MEMATTR_DEVICE_nGnRE).union(Attr::XN).bits() as u64;
 const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
 const VALID: u64 = Attr::VALID.bits() as u64;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
@@ -174,15 +168,11 @@ impl Stage2 {
         if ipa.0 >> IPA_BITS != 0 {
             return None;
         }
-        let level1 = self.root[index(ipa, 1)].load(Ordering::Relaxed);
-        if level1 & VALID == 0 {
-            return None;
-        }
-        let level2 = self.table_at(level1)[index(ipa, 2)].load(Ordering::Relaxed);
-        if level2 & VALID == 0 {
-            return None;
-        }
-        Some(&self.table_at(level2)[index(ipa, 3)])
+        let next = |table: &'static Table, level: u32| {
+            let descriptor = table[index(ipa, level)].load(Ordering::Relaxed);
+            (descriptor & VALID != 0).then(|| self.table_at(descriptor))
+        };
+        Some(&next(next(self.root, 1)?, 2)?[index(ipa, 3)])
     }
 
     /// Returns what backs the page that contains `ipa`.
@@ -223,10 +213,8 @@ impl Stage2 {
     /// Visits every mapped page as the MMU would find it, in order of IPA.
     pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr)) {
         let entries = |table: &'static Table| {
-            (0u64..)
-                .zip(table)
-                .map(|(index, entry)| (index, entry.load(Ordering::Relaxed)))
-                .filter(|(_, it)| it & VALID != 0)
+            let descriptors = table.iter().map(|entry| entry.load(Ordering::Relaxed));
+            (0u64..).zip(descriptors).filter(|(_, descriptor)| descriptor & VALID != 0)
         };
         for (i, level1) in entries(self.root) {
             for (j, level2) in entries(self.table_at(level1)) {

@@ -146,25 +146,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     );
 
     let frames: &'static OwnFrames = Box::leak(Box::new(frames));
-    let mut reserved = system.board.reserved.clone();
-    reserved.push(loaded);
-    let mut contiguous = Buddy::<32>::new();
-    if system.contiguous > 0 {
-        let mut taken = reserved.clone();
-        taken.push(frames.span());
-        match set_aside(&system.board.ram, &taken, system.contiguous) {
-            Some(range) => {
-                contiguous.add_frame(range.start.page_number() as usize, range.end().page_number() as usize);
-                reserved.push(range);
-            }
-            None => refuse(format_args!("no {} contiguous bytes of RAM", system.contiguous)),
-        }
-    }
-    let memory = Memory {
-        frames: FrameAllocator::new(colors, &system.board.ram, &reserved),
-        pools: system.pools.iter().cloned().map(PoolState::new).collect(),
-        contiguous,
-    };
+    let memory = guest_memory(&system, colors, loaded, frames.span());
     let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
     let system = match build::create(system, memory, tables) {
         Ok(system) => system,
@@ -189,6 +171,26 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
         life::start(cpu, vm);
     }
     life::park()
+}
+
+/// Returns the RAM that VMs can have: all but the reserved ranges, the loaded image and the hypervisor's own colors.
+fn guest_memory(system: &System, colors: u32, loaded: PhysRange, own: PhysRange) -> Memory {
+    let mut reserved = system.board.reserved.clone();
+    reserved.push(loaded);
+    let mut contiguous = Buddy::<32>::new();
+    if system.contiguous > 0 {
+        let taken = [&reserved[..], &[own]].concat();
+        let Some(range) = set_aside(&system.board.ram, &taken, system.contiguous) else {
+            refuse(format_args!("no {} contiguous bytes of RAM", system.contiguous));
+        };
+        contiguous.add_frame(range.start.page_number() as usize, range.end().page_number() as usize);
+        reserved.push(range);
+    }
+    Memory {
+        frames: FrameAllocator::new(colors, &system.board.ram, &reserved),
+        pools: system.pools.iter().cloned().map(PoolState::new).collect(),
+        contiguous,
+    }
 }
 
 /// Sends a description of what was built as telemetry.

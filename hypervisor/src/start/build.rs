@@ -38,6 +38,7 @@ pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone
 /// Builds the memory of all VMs; boot core only, once.
 pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Result<System, BuildError> {
     let gic = system.board.gic;
+    let off = || Vcpu { power: AtomicU8::new(Power::Off as u8), entry: AtomicU64::new(0), context: AtomicU64::new(0) };
     let mut vms = Vec::with_capacity(system.vms.len());
     for (id, spec) in system.vms.iter().enumerate() {
         let stage2 = Stage2::new(&mut tables, id as u8);
@@ -83,15 +84,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
             migration: TicketMutex::new(Migration::new(spec)),
-            vcpus: spec
-                .cores
-                .iter()
-                .map(|_| Vcpu {
-                    power: AtomicU8::new(Power::Off as u8),
-                    entry: AtomicU64::new(0),
-                    context: AtomicU64::new(0),
-                })
-                .collect(),
+            vcpus: spec.cores.iter().map(|_| off()).collect(),
             online: AtomicU32::new(0),
             runs: AtomicU32::new(0),
             ending: AtomicBool::new(false),

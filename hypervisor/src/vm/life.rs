@@ -21,6 +21,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 static ENDS_WITH: AtomicU32 = AtomicU32::new(u32::MAX);
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
+
 /// Copies the VM's initial contents from the system image into its memory.
 fn load_image(cpu: &Cpu, vm: &Vm) {
     for part in vm.spec.loaded() {
@@ -233,10 +234,8 @@ fn turn_off(cpu: &'static Cpu) -> ! {
     for vm in all() {
         stop_others(cpu, vm);
     }
-    if cpu.vm.is_some() {
-        quota::stop(cpu);
-    }
     if let Some(vm) = cpu.vm {
+        quota::stop(cpu);
         telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
     }
     for vm in all().iter().filter(|vm| !vm.dead.load(Ordering::Acquire)) {

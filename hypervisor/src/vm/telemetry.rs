@@ -82,14 +82,8 @@ pub fn drain(cpu: &Cpu) {
 
 /// Sends all of this core's records and waits for the UART. To be called when its vCPU has stopped.
 pub fn flush(cpu: &Cpu) {
-    loop {
-        if pump(cpu, || true) {
-            let mut ring = cpu.ring.borrow_mut();
-            if !ring.has_losses() {
-                break;
-            }
-            ring.report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
-        }
+    let report = || cpu.ring.borrow_mut().report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
+    while !pump(cpu, || true) || report() {
         core::hint::spin_loop();
     }
     cpu.deadlines.telemetry.set(None);

@@ -193,10 +193,10 @@ fn constants() {
     assert_eq!(machine.read(2, 0x800), 0x0404_0404);
     assert_eq!(machine.read(0, 0xc00), 0xaaaa_aaaa);
     assert_eq!(machine.read(0, 0x100), SGIS);
-    assert_eq!(machine.read_as(0, 0x1000, Width::Word), Err(Refused::Offset));
-    assert_eq!(machine.read_as(0, 0x102, Width::Word), Err(Refused::Misaligned));
-    assert_eq!(machine.read_as(0, 0x100, Width::Double), Err(Refused::Width));
-    assert_eq!(machine.access(0, 0xf00, Width::Byte, 0), Err(Refused::Width));
+    assert_eq!(machine.read_as(0, 0x1000, Width::Word), Err(Refused));
+    assert_eq!(machine.read_as(0, 0x102, Width::Word), Err(Refused));
+    assert_eq!(machine.read_as(0, 0x100, Width::Double), Err(Refused));
+    assert_eq!(machine.access(0, 0xf00, Width::Byte, 0), Err(Refused));
     // With eight vCPUs, the mask of all must not overflow.
     Machine::off(8).write(0, 0xf00, 1 << 24 | 3);
 }
