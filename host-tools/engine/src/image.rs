@@ -7,6 +7,7 @@ use crate::{linux, parts};
 use cloison_config::{Checked, ImageSource, memory};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::image::{self, System};
+use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -91,7 +92,10 @@ pub enum ImageError {
     },
     /// The system contradicts itself.
     #[error("the configuration cannot be turned into an image: {0}")]
-    Invalid(&'static str),
+    Invalid(Invalid),
+    /// The system cannot be encoded.
+    #[error("the configuration's binary form cannot be written")]
+    Encode,
 }
 
 /// The memory image of an executable: all its loadable segments from the lowest address on, with gaps and `.bss` as
@@ -272,8 +276,7 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let mut bytes = hypervisor.bytes.clone();
     bytes.resize(bytes.len().next_multiple_of(PAGE_SIZE as usize), 0);
     let hypervisor_len = bytes.len();
-    let encoded =
-        seal::encode(&system, payload).map_err(|_| ImageError::Invalid("its binary form cannot be written"))?;
+    let encoded = seal::encode(&system, payload).map_err(|_| ImageError::Encode)?;
     bytes.extend_from_slice(&encoded);
     let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 32) else {
         return Err(ImageError::NoHeader);
@@ -432,6 +435,42 @@ mod tests {
         let header = Header::parse(encoded, crc32fast::hash).unwrap();
         assert_eq!(header.total_len(), encoded.len() as u64);
         assert_eq!(header.decode(encoded, crc32fast::hash).unwrap(), system());
+    }
+
+    #[test]
+    fn what_is_invalid_is_reported_with_its_place_and_number() {
+        type Change = fn(&mut System);
+        let changes: [(Change, &str); 11] = [
+            (|system| system.board.cores.clear(), "system: its board has 0 cores, not 1 to 8"),
+            (|system| system.ends_with = Some(1), "system: ends with VM 1, which does not exist"),
+            (|system| system.pools[0].colors = ColorSet::first(1), "pool 0: holds color 0 of the hypervisor"),
+            (
+                |system| system.pools.push(system.pools[0].clone()),
+                "pool 1: shares colors with pool 0, and one of the two is private",
+            ),
+            (|system| system.vms.push(system.vms[0].clone()), "pool 0: is private, and 2 VMs use it"),
+            (|system| system.vms[0].cores.push(4), "VM 0: core 4 does not exist or is used twice"),
+            (
+                |system| system.vms[0].regions[0].ipa = Ipa((1 << 39) - 0x3000),
+                "VM 0, region 0: starts at 0x7fffffd000 and ends beyond the IPA space",
+            ),
+            (|system| system.vms[0].regions.extend_from_within(..), "VM 0, region 1: overlaps region 0"),
+            (
+                |system| system.vms[0].regions[0].backing = image::Backing::Device(PhysAddr(0x900_0000)),
+                "VM 0, region 0: its device at 0x9000000 is not on a page, overlaps RAM, or includes one of the hypervisor's own",
+            ),
+            (
+                |system| system.vms[0].irqs = vec![40, 33],
+                "VM 0: interrupt 33 is not a shared one below 256, or is the hypervisor's own",
+            ),
+            (|system| system.vms[0].irqs = vec![40, 40], "VM 0: interrupt 40 is granted twice"),
+        ];
+        assert_eq!(system().validate(8), Ok(()));
+        for (change, expected) in changes {
+            let mut system = system();
+            change(&mut system);
+            assert_eq!(system.validate(8).map_err(|invalid| invalid.to_string()), Err(expected.to_owned()));
+        }
     }
 
     #[test]

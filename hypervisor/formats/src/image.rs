@@ -14,6 +14,7 @@
 
 use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use crate::color::{CacheGeometry, ColorSet};
+use crate::invalid::{Invalid, Part, Rule};
 use crate::limits::{MAX_CORES, MAX_VMS};
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
@@ -55,8 +56,10 @@ pub enum ImageError {
         /// Version of the image.
         found: u32,
     },
-    /// The header's own CRC does not match.
-    HeaderCrc {
+    /// A CRC does not match.
+    Damaged {
+        /// What is damaged, with its verb.
+        what: &'static str,
         /// CRC in the header.
         expected: u32,
         /// CRC that was computed.
@@ -69,24 +72,10 @@ pub enum ImageError {
         /// Expected length of the system image, including header and end marker.
         expected_len: u64,
     },
-    /// The configuration's CRC does not match.
-    ConfigCrc {
-        /// CRC in the header.
-        expected: u32,
-        /// CRC that was computed.
-        found: u32,
-    },
-    /// The payload's CRC does not match.
-    PayloadCrc {
-        /// CRC in the header.
-        expected: u32,
-        /// CRC that was computed.
-        found: u32,
-    },
     /// The configuration does not decode.
     Decode,
-    /// The configuration decodes but is inconsistent; the text says why.
-    Invalid(&'static str),
+    /// The configuration decodes but is inconsistent.
+    Invalid(Invalid),
 }
 
 impl fmt::Display for ImageError {
@@ -99,18 +88,12 @@ impl fmt::Display for ImageError {
                 f,
                 "system image has version {found}, this hypervisor reads version {VERSION}; rebuild it with `cargo xtask image`"
             ),
-            Self::HeaderCrc { expected, found } => {
-                write!(f, "system image header is damaged: CRC {found:#010x}, expected {expected:#010x}")
+            Self::Damaged { what, expected, found } => {
+                write!(f, "{what} damaged: CRC {found:#010x}, expected {expected:#010x}")
             }
             Self::Layout => f.write_str("system image header is damaged: its lengths contradict each other"),
             Self::Truncated { expected_len } => {
                 write!(f, "system image is truncated: {expected_len} bytes expected, end marker missing")
-            }
-            Self::ConfigCrc { expected, found } => {
-                write!(f, "configuration is damaged: CRC {found:#010x}, expected {expected:#010x}")
-            }
-            Self::PayloadCrc { expected, found } => {
-                write!(f, "guest images are damaged: CRC {found:#010x}, expected {expected:#010x}")
             }
             Self::Decode => f.write_str(
                 "configuration does not decode although its CRC matches; the host tool and the hypervisor differ",
@@ -126,6 +109,10 @@ fn word(bytes: &[u8], index: usize) -> u32 {
     u32::from_le_bytes(word)
 }
 
+fn compare(what: &'static str, expected: u32, found: u32) -> Result<(), ImageError> {
+    if expected == found { Ok(()) } else { Err(ImageError::Damaged { what, expected, found }) }
+}
+
 impl Header {
     /// Reads and checks a header. `crc` computes CRC-32 (ISO-HDLC).
     pub fn parse(bytes: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<Self, ImageError> {
@@ -136,10 +123,7 @@ impl Header {
         if found != VERSION {
             return Err(ImageError::Version { found });
         }
-        let (expected, found) = (word(bytes, 15), crc(&bytes[..HEADER_LEN - 4]));
-        if expected != found {
-            return Err(ImageError::HeaderCrc { expected, found });
-        }
+        compare("system image header is", word(bytes, 15), crc(&bytes[..HEADER_LEN - 4]))?;
         let header = Self {
             config_len: word(bytes, 3),
             config_crc: word(bytes, 4),
@@ -173,14 +157,8 @@ impl Header {
             return Err(truncated);
         }
         let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
-        let found = crc(config);
-        if found != self.config_crc {
-            return Err(ImageError::ConfigCrc { expected: self.config_crc, found });
-        }
-        let found = crc(&image[self.payload_offset as usize..payload_end]);
-        if found != self.payload_crc {
-            return Err(ImageError::PayloadCrc { expected: self.payload_crc, found });
-        }
+        compare("configuration is", self.config_crc, crc(config))?;
+        compare("guest images are", self.payload_crc, crc(&image[self.payload_offset as usize..payload_end]))?;
         let system: System = postcard::from_bytes(config).map_err(|_| ImageError::Decode)?;
         system.validate(self.payload_len).map_err(ImageError::Invalid)?;
         Ok(system)
@@ -485,140 +463,97 @@ pub struct ProfiledPage {
 impl System {
     /// Checks everything that the hypervisor relies on and does not check again: indices are in range, images are
     /// inside the payload.
-    pub fn validate(&self, payload_len: u32) -> Result<(), &'static str> {
-        let cores = self.board.cores.len();
-        if cores == 0 || cores > MAX_CORES {
-            return Err("the board must have 1 to 8 cores");
-        }
-        if let Some(words) = &self.board.spin_table {
-            let is_reserved = |word: &PhysAddr| self.board.reserved.iter().any(|range| range.contains(*word));
-            if words.len() != cores || !words.iter().all(|word| word.0.is_multiple_of(8) && is_reserved(word)) {
-                return Err("the spin table is not one aligned word in reserved memory for each core");
-            }
-        }
-        if self.board.power_off.iter().flat_map(|off| &off.writes).any(|(at, _)| at % 4 != 0 || *at >= 0x1000) {
-            return Err("a register that turns the machine off is not an aligned word of its page");
-        }
-        let colors = self.board.llc.colors().map_err(|_| "the board's cache gives no usable colors")?;
-        let all = ColorSet::first(colors);
-        if self.hypervisor_colors.is_empty() || !self.hypervisor_colors.without(all).is_empty() {
-            return Err("the hypervisor's colors are none, or outside the cache's");
-        }
-        if self.vms.is_empty() || self.vms.len() > MAX_VMS {
-            return Err("there must be 1 to 8 VMs");
-        }
-        for index in (0..self.pools.len()).filter(|&index| self.pools[index].kind == PoolKind::Pvt) {
-            let uses = |vm: &&Vm| {
-                vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
-                    || vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
-            };
-            if self.vms.iter().filter(uses).count() > 1 {
-                return Err("two VMs use one private pool");
-            }
-        }
-        if self.ends_with.is_some_and(|vm| usize::from(vm) >= self.vms.len()) {
-            return Err("the system ends with a VM that does not exist");
-        }
-        let mut taken = 0u32;
+    ///
+    /// # Errors
+    ///
+    /// The first rule that the system breaks.
+    pub fn validate(&self, payload_len: u32) -> Result<(), Invalid> {
+        let all = self.board.validate()?;
+        let own = self.hypervisor_colors;
+        Part::System.check(!own.is_empty() && own.without(all).is_empty(), Rule::OwnColors, own.len().into())?;
+        Part::System.check((1..=MAX_VMS).contains(&self.vms.len()), Rule::Vms, self.vms.len() as u64)?;
+        let last = self.ends_with.unwrap_or(0);
+        Part::System.check(usize::from(last) < self.vms.len(), Rule::EndsWith, last.into())?;
         for (index, pool) in self.pools.iter().enumerate() {
-            if pool.colors.is_empty() || !pool.colors.without(all).is_empty() {
-                return Err("a pool's colors are none, or outside the cache's");
+            self.validate_pool(index, pool, all)?;
+        }
+        for (index, vm) in self.vms.iter().enumerate() {
+            self.validate_cores(Part::Vm(index), vm)?;
+            for region in 0..vm.regions.len() {
+                self.validate_region(Part::Region { vm: index, region }, &vm.regions[..=region])?;
             }
-            if !pool.colors.and(self.hypervisor_colors).is_empty() {
-                return Err("a pool holds a color of the hypervisor");
-            }
-            let clash = |other: &Pool| {
-                (pool.kind == PoolKind::Pvt || other.kind == PoolKind::Pvt) && !pool.colors.and(other.colors).is_empty()
-            };
-            if self.pools[..index].iter().any(clash) {
-                return Err("two pools overlap and one of them is private");
+            vm.validate_loaded(Part::Vm(index), payload_len)?;
+            self.validate_grants(Part::Vm(index), vm)?;
+        }
+        Ok(())
+    }
+
+    fn validate_pool(&self, index: usize, pool: &Pool, all: ColorSet) -> Result<(), Invalid> {
+        let (part, colors) = (Part::Pool(index), pool.colors);
+        part.check(!colors.is_empty() && colors.without(all).is_empty(), Rule::Colors, colors.len().into())?;
+        let clash = colors.and(self.hypervisor_colors);
+        part.check(clash.is_empty(), Rule::HypervisorColor, clash.0.trailing_zeros().into())?;
+        for (other_index, other) in self.pools[..index].iter().enumerate() {
+            let shared = pool.kind == PoolKind::Sh && other.kind == PoolKind::Sh;
+            part.check(shared || colors.and(other.colors).is_empty(), Rule::PrivateColor, other_index as u64)?;
+        }
+        let uses = |vm: &&Vm| {
+            vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+                || vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
+        };
+        let users = self.vms.iter().filter(uses).count();
+        part.check(pool.kind == PoolKind::Sh || users <= 1, Rule::PrivatePool, users as u64)
+    }
+
+    fn validate_cores(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
+        part.check(!vm.cores.is_empty(), Rule::VmCores, 0)?;
+        for &core in &vm.cores {
+            let uses = self.vms.iter().flat_map(|vm| &vm.cores).filter(|&&other| other == core).count();
+            part.check(usize::from(core) < self.board.cores.len() && uses == 1, Rule::Core, core.into())?;
+        }
+        Ok(())
+    }
+
+    /// Checks the last of a VM's `regions`, also against those before it.
+    fn validate_region(&self, part: Part, regions: &[Region]) -> Result<(), Invalid> {
+        let Some((region, before)) = regions.split_last() else { return Ok(()) };
+        let (start, len) = (region.ipa, u64::from(region.pages) * PAGE_SIZE);
+        part.check(start.is_page_aligned() && len > 0, Rule::Empty, start.0)?;
+        let is_inside = start.0.checked_add(len).is_some_and(|end| end <= 1 << IPA_BITS);
+        part.check(is_inside, Rule::IpaSpace, start.0)?;
+        for (index, other) in before.iter().enumerate() {
+            part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
+        }
+        match region.backing {
+            Backing::Pool(pool) => part.check(usize::from(pool) < self.pools.len(), Rule::NoPool, pool.into()),
+            Backing::Contiguous => Ok(()),
+            Backing::Device(start) => {
+                let device = PhysRange { start, len };
+                let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
+                    || self.board.own_devices().any(|page| device.contains(page));
+                part.check(start.is_page_aligned() && !is_taken, Rule::Device, start.0)
             }
         }
-        for vm in &self.vms {
-            if vm.cores.is_empty() {
-                return Err("a VM has no core");
-            }
-            for &core in &vm.cores {
-                if usize::from(core) >= cores || taken >> core & 1 == 1 {
-                    return Err("a VM's core does not exist or is used twice");
-                }
-                taken |= 1 << core;
-            }
-            for (index, region) in vm.regions.iter().enumerate() {
-                if !region.ipa.is_page_aligned() || region.pages == 0 {
-                    return Err("a region is empty or not page aligned");
-                }
-                let end = region.ipa.0.checked_add(u64::from(region.pages) * PAGE_SIZE);
-                if end.is_none_or(|end| end > 1 << IPA_BITS) {
-                    return Err("a region ends beyond the IPA space");
-                }
-                if vm.regions[..index].iter().any(|other| other.overlaps(region)) {
-                    return Err("two regions of a VM overlap");
-                }
-                match region.backing {
-                    Backing::Pool(pool) if usize::from(pool) >= self.pools.len() => {
-                        return Err("a region names a pool that does not exist");
-                    }
-                    Backing::Device(pa) if !pa.is_page_aligned() => return Err("a device region is not page aligned"),
-                    Backing::Device(start) => {
-                        let device = PhysRange { start, len: u64::from(region.pages) * PAGE_SIZE };
-                        if self.board.ram.iter().any(|bank| bank.overlaps(&device)) {
-                            return Err("a device region overlaps RAM");
-                        }
-                        if self.board.own_devices().any(|page| device.contains(page)) {
-                            return Err("a device region holds a device of the hypervisor's");
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            for part in vm.loaded() {
-                if !u64::from(part.offset).is_multiple_of(PAGE_SIZE)
-                    || !part.load.is_page_aligned()
-                    || part.offset.checked_add(part.len).is_none_or(|end| end > payload_len)
-                {
-                    return Err("a guest image lies outside the payload");
-                }
-                let pages = u64::from(part.len).div_ceil(PAGE_SIZE);
-                let fits = |region: &Region| {
-                    !matches!(region.backing, Backing::Device(_))
-                        && part.load >= region.ipa
-                        && part.load.page_number() + pages <= region.ipa.page_number() + u64::from(region.pages)
-                };
-                if part.len > 0 && !vm.regions.iter().any(fits) {
-                    return Err("a guest image does not fit its region");
-                }
-            }
-            for &irq in &vm.irqs {
-                let uarts = [Some(self.board.console), self.board.telemetry];
-                if !(32..256).contains(&irq) || uarts.into_iter().flatten().any(|uart| uart.irq == irq) {
-                    return Err("a VM's interrupt is not a shared one below 256, or the hypervisor's own");
-                }
-                if self.vms.iter().flat_map(|vm| &vm.irqs).filter(|&&other| other == irq).count() > 1 {
-                    return Err("an interrupt belongs to two VMs");
-                }
-            }
-            if vm
-                .quotas
-                .iter()
-                .any(|quota| usize::from(quota.vcpu) >= vm.cores.len() || quota.period.0 == 0 || quota.budget.0 == 0)
-            {
-                return Err("a quota names a vCPU that does not exist, or has no budget or period");
-            }
-            if vm.pmu && !vm.hems.is_empty() {
-                return Err("a VM has both a PMU and HEMs");
-            }
-            if let Some(profile) = &vm.profile {
-                if usize::from(profile.pool) >= self.pools.len() {
-                    return Err("a profile names a pool that does not exist");
-                }
-                let outside = |page: &ProfiledPage| {
-                    vm.regions.get(usize::from(page.region)).is_none_or(|region| page.page >= region.pages)
-                };
-                if profile.pages.iter().any(outside) {
-                    return Err("a profile names a page outside its VM");
-                }
-            }
+    }
+
+    fn validate_grants(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
+        for &irq in &vm.irqs {
+            let mut uarts = [Some(self.board.console), self.board.telemetry].into_iter().flatten();
+            let is_free = (32..256).contains(&irq) && !uarts.any(|uart| uart.irq == irq);
+            part.check(is_free, Rule::SharedInterrupt, irq.into())?;
+            let grants = self.vms.iter().flat_map(|vm| &vm.irqs).filter(|&&other| other == irq).count();
+            part.check(grants == 1, Rule::InterruptTwice, irq.into())?;
+        }
+        for quota in &vm.quotas {
+            let is_used = usize::from(quota.vcpu) < vm.cores.len() && quota.period.0 > 0 && quota.budget.0 > 0;
+            part.check(is_used, Rule::Quota, quota.vcpu.into())?;
+        }
+        part.check(!vm.pmu || vm.hems.is_empty(), Rule::PmuAndHems, vm.hems.len() as u64)?;
+        let Some(profile) = &vm.profile else { return Ok(()) };
+        part.check(usize::from(profile.pool) < self.pools.len(), Rule::NoPool, profile.pool.into())?;
+        for page in &profile.pages {
+            let exists = vm.regions.get(usize::from(page.region)).is_some_and(|region| page.page < region.pages);
+            part.check(exists, Rule::ProfilePage, page.page.into())?;
         }
         Ok(())
     }
@@ -630,9 +565,41 @@ impl Vm {
         let Image { offset, len, load, .. } = self.image;
         core::iter::once(Module { offset, len, load }).chain(self.modules.iter().copied())
     }
+
+    fn validate_loaded(&self, part: Part, payload_len: u32) -> Result<(), Invalid> {
+        for Module { offset, len, load } in self.loaded() {
+            let is_inside = offset.checked_add(len).is_some_and(|end| end <= payload_len);
+            part.check(u64::from(offset).is_multiple_of(PAGE_SIZE) && is_inside, Rule::Payload, offset.into())?;
+            let end = load.page_number() + u64::from(len).div_ceil(PAGE_SIZE);
+            let fits = |region: &Region| {
+                !matches!(region.backing, Backing::Device(_))
+                    && load >= region.ipa
+                    && end <= region.ipa.page_number() + u64::from(region.pages)
+            };
+            let is_loadable = load.is_page_aligned() && (len == 0 || self.regions.iter().any(fits));
+            part.check(is_loadable, Rule::LoadAddress, load.0)?;
+        }
+        Ok(())
+    }
 }
 
 impl Board {
+    /// Checks the board and returns all colors of its cache.
+    fn validate(&self) -> Result<ColorSet, Invalid> {
+        let (part, cores) = (Part::System, self.cores.len());
+        part.check((1..=MAX_CORES).contains(&cores), Rule::BoardCores, cores as u64)?;
+        if let Some(words) = &self.spin_table {
+            let is_reserved = |word: &PhysAddr| self.reserved.iter().any(|range| range.contains(*word));
+            let are_usable = words.iter().all(|word| word.0.is_multiple_of(8) && is_reserved(word));
+            part.check(words.len() == cores && are_usable, Rule::SpinTable, words.len() as u64)?;
+        }
+        for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
+            part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at.into())?;
+        }
+        let colors = self.llc.colors().map_err(|_| Invalid { part, rule: Rule::Cache, number: self.llc.size })?;
+        Ok(ColorSet::first(colors))
+    }
+
     /// Iterates over the pages of the devices that the hypervisor keeps for itself.
     fn own_devices(&self) -> impl Iterator<Item = PhysAddr> {
         let gic = &self.gic;

@@ -6,6 +6,7 @@
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`units`] | events, cycles, periods |
 //! | [`image`] | the system image: header, configuration, payload |
+//! | [`invalid`] | why the configuration in a system image is rejected |
 //! | [`limits`] | maximum numbers of cores, VMs and list registers |
 //! | [`telemetry`] | the telemetry stream of the second UART: HEM records and others |
 #![no_std]
@@ -18,6 +19,7 @@ extern crate std;
 pub mod addr;
 pub mod color;
 pub mod image;
+pub mod invalid;
 pub mod limits;
 pub mod telemetry;
 pub mod units;

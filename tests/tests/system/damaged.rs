@@ -230,17 +230,23 @@ fn a_configuration_that_means_nothing_is_refused_though_its_crc_is_right() -> Re
 fn a_configuration_that_contradicts_itself_is_refused_though_its_crc_is_right() -> Result<()> {
     type Change = fn(&mut System);
     let contradictions: [(Change, &str); 8] = [
-        (|system| system.vms[0].cores = vec![7], "a VM's core does not exist or is used twice"),
-        (|system| system.vms[0].cores = vec![1, 1], "a VM's core does not exist or is used twice"),
-        (|system| system.pools[0].colors = system.hypervisor_colors, "a pool holds a color of the hypervisor"),
-        (|system| system.ends_with = Some(3), "the system ends with a VM that does not exist"),
+        (|system| system.vms[0].cores = vec![7], "VM 0: core 7 does not exist or is used twice"),
+        (|system| system.vms[0].cores = vec![1, 1], "VM 0: core 1 does not exist or is used twice"),
+        (|system| system.pools[0].colors = system.hypervisor_colors, "pool 0: holds color 15 of the hypervisor"),
+        (|system| system.ends_with = Some(3), "system: ends with VM 3, which does not exist"),
         (
             |system| system.vms[0].regions[0].backing = image::Backing::Pool(9),
-            "a region names a pool that does not exist",
+            "VM 0, region 0: names pool 9, which does not exist",
         ),
-        (|system| system.vms[0].image.len = 0x7000_0000, "a guest image lies outside the payload"),
-        (|system| system.vms[0].image.load.0 -= PAGE_SIZE, "a guest image does not fit its region"),
-        (|system| system.vms.clear(), "there must be 1 to 8 VMs"),
+        (
+            |system| system.vms[0].image.len = 0x7000_0000,
+            "VM 0: the guest image at 0x0 of the payload is not on a page, or ends beyond the payload",
+        ),
+        (
+            |system| system.vms[0].image.load.0 -= PAGE_SIZE,
+            "VM 0: the guest image loaded at 0x3ffff000 is not on a page, or in no region that can hold it",
+        ),
+        (|system| system.vms.clear(), "system: has 0 VMs, not 1 to 8"),
     ];
     on_both(|good| {
         for (change, message) in contradictions {

@@ -1,0 +1,88 @@
+//! Why the configuration in a system image is rejected: the broken rule, the part that breaks it, and a number.
+
+use core::fmt;
+
+/// A rule that a system breaks. `Display` is one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// The part that breaks the rule.
+    pub part: Part,
+    /// The rule.
+    pub rule: Rule,
+    /// The number that breaks it; the rule says what it counts or identifies.
+    pub number: u64,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            Part::System => f.write_str("system: ")?,
+            Part::Pool(pool) => write!(f, "pool {pool}: ")?,
+            Part::Vm(vm) => write!(f, "VM {vm}: ")?,
+            Part::Region { vm, region } => write!(f, "VM {vm}, region {region}: ")?,
+        }
+        self.rule.write(f, self.number)
+    }
+}
+
+/// A part of a system. The numbers are indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Part {
+    System,
+    Pool(usize),
+    Vm(usize),
+    Region { vm: usize, region: usize },
+}
+
+impl Part {
+    /// Returns the error that this part breaks `rule` unless the rule `holds`.
+    pub(crate) fn check(self, holds: bool, rule: Rule, number: u64) -> Result<(), Invalid> {
+        if holds { Ok(()) } else { Err(Invalid { part: self, rule, number }) }
+    }
+}
+
+/// Defines the rules, each with what is reported if it is broken.
+macro_rules! rules {
+    ($($name:ident: $text:literal,)*) => {
+        /// What a part of a system must fulfill. Each variant's text says how it is broken; `{0}` is the number.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Rule {
+            $(#[doc = $text] $name,)*
+        }
+
+        impl Rule {
+            fn write(self, f: &mut fmt::Formatter<'_>, number: u64) -> fmt::Result {
+                match self { $(Self::$name => write!(f, $text, number),)* }
+            }
+        }
+    };
+}
+
+rules! {
+    BoardCores: "its board has {0} cores, not 1 to 8",
+    SpinTable: "the {0} words of the spin table are not one for each core, aligned and in reserved memory",
+    PowerOff: "the write at offset {0:#x} that turns the machine off is not to an aligned word of its page",
+    Cache: "a cache of {0} bytes with this geometry gives no usable colors",
+    OwnColors: "its hypervisor has {0} colors; it needs at least one, and only the cache's",
+    Colors: "has {0} colors; it needs at least one, and only the cache's",
+    Vms: "has {0} VMs, not 1 to 8",
+    EndsWith: "ends with VM {0}, which does not exist",
+    HypervisorColor: "holds color {0} of the hypervisor",
+    PrivateColor: "shares colors with pool {0}, and one of the two is private",
+    PrivatePool: "is private, and {0} VMs use it",
+    VmCores: "has {0} cores, not at least one",
+    Core: "core {0} does not exist or is used twice",
+    Empty: "is empty, or its start {0:#x} is not on a page",
+    IpaSpace: "starts at {0:#x} and ends beyond the IPA space",
+    Overlap: "overlaps region {0}",
+    NoPool: "names pool {0}, which does not exist",
+    Device: "its device at {0:#x} is not on a page, overlaps RAM, or includes one of the hypervisor's own",
+    Payload: "the guest image at {0:#x} of the payload is not on a page, or ends beyond the payload",
+    LoadAddress: "the guest image loaded at {0:#x} is not on a page, or in no region that can hold it",
+    SharedInterrupt: "interrupt {0} is not a shared one below 256, or is the hypervisor's own",
+    InterruptTwice: "interrupt {0} is granted twice",
+    Quota: "the quota of vCPU {0} has no budget or period, or there is no such vCPU",
+    PmuAndHems: "has a PMU and also {0} HEM events",
+    ProfilePage: "its profile names page {0} of a region, which does not exist",
+}
