@@ -47,6 +47,8 @@ pub enum Step {
     Lines,
     /// Unit and property tests
     Unit,
+    /// Models of concurrent code, in all interleavings
+    Loom,
     /// The pure crates under Miri
     Miri,
     /// The EL2 image and the guests
@@ -66,6 +68,7 @@ impl Step {
             Self::Rules => "dependencies, GitHub's files",
             Self::Lines => "lines at EL2",
             Self::Unit => "unit and property tests",
+            Self::Loom => "models of concurrent code",
             Self::Miri => "Miri on the pure crates",
             Self::Build => "build hypervisor and guests",
             Self::System => "system tests on QEMU",
@@ -240,6 +243,12 @@ impl Runner {
             Step::Unit => {
                 // The default members: what plain `cargo test` runs, without QEMU, root or network.
                 self.libtest(cmd!(shell, "cargo test --no-fail-fast").into(), &[])
+            }
+            Step::Loom => {
+                // A separate target directory: with the flag every crate is a different one.
+                let directory = installation::target_dir().join("loom");
+                let models = cmd!(shell, "cargo test --release -p cloison-logic --lib loom_");
+                self.libtest(models.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", directory).into(), &[])
             }
             Step::Miri => self.miri(),
             Step::Build => {

@@ -14,6 +14,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("hostile", "tries everything that it must not do"),
     ("interf", "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first"),
     ("latency", "follows a chain of pointers through a buffer"),
+    ("lives", "restarts from either of two vCPUs, turns them off and on; args: lives, life from which on it is killed"),
     ("matmul", "multiplies matrices; args: size 1 to 3, runs, seed"),
     ("matrix-copy", "copies a matrix"),
     ("migrate-check", "writes and checks its pages while they migrate"),
@@ -23,6 +24,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
     ("segmentation", "divides an image into regions; args: size 1 to 3, runs, seed"),
     ("smp", "brings up its other vCPUs"),
+    ("spender", "tries to gain budget by stops and restarts; args: turns, what to try (0 to 3)"),
     ("staircase", "touches 100 pages, each one more often than the one before"),
 ];
 

@@ -5,6 +5,7 @@
 //! | [`clock`] | instants and lengths in ticks, and their conversion |
 //! | [`own_frames`] | the frames of the hypervisor itself |
 //! | [`placement`] | room for contiguous memory; how many stage-2 tables a VM needs |
+//! | [`power`] | power states of vCPUs: start, stop, restart, end |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`features`] | what a guest reads from the feature registers |
@@ -31,6 +32,7 @@ pub mod migrate;
 pub mod own_frames;
 pub mod placement;
 pub mod pool;
+pub mod power;
 pub mod quota;
 pub mod ring;
 pub mod segment;

@@ -155,6 +155,14 @@ impl Regulator {
         self.totals
     }
 
+    /// The vCPU has stopped. Returns what has been counted since it started; what it has spent of the running period, and
+    /// the grid, are kept for its next start, so that a stop gains no budget. Only what the guest has lowered is undone.
+    pub fn stop(&mut self) -> Totals {
+        self.throttled_since = None;
+        self.next_budget = self.limit;
+        core::mem::take(&mut self.totals)
+    }
+
     /// Sets the budget from the next period on. A guest may only lower the configured budget.
     pub fn set_budget(&mut self, budget: Events) -> Result<(), Events> {
         if budget.0 == 0 || budget > self.limit {
@@ -207,7 +215,7 @@ impl Regulator {
             passed += missed;
         }
         self.index = self.index.wrapping_add(passed as u32);
-        totals.periods = self.index;
+        totals.periods = totals.periods.wrapping_add(passed as u32);
         self.budget = self.next_budget;
         Some(report)
     }
@@ -237,7 +245,7 @@ pub struct Entry {
     pub counter: u32,
     /// A second counter on the same event, preset one lower.
     pub shadow: Option<u32>,
-    /// `None` while the vCPU is off.
+    /// `None` before the vCPU's first start. It then belongs to the core: no stop or restart gains a budget.
     pub regulator: Option<Regulator>,
     /// Value of the counter at the start of the period.
     pub preset: u32,
@@ -447,7 +455,50 @@ mod tests {
         assert_eq!(quota.set_budget(Events(100)), Ok(()));
     }
 
+    #[test]
+    fn a_stop_gains_no_budget() {
+        let mut quota = Regulator::new(Events(100), Ticks::new(1000), Instant::at(0));
+        quota.set_budget(Events(40)).expect("lower");
+        assert_eq!(quota.check(Events(100), Instant::at(300)), Verdict::Throttle);
+        assert_eq!(quota.stop(), Totals::default(), "no period has ended");
+        // Started again in the same period: still spent, until the period that began at 0 ends.
+        assert!(!quota.is_throttled());
+        assert_eq!(quota.replenish(Events(100), Instant::at(999)), None);
+        assert_eq!(quota.check(Events(100), Instant::at(999)), Verdict::Throttle);
+        let report = quota.replenish(Events(100), Instant::at(1000)).expect("the period has ended");
+        assert_eq!((report.events, report.throttled), (Events(100), Ticks::new(1)));
+        assert_eq!(quota.budget(), Events(100), "the former life had lowered it");
+        // Stopped for several periods: the grid is as old as the core.
+        assert_eq!(quota.stop().periods, 1);
+        assert!(quota.replenish(Events(7), Instant::at(5500)).is_some());
+        assert_eq!((quota.replenish_at(), quota.period_index()), (Instant::at(6000), 5));
+        assert_eq!(quota.totals().periods, 4);
+    }
+
     proptest! {
+        /// Whatever a guest does to stop and start again, it counts no more events than the periods that it has seen
+        /// allow, and what it spends in one step beyond.
+        #[test]
+        fn no_sequence_of_stops_gains_events(steps in prop::collection::vec((1u64..400, 1u64..60, any::<bool>()), 1..200)) {
+            const BUDGET: u64 = 100;
+            let mut quota = Regulator::new(Events(BUDGET), Ticks::new(1000), Instant::at(0));
+            let (mut now, mut counter, mut spent) = (0, 0, 0);
+            for (wait, work, stops) in steps {
+                if quota.check(Events(counter), Instant::at(now)) == Verdict::Run {
+                    counter += work;
+                    spent += work;
+                }
+                now += wait;
+                if stops {
+                    quota.stop();
+                }
+                if quota.replenish(Events(counter), Instant::at(now)).is_some() {
+                    counter = 0;
+                }
+                prop_assert!(spent <= (now / 1000 + 1) * (BUDGET + 59), "{spent} events by {now}");
+            }
+        }
+
         /// However late the replenishments are, they stay on the grid, and no event or period is lost.
         #[test]
         fn the_grid_holds(period in 1u64..10_000, budget in 1u64..1000, steps in prop::collection::vec((1u64..50_000, 0u64..2000), 1..100)) {

@@ -132,14 +132,7 @@ extern "C" fn guest_irq() {
 #[inline(never)]
 fn other_interrupt(cpu: &'static cpu::Cpu, acknowledged: u32) {
     interrupts::serve(cpu, acknowledged);
-    // A core whose budget is spent is held here. Interrupts for its VM are taken and kept in list registers meanwhile.
-    while cpu.throttled.get() && !cpu.leave.get() {
-        aarch64_cpu::asm::wfi();
-        interrupts::serve(cpu, gic::acknowledge());
-    }
-    if cpu.leave.get() {
-        life::leave(cpu);
-    }
+    life::hold(cpu);
 }
 
 extern "C" fn guest_serror(_: &mut GuestRegisters) {

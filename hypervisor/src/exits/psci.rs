@@ -2,9 +2,10 @@
 
 use crate::vm::cpu::Cpu;
 use crate::vm::life;
-use crate::vm::partition::{Power, Vm};
+use crate::vm::partition::Vm;
 use cloison_abi::psci;
 use cloison_formats::addr::Ipa;
+use cloison_logic::power::State;
 
 /// PSCI 1.1.
 const VERSION: i64 = 0x1_0001;
@@ -41,15 +42,21 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
                 } else {
                     match vm.power_on(vcpu, entry, narrow(x3)) {
                         Ok(()) => psci::SUCCESS,
-                        Err(Power::OnPending) => psci::ON_PENDING,
-                        Err(_) => psci::ALREADY_ON,
+                        Err(State::Claimed | State::Pending) => psci::ON_PENDING,
+                        Err(State::On | State::Leaving) => psci::ALREADY_ON,
+                        // The VM is about to end or to restart, and the caller to stop.
+                        Err(State::Off) => psci::INTERNAL_FAILURE,
                     }
                 }
             }
             None => psci::INVALID_PARAMETERS,
         },
         psci::AFFINITY_INFO_32 | psci::AFFINITY_INFO_64 => match target(vm, narrow(x1)) {
-            Some(vcpu) if narrow(x2) == 0 => vm.power(vcpu) as i64,
+            Some(vcpu) if narrow(x2) == 0 => match vm.power.state(vcpu) {
+                State::On | State::Leaving => 0,
+                State::Off => 1,
+                State::Claimed | State::Pending => 2,
+            },
             _ => psci::INVALID_PARAMETERS,
         },
         psci::MIGRATE_INFO_TYPE => NO_TRUSTED_OS,

@@ -2,18 +2,19 @@
 
 use crate::machine::stage2::{Stage2, TableSource};
 use crate::vm::life;
-use crate::vm::partition::{self, Memory, Power, Vcpu, Vm};
+use crate::vm::partition::{self, Memory, Vcpu, Vm};
 use alloc::string::String;
 use alloc::vec::Vec;
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{self, Backing, System};
 use cloison_logic::migrate::Migration;
+use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
 use core::convert::Infallible;
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU32;
 use spin::mutex::TicketMutex;
 
 /// Why a VM could not be built.
@@ -38,7 +39,6 @@ pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone
 /// Builds the memory of all VMs; boot core only, once.
 pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Result<System, BuildError> {
     let gic = system.board.gic;
-    let off = || Vcpu { power: AtomicU8::new(Power::Off as u8), entry: AtomicU64::new(0), context: AtomicU64::new(0) };
     let mut vms = Vec::with_capacity(system.vms.len());
     for (id, spec) in system.vms.iter().enumerate() {
         let stage2 = Stage2::new(&mut tables, id as u8);
@@ -84,11 +84,9 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
             migration: TicketMutex::new(Migration::new(spec)),
-            vcpus: spec.cores.iter().map(|_| off()).collect(),
-            online: AtomicU32::new(0),
+            power: Power::new(),
+            vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
-            ending: AtomicBool::new(false),
-            dead: AtomicBool::new(false),
         });
     }
     life::init(system.ends_with, vms.len());

@@ -52,10 +52,10 @@ fn serve_requests(cpu: &'static Cpu) {
     if requests & Request::Interrupts as u32 != 0 {
         virq::fill(cpu);
     }
-    if requests & Request::Stop as u32 != 0 {
-        cpu.leave.set(true);
+    if requests & Request::Power as u32 != 0 {
+        // A vCPU that is about to start needs no action here: the parked loop looks at its power state.
+        cpu.leave.set(cpu.vm.is_some_and(|vm| vm.power.is_leaving(cpu.vcpu)));
     }
-    // `Request::Start` needs no action here: the parked loop checks the vCPU's power state.
 }
 
 /// Handles the EL2 timer: every deadline that has passed.

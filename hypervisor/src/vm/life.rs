@@ -1,7 +1,7 @@
 //! The life of VMs and their vCPUs: start, restart, end.
 //!
 //! vCPUs are off, about to start, or on. A VM that stops or restarts first makes all its other vCPUs leave their guest
-//! (`Request::Stop`), and waits for them.
+//! (`Power::stop`), and waits for them.
 
 use crate::devices::{gic, power};
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
@@ -9,12 +9,13 @@ use crate::machine::stage2::Page;
 use crate::machine::{handover, sysreg};
 use crate::vm::cpu::{self, Cpu};
 use crate::vm::mailbox::{self, Request};
-use crate::vm::partition::{Power, Vcpu, Vm, all};
+use crate::vm::partition::{Vm, all};
 use crate::vm::uart::{self, Rest};
 use crate::vm::{guest_registers, hem, interrupts, migrate, quota, telemetry, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::OnFault;
 use cloison_formats::telemetry::{Record, VmState};
+use cloison_logic::power::{Doom, Start, State};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -46,8 +47,8 @@ pub fn init(ends_with: Option<u8>, vms: usize) {
 /// Loads a VM's image and asks its first vCPU to start.
 pub fn start(cpu: &Cpu, vm: &Vm) {
     load_image(cpu, vm);
-    let started = vm.power_on(0, vm.spec.image.entry, 0);
-    debug_assert!(started.is_ok(), "a VM starts with all its vCPUs off");
+    vm.power.boot();
+    mailbox::ask(vm.spec.cores[0], Request::Power);
 }
 
 /// Abandons what the core was doing and waits for requests.
@@ -60,14 +61,8 @@ extern "C" fn parked() -> ! {
     let cpu = cpu::this();
     loop {
         if let Some(vm) = cpu.vm {
-            let slot = &vm.vcpus[cpu.vcpu];
-            if cpu.leave.take() {
-                // Asked to stop before it started.
-                let (pending, off) = (Power::OnPending as u8, Power::Off as u8);
-                let _ = slot.power.compare_exchange(pending, off, Ordering::AcqRel, Ordering::Acquire);
-            }
-            if slot.power.load(Ordering::Acquire) == Power::OnPending as u8 {
-                enter_vcpu(cpu, vm, slot);
+            if let Some(start) = vm.power.enter(cpu.vcpu) {
+                enter_vcpu(cpu, vm, start);
             }
         }
         telemetry::pump(cpu, || true);
@@ -76,91 +71,115 @@ extern "C" fn parked() -> ! {
     }
 }
 
-fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, slot: &Vcpu) -> ! {
-    let entry = slot.entry.load(Ordering::Relaxed);
-    let first = cpu.vcpu == 0;
-    let arguments = if first { vm.first_arguments() } else { [slot.context.load(Ordering::Relaxed), 0, 0, 0] };
-    slot.power.store(Power::On as u8, Ordering::Release);
+fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
+    let slot = &vm.vcpus[cpu.vcpu];
+    let (entry, arguments) = match start {
+        Start::Boot => (vm.spec.image.entry.0, vm.first_arguments()),
+        Start::CpuOn => (slot.entry.load(Ordering::Relaxed), [slot.context.load(Ordering::Relaxed), 0, 0, 0]),
+    };
     cpu.clear_exits();
     guest_registers::reset_guest_registers(vm, cpu.vcpu, entry);
     virq::start(cpu, vm);
     hem::reset(cpu);
     vpmu::reset(cpu, vm);
-    if first {
+    if start == Start::Boot {
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Started });
         migrate::arm(cpu, vm);
     }
     quota::start(cpu);
+    hold(cpu);
     handover::enter(&arguments)
 }
 
-/// Stops the running vCPU: its core parks. The caller must hold no borrow or lock.
+/// Holds the core as long as a budget is spent. Interrupts for its VM are taken and kept in list registers meanwhile. Does
+/// not return where the vCPU has to stop.
+#[inline(always)]
+pub fn hold(cpu: &'static Cpu) {
+    while cpu.throttled.get() && !cpu.leave.get() {
+        aarch64_cpu::asm::wfi();
+        interrupts::serve(cpu, gic::acknowledge());
+    }
+    if cpu.leave.get() {
+        leave(cpu)
+    }
+}
+
+/// The running vCPU's life ends: what it has counted is noted, and nothing of it is left on its core.
+fn wind_up(cpu: &Cpu, vm: &Vm) {
+    quota::stop(cpu);
+    hem::reset(cpu);
+    vpmu::reset(cpu, vm);
+    virq::stop(cpu, vm);
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
+    cpu.deadlines.clear();
+    uart::print_unfinished_line(cpu, vm);
+    telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
+    cpu.leave.set(false);
+}
+
+/// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
 pub fn leave(cpu: &'static Cpu) -> ! {
     if let Some(vm) = cpu.vm {
-        quota::stop(cpu);
-        hem::reset(cpu);
-        vpmu::reset(cpu, vm);
-        virq::stop(cpu, vm);
-        CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
-        cpu.deadlines.clear();
-        uart::print_unfinished_line(cpu, vm);
-        telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
-        telemetry::flush(cpu);
-        cpu.leave.set(false);
-        vm.vcpus[cpu.vcpu].power.store(Power::Off as u8, Ordering::Release);
+        wind_up(cpu, vm);
+        be_off(cpu, vm);
     }
     park()
 }
 
-/// Turns off the running vCPU (PSCI CPU_OFF); the VM ends with its last one.
+/// What is left to do for a vCPU that has been wound up, and will not start again by itself.
+fn be_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+    telemetry::flush(cpu);
+    vm.power.leave(cpu.vcpu);
+    park()
+}
+
+/// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
 pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    if vm.online.fetch_sub(1, Ordering::AcqRel) == 1 {
-        end(cpu, vm, VmState::Off)
+    if vm.power.cpu_off(cpu.vcpu) {
+        end(cpu, vm, Doom::Off)
     }
     leave(cpu)
 }
 
-/// Makes all other vCPUs of a VM leave their guest, and waits until they have.
+/// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have. No more of them can be turned
+/// on meanwhile: the VM is ending, or doomed.
 fn stop_others(cpu: &Cpu, vm: &Vm) {
-    // Until a whole round finds them off: a running one may still have turned another one on.
-    let mut found = true;
-    while found {
-        found = false;
-        for (vcpu, &core) in vm.spec.cores.iter().enumerate() {
-            if usize::from(core) != cpu.index && vm.power(vcpu) != Power::Off {
-                found = true;
-                stop_and_wait(vm, vcpu, core);
+    for (vcpu, &core) in vm.spec.cores.iter().enumerate().filter(|&(_, &core)| usize::from(core) != cpu.index) {
+        while vm.power.stop(vcpu) != State::Off {
+            mailbox::ask(core, Request::Power);
+            for _ in 0..1000 {
+                core::hint::spin_loop();
             }
         }
     }
 }
 
-fn stop_and_wait(vm: &Vm, vcpu: usize, core: u8) {
-    while vm.power(vcpu) != Power::Off {
-        mailbox::ask(core, Request::Stop);
-        for _ in 0..1000 {
-            core::hint::spin_loop();
-        }
-    }
-}
-
 /// Ends the running vCPU's VM.
-pub fn end(cpu: &'static Cpu, vm: &'static Vm, state: VmState) -> ! {
-    if vm.ending.swap(true, Ordering::AcqRel) {
-        // Another vCPU of the VM is already doing that and waits for this one.
+pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
+    if !vm.power.end(Some(why)) {
+        // Another vCPU of the VM is at it and waits for this one.
         leave(cpu)
     }
     stop_others(cpu, vm);
+    finish(cpu, vm);
+    leave(cpu)
+}
+
+/// The VM's vCPUs but for the running one have stopped, and there is no next life.
+fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     migrate::restore_cacheability(cpu, vm);
     uart::print_rest(vm, Rest::End);
-    vm.dead.store(true, Ordering::Release);
+    let state = match vm.power.bury() {
+        Doom::Killed => VmState::Killed,
+        Doom::Off => VmState::Off,
+        Doom::Stopped => VmState::Stopped,
+    };
     telemetry::record(cpu, Record::VmState { vm: vm.id, state });
     log::info!("VM {} is {state}", vm.spec.name);
     let last = ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
     if last || ENDS_WITH.load(Ordering::Relaxed) == u32::from(vm.id) {
         turn_off(cpu)
     }
-    leave(cpu)
 }
 
 /// Handles the running vCPU's VM turning itself off: it ends, or its campaign continues.
@@ -172,12 +191,12 @@ pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
             restart(cpu, vm)
         }
     }
-    end(cpu, vm, VmState::Off)
+    end(cpu, vm, Doom::Off)
 }
 
 /// Restarts the running vCPU's VM; other VMs are not affected.
 pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    if vm.ending.swap(true, Ordering::AcqRel) {
+    if !vm.power.end(None) {
         leave(cpu)
     }
     stop_others(cpu, vm);
@@ -186,28 +205,18 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     // The pages move home first, so that a restarted VM finds its memory as at its first start.
     let _ = migrate::restore_all(cpu, vm);
     migrate::restore_cacheability(cpu, vm);
-    virq::stop(cpu, vm);
+    wind_up(cpu, vm);
     virq::reset_vm(vm);
     uart::print_rest(vm, Rest::End);
     *vm.uart.lock() = Default::default();
     load_image(cpu, vm);
-    vm.online.store(1, Ordering::Release);
-    vm.ending.store(false, Ordering::Release);
-    // This vCPU stops last: it may be the one that starts again.
-    vm.vcpus[0].entry.store(vm.spec.image.entry.0, Ordering::Relaxed);
-    vm.vcpus[0].context.store(0, Ordering::Relaxed);
-    if cpu.vcpu == 0 {
-        quota::stop(cpu);
-        hem::reset(cpu);
-        uart::print_unfinished_line(cpu, vm);
-        CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
-        cpu.deadlines.clear();
-        vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);
-        park()
+    // From here on this core may be told to start its vCPU again.
+    if vm.power.restart().is_err() {
+        finish(cpu, vm);
+        be_off(cpu, vm)
     }
-    vm.vcpus[0].power.store(Power::OnPending as u8, Ordering::Release);
-    mailbox::ask(vm.spec.cores[0], Request::Start);
-    leave(cpu)
+    mailbox::ask(vm.spec.cores[0], Request::Power);
+    park()
 }
 
 /// Kills the running vCPU's VM and logs the reason.
@@ -215,7 +224,7 @@ pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
     match cpu.vm {
         Some(vm) => {
             log::warn!("VM {} killed at {:#x}: {why}", vm.spec.name, ELR_EL2.get());
-            end(cpu, vm, VmState::Killed)
+            end(cpu, vm, Doom::Killed)
         }
         None => park(),
     }
@@ -232,13 +241,14 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         leave(cpu)
     }
     for vm in all() {
+        vm.power.doom(Doom::Stopped);
         stop_others(cpu, vm);
     }
     if let Some(vm) = cpu.vm {
         quota::stop(cpu);
         telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
     }
-    for vm in all().iter().filter(|vm| !vm.dead.load(Ordering::Acquire)) {
+    for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, Rest::End);
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
     }

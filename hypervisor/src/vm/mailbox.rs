@@ -8,12 +8,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 #[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Request {
-    /// Stop the vCPU.
-    Stop = 1,
-    /// Start the vCPU according to its power state.
-    Start = 1 << 1,
-    /// Check for virtual interrupts.
-    Interrupts = 1 << 2,
+    /// Start or stop the vCPU, as its power state says.
+    Power = 1,
+    /// Look for virtual interrupts.
+    Interrupts = 1 << 1,
 }
 
 static MAILBOXES: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];

@@ -1,7 +1,6 @@
 //! What a VM owns: its configuration, address space, devices and the state of its vCPUs.
 //!
-//! A VM owns its cores permanently. Each core changes only its own vCPU's state, except that `CPU_ON` and a restart set
-//! another one from off to about to start.
+//! A VM owns its cores for good.
 
 use crate::machine::stage2::Stage2;
 use crate::vm::mailbox::{self, Request};
@@ -14,32 +13,20 @@ use cloison_formats::image::{self, Backing};
 use cloison_logic::console::LineBuffer;
 use cloison_logic::migrate::Migration;
 use cloison_logic::pool::{FrameAllocator, PoolState};
+use cloison_logic::power::{Power, State};
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
 use cloison_logic::vuart::Pl011;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use spin::Once;
 use spin::mutex::TicketMutex;
 
-/// A vCPU's power state, with the values of PSCI's AFFINITY_INFO.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Power {
-    /// The vCPU is on.
-    On = 0,
-    /// The vCPU is off.
-    Off = 1,
-    /// The vCPU was asked to start and has not started yet.
-    OnPending = 2,
-}
-
-/// The part of a vCPU's state that other cores access.
+/// How a vCPU starts that CPU_ON turns on.
+#[derive(Default)]
 pub struct Vcpu {
-    /// Its power state: a [`Power`].
-    pub power: AtomicU8,
-    /// Address of its first instruction.
+    /// Where.
     pub entry: AtomicU64,
-    /// Value of `x0` at its first instruction.
+    /// With what in `x0`.
     pub context: AtomicU64,
 }
 
@@ -65,16 +52,12 @@ pub struct Vm {
     pub mailbox: TicketMutex<Mailbox>,
     /// Its migrated pages.
     pub migration: TicketMutex<Migration>,
+    /// The power states of its vCPUs.
+    pub power: Power,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
-    /// Number of vCPUs that have been turned on and have not turned themselves off.
-    pub online: AtomicU32,
-    /// Number of finished runs of its campaign.
+    /// Runs of its campaign that are over.
     pub runs: AtomicU32,
-    /// Set while one of its vCPUs ends or restarts the VM.
-    pub ending: AtomicBool,
-    /// Whether it was killed.
-    pub dead: AtomicBool,
 }
 
 /// The memory from which VMs are built.
@@ -112,27 +95,13 @@ pub fn owner(core: usize) -> Option<(&'static Vm, usize)> {
 }
 
 impl Vm {
-    /// Returns a vCPU's power state.
-    pub fn power(&self, vcpu: usize) -> Power {
-        match self.vcpus[vcpu].power.load(Ordering::Acquire) {
-            0 => Power::On,
-            2 => Power::OnPending,
-            _ => Power::Off,
-        }
-    }
-
-    /// Asks a vCPU that is off to start; returns `Err` with its state if it is not off.
-    pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), Power> {
-        let slot = &self.vcpus[vcpu];
-        let claimed = slot.power.compare_exchange(Power::Off as u8, u8::MAX, Ordering::AcqRel, Ordering::Acquire);
-        if claimed.is_err() {
-            return Err(self.power(vcpu));
-        }
-        slot.entry.store(entry.0, Ordering::Relaxed);
-        slot.context.store(context, Ordering::Relaxed);
-        self.online.fetch_add(1, Ordering::AcqRel);
-        slot.power.store(Power::OnPending as u8, Ordering::Release);
-        mailbox::ask(self.spec.cores[vcpu], Request::Start);
+    /// Asks an off vCPU to start; `Err` with its state where it cannot.
+    pub fn power_on(&self, vcpu: usize, entry: Ipa, context: u64) -> Result<(), State> {
+        self.power.claim(vcpu)?;
+        self.vcpus[vcpu].entry.store(entry.0, Ordering::Relaxed);
+        self.vcpus[vcpu].context.store(context, Ordering::Relaxed);
+        self.power.publish(vcpu);
+        mailbox::ask(self.spec.cores[vcpu], Request::Power);
         Ok(())
     }
 

@@ -29,7 +29,8 @@ fn rearm(entry: &mut Entry, budget: Events) {
     pmu::take_overflows(entry.mask());
 }
 
-/// Starts the first periods, because the vCPU is about to run.
+/// The vCPU is about to run. The first time, its periods begin; later it continues in the running one with what is left
+/// of its budget, if anything is.
 pub fn start(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
     if quotas.entries.is_empty() {
@@ -38,19 +39,22 @@ pub fn start(cpu: &Cpu) {
     let now = timer::now();
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
-        entry.regulator = Some(Regulator::new(entry.spec.budget, entry.period, now));
-        pmu::configure(entry.counter, entry.spec.event, 0);
-        if let Some(shadow) = entry.shadow {
-            pmu::configure(shadow, entry.spec.event, 0);
+        if entry.regulator.is_none() {
+            entry.regulator = Some(Regulator::new(entry.spec.budget, entry.period, now));
+            pmu::configure(entry.counter, entry.spec.event, 0);
+            if let Some(shadow) = entry.shadow {
+                pmu::configure(shadow, entry.spec.event, 0);
+            }
+            rearm(entry, entry.spec.budget);
         }
-        rearm(entry, entry.spec.budget);
+        // Each stop ends this too.
         if by_interrupt {
             pmu::enable_interrupt(entry.counter);
         }
         pmu::start(entry.mask());
     }
-    cpu.throttled.set(false);
-    cpu.deadlines.quota.set(quotas.next_deadline(now));
+    drop(quotas);
+    on_deadline(cpu, now);
     cpu.deadlines.program();
 }
 
@@ -60,8 +64,8 @@ pub fn stop(cpu: &Cpu) {
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         pmu::stop(entry.mask());
-        if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.take()) {
-            let totals = regulator.totals().logged(vm.id, entry.index, by_interrupt, cpu.clock);
+        if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.as_mut()) {
+            let totals = regulator.stop().logged(vm.id, entry.index, by_interrupt, cpu.clock);
             telemetry::record(cpu, Record::QuotaTotal(totals));
         }
     }
@@ -85,12 +89,11 @@ pub fn on_overflow(cpu: &Cpu) {
     }
 }
 
-/// Handles a poll or the end of a period.
+/// A poll, the end of a period, or the start of the vCPU.
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
-    let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
-        let (counted, polled) = (counted(entry), !by_interrupt || entry.spec.backstop);
+        let counted = counted(entry);
         let Some(regulator) = &mut entry.regulator else { continue };
         if let Some(report) = regulator.replenish(counted, now) {
             let budget = regulator.budget();
@@ -99,7 +102,7 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
                 let period = report.logged(vm.id, entry.index, cpu.clock);
                 telemetry::record(cpu, Record::QuotaPeriod(period));
             }
-        } else if polled {
+        } else {
             regulator.check(counted, now);
         }
     }

@@ -126,6 +126,39 @@ fn polling_twice_as_often_halves_the_bound() -> Result<()> {
     Ok(())
 }
 
+/// The same work under the same quota, with and without tricks: no trick is faster by more than one period's budget.
+fn no_trick_gains_budget(board: &str) -> Result<()> {
+    const PERIOD_US: u64 = 100_000;
+    let spend = |what: u64, cores: &[u8]| -> Result<(u64, u64)> {
+        let mut checked = load(&config("spender"), board)?;
+        // The interval is for the board that polls.
+        checked.system.vms[0].quotas[0].backstop = false;
+        checked.system.vms[0].args[1] = what;
+        checked.system.vms[0].cores = cores.to_vec();
+        let run = run(&checked, board, Clock::Counted)?.whole();
+        let line = run.line("spender", "spender: what=");
+        Ok((number(line, "us"), number(line, "tries")))
+    };
+    let (honest, _) = spend(0, &[0])?;
+    let tricks = [("reset", spend(1, &[0])?), ("off", spend(2, &[0, 1])?), ("held", spend(3, &[0, 1])?)];
+    println!("honest {honest} us; trick, us and tries: {tricks:?}");
+    assert!(honest > 2 * PERIOD_US, "the work takes several periods: {honest} us");
+    for (trick, (us, tries)) in tricks {
+        assert!(tries > 0 && us + PERIOD_US >= honest, "{trick}: {us} us after {tries} tries, honestly {honest} us");
+    }
+    Ok(())
+}
+
+#[test]
+fn no_trick_gains_budget_on_virt() -> Result<()> {
+    no_trick_gains_budget(VIRT)
+}
+
+#[test]
+fn no_trick_gains_budget_on_zcu102() -> Result<()> {
+    no_trick_gains_budget(ZCU102)
+}
+
 /// The output of `cargo xtask top` for the demo, whose quotas are not configured to log their periods.
 #[test]
 fn budgets_are_shown_while_the_system_runs() -> Result<()> {

@@ -65,6 +65,40 @@ fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
     Ok(())
 }
 
+/// Cores in parallel: a VM that restarts from either vCPU neither hangs nor meets its former life, and one that is killed
+/// while its other vCPU restarts it stays dead.
+fn lives_end_and_begin_whole(board: &str) -> Result<()> {
+    for life in [5, 25, 60] {
+        let mut checked = load(&config("lives"), board)?;
+        checked.system.vms[1].args[1] = life;
+        let run = run(&checked, board, Clock::Real)?.whole();
+        let done = run.line("lives", "lives: done");
+        assert_eq!((number(done, "lives"), number(done, "refused")), (RESETS + 1, 0), "{run}");
+        let states = |name: &str, wanted: VmState| {
+            let vm = run.vm(name);
+            run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
+        };
+        // A vCPU 0 that is turned on by another vCPU does not start the VM.
+        assert_eq!((states("lives", VmState::Started), states("lives", VmState::Restarted)), (RESETS + 1, RESETS));
+        // In each life from this one on the kill and the restart race; the first kill is the end.
+        let kills = run.outcome.console.lines().filter(|line| line.contains("VM killed killed at")).count();
+        assert_eq!((kills, states("killed", VmState::Killed)), (1, 1), "{run}");
+        assert!((life..=RESETS).contains(&states("killed", VmState::Started)), "{run}");
+        assert_eq!((run.end_of("lives"), run.end_of("killed")), (End::Off, End::Killed), "{run}");
+    }
+    Ok(())
+}
+
+#[test]
+fn two_vcpus_restart_their_vm_a_hundred_times_on_virt() -> Result<()> {
+    lives_end_and_begin_whole(VIRT)
+}
+
+#[test]
+fn two_vcpus_restart_their_vm_a_hundred_times_on_zcu102() -> Result<()> {
+    lives_end_and_begin_whole(ZCU102)
+}
+
 fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     const SWITCH: &[u8] = b"\x14";
     let checked = load(&config("echo"), board)?;

@@ -1,0 +1,106 @@
+//! Spender: computes under a quota, and tries to gain budget by stopping and starting its vCPUs or its VM.
+#![cfg_attr(target_os = "none", no_std, no_main)]
+#![forbid(unsafe_code)]
+
+use cloison_guest::psci::{self, Affinity};
+use cloison_guest::ram::Ram;
+use cloison_guest::{arg, args, entry, println, smp, timer};
+use cloison_workloads::SURVIVOR;
+use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use spin::Once;
+
+entry!(main);
+
+/// Marks valid counters after it.
+const MAGIC: u64 = u64::from_le_bytes(*b"spender!");
+/// Turns of the loop between two looks at what to do.
+const CHUNK: u64 = 1000;
+/// Chunks after which the guest tries something, so that a budget lasts for about one of them.
+const TRY_AFTER: u64 = 20;
+
+/// What the guest tries, by its second argument.
+const RESET: u64 = 1;
+const OFF_AND_ON: u64 = 2;
+const RESET_BY_SIBLING: u64 = 3;
+
+/// Survives restarts: magic, when it began, turns done, tries.
+static MEMORY: Once<&'static [AtomicU64]> = Once::new();
+
+fn main() {
+    let memory = Ram::behind_image().take_at(SURVIVOR, 64);
+    if memory[0].load(SeqCst) != MAGIC {
+        memory[1].store(timer::now(), SeqCst);
+        memory[2].store(0, SeqCst);
+        memory[3].store(0, SeqCst);
+        memory[0].store(MAGIC, SeqCst);
+    }
+    MEMORY.call_once(|| memory);
+    let sibling: Option<fn()> = match args()[1] {
+        OFF_AND_ON => Some(turn_on_again),
+        RESET_BY_SIBLING => Some(reset_when_held),
+        _ => None,
+    };
+    if let Some(program) = sibling
+        && let Err(error) = smp::start(1, program)
+    {
+        println!("spender: vCPU 1: {error}");
+        psci::system_off();
+    }
+    work();
+}
+
+fn work() {
+    let Some(memory) = MEMORY.get() else { return };
+    let (turns, what) = (arg(0, 200_000), args()[1]);
+    let (done, tries) = (&memory[2], &memory[3]);
+    let mut chunks = 0;
+    while done.load(SeqCst) < turns {
+        for _ in 0..CHUNK {
+            core::hint::spin_loop();
+        }
+        done.fetch_add(CHUNK, SeqCst);
+        chunks += 1;
+        if chunks == TRY_AFTER && done.load(SeqCst) < turns {
+            match what {
+                RESET => {
+                    tries.fetch_add(1, SeqCst);
+                    psci::system_reset();
+                }
+                OFF_AND_ON => {
+                    tries.fetch_add(1, SeqCst);
+                    psci::cpu_off();
+                }
+                _ => chunks = 0,
+            }
+        }
+    }
+    let ticks = timer::now() - memory[1].load(SeqCst);
+    let micros = ticks * 1_000_000 / timer::frequency();
+    memory[0].store(0, SeqCst);
+    println!("spender: what={what} us={micros} tries={}", tries.load(SeqCst));
+    psci::system_off();
+}
+
+fn turn_on_again() {
+    loop {
+        if psci::affinity_info(0) == Ok(Affinity::Off) {
+            let _ = smp::start(0, work);
+        }
+    }
+}
+
+/// Restarts the VM whenever vCPU 0 has done nothing for 100 µs.
+fn reset_when_held() {
+    let Some(memory) = MEMORY.get() else { return };
+    let limit = timer::micros(100);
+    let (mut seen, mut since) = (memory[2].load(SeqCst), timer::now());
+    loop {
+        let done = memory[2].load(SeqCst);
+        if done != seen {
+            (seen, since) = (done, timer::now());
+        } else if timer::now() - since > limit {
+            memory[3].fetch_add(1, SeqCst);
+            psci::system_reset();
+        }
+    }
+}
