@@ -89,7 +89,8 @@ pub fn on_overflow(cpu: &Cpu) {
     }
 }
 
-/// A poll, the end of a period, or the start of the vCPU.
+/// Handles a poll, the end of a period, or the start of the vCPU. Inlined: the end of a period is a hot path.
+#[inline(always)]
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
