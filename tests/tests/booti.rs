@@ -46,7 +46,7 @@ fn booti_is_not_tried_without_an_image() -> miette::Result<()> {
     let (card, machine) = card_and_machine()?;
     std::fs::remove_file(card.path().join("Image")).expect("the image was written");
     let mut session = machine.start()?;
-    session.expect("Cloison: Image could not be started", Duration::from_secs(60))?;
+    session.expect("Cloison: Image could not be started", Duration::from_secs(180))?;
     let outcome = session.stop()?;
     assert!(!outcome.console.contains("Starting kernel"), "{}", outcome.console);
     Ok(())

@@ -72,7 +72,7 @@ pub fn clean_invalidate_page(va: u64) {
 /// Tells the board model (docs/board-model.md) whether stage 2 makes the page at `pa` cacheable; everything else
 /// executes the HINT as a NOP.
 pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
-    // SAFETY: architecturally a NOP.
+    // SAFETY: a HINT in this space is a NOP by the architecture; it touches no memory and no register.
     unsafe {
         asm!("hint #{n}", n = const model_hint::CACHEABILITY, in("x0") pa.0, in("x1") PAGE_SIZE, in("x2") u64::from(!cacheable), options(nostack, preserves_flags));
     }

@@ -6,10 +6,10 @@ use crate::machine::layout;
 use crate::machine::mmu::Windows;
 use crate::machine::registers::{MPIDR_EL1, Readable, TPIDR_EL2, Writeable};
 use crate::vm::partition::Vm;
-use crate::vm::telemetry;
 use alloc::boxed::Box;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
+use cloison_formats::units::Nanos;
 use cloison_logic::clock::{Clock, Ticks};
 use cloison_logic::quota::{Enforcement, Quotas};
 use cloison_logic::ring::Ring;
@@ -79,6 +79,9 @@ impl Cpu {
     }
 }
 
+/// How long records wait before the core that wrote them sends them.
+const TELEMETRY_DELAY: Nanos = Nanos(200_000);
+
 /// Bytes of the stack for fatal exceptions.
 const EMERGENCY_STACK: usize = 4096;
 
@@ -101,7 +104,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         line: Cell::new(Line::Whole),
         windows: Windows::new(windows, index),
         clock,
-        telemetry_delay: clock.ticks(telemetry::DELAY),
+        telemetry_delay: clock.ticks(TELEMETRY_DELAY),
         deadlines: Deadlines::none(),
         virq: RefCell::new(None),
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),

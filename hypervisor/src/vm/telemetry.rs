@@ -8,11 +8,8 @@ use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use alloc::boxed::Box;
 use cloison_formats::telemetry::{self, Event, Message, Record};
-use cloison_formats::units::Nanos;
 use spin::mutex::TicketMutex;
 
-/// How long records wait before the core that wrote them sends them.
-pub const DELAY: Nanos = Nanos(200_000);
 /// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
 const BATCH: usize = 4;
 
