@@ -48,7 +48,7 @@ pub enum Doom {
     Killed = 3,
 }
 
-/// How a vCPU ended in start.
+/// How a vCPU is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// With its VM, as the VM's first vCPU.
