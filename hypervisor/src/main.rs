@@ -4,10 +4,10 @@
 //! 1. *Static.* VMs, cores, colors, pools and budgets are fixed when the system image is built. One vCPU per core, no
 //!    scheduler.
 //! 2. *A guest harms only itself.* What it passes is an allegation: addresses go through stage 2, calls return typed
-//!   errors, and nothing it triggers allocates without bound.
+//!    errors, and nothing it triggers allocates without bound.
 //! 3. *What can be tested on the host is in `cloison_logic`.* This crate contains what needs the machine.
 //! 4. *EL2 runs with interrupts masked, from entry to exit.* Each core owns its state; what cores share is atomic or
-//!   protected by a ticket lock.
+//!    protected by a ticket lock.
 //!
 //! The folders are layers: a module uses modules of the same folder and of those above it in this table.
 //!

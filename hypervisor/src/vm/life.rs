@@ -60,10 +60,10 @@ pub fn park() -> ! {
 extern "C" fn parked() -> ! {
     let cpu = cpu::this();
     loop {
-        if let Some(vm) = cpu.vm {
-            if let Some(start) = vm.power.enter(cpu.vcpu) {
-                enter_vcpu(cpu, vm, start);
-            }
+        if let Some(vm) = cpu.vm
+            && let Some(start) = vm.power.enter(cpu.vcpu)
+        {
+            enter_vcpu(cpu, vm, start);
         }
         telemetry::pump(cpu, || true);
         aarch64_cpu::asm::wfi();
