@@ -130,7 +130,7 @@ mod tests {
         assert!(message(&image(0, 0x10000, 1)).contains("big-endian"));
         assert!(message(&image(0, 0x10000, 4)).contains("16 KiB"));
         assert!(message(&image(0x123, 0x10000, 0)).contains("text offset"));
-        assert!(message(&image(0, 100, 0)).contains("100 bytes"));
+        assert!(message(&image(0, 100, 0)).contains("100 bytes of memory, but the file has 4096"));
     }
 
     #[test]
