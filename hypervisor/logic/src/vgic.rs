@@ -690,12 +690,14 @@ impl Banked {
     #[inline]
     pub fn fill(&mut self, host: &impl Host) -> Vcpus {
         let mail = host.distributor().mail(self.vcpu);
-        if self.held != 0 || mail.spis.load(Ordering::Acquire) {
+        let held = self.held != 0;
+        if mail.spis.load(Ordering::Acquire) || held && self.lr.iter().any(|copy| copy & LR_ID >= 32) {
             let kick = self.refill(Some(&mut *host.lock()), host, true);
             return self.others(kick);
         }
-        if self.underflow || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0 {
-            self.refill(None, host, false);
+        // Without an SPI, the lock that all vCPUs of the VM share is not needed.
+        if held || self.underflow || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0 {
+            self.refill(None, host, held);
         }
         Vcpus(0)
     }

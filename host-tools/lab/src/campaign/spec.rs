@@ -224,7 +224,10 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let field_and_message = |field: &str, message: &str| (field.to_owned(), message.to_owned());
-        assert_eq!(refused("\"INST_RETIRED\"", "\"INST\""), field_and_message("events", "the model does not count `INST`"));
+        assert_eq!(
+            refused("\"INST_RETIRED\"", "\"INST\""),
+            field_and_message("events", "the model does not count `INST`")
+        );
         assert_eq!(
             refused("\"LD_RETIRED\"", "\"CPU_CYCLES\""),
             field_and_message("events", "CPU_CYCLES is listed twice")
