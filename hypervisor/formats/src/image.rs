@@ -104,9 +104,7 @@ impl fmt::Display for ImageError {
 }
 
 fn word(bytes: &[u8], index: usize) -> u32 {
-    let mut word = [0; 4];
-    word.copy_from_slice(&bytes[index * 4..index * 4 + 4]);
-    u32::from_le_bytes(word)
+    u32::from_le_bytes(core::array::from_fn(|byte| bytes[index * 4 + byte]))
 }
 
 fn compare(what: &'static str, expected: u32, found: u32) -> Result<(), ImageError> {
@@ -132,11 +130,8 @@ impl Header {
             payload_crc: word(bytes, 7),
         };
         let config_end = HEADER_LEN as u64 + u64::from(header.config_len);
-        if !u64::from(header.payload_offset).is_multiple_of(PAGE_SIZE) || u64::from(header.payload_offset) < config_end
-        {
-            return Err(ImageError::Layout);
-        }
-        Ok(header)
+        let start = u64::from(header.payload_offset);
+        if start.is_multiple_of(PAGE_SIZE) && start >= config_end { Ok(header) } else { Err(ImageError::Layout) }
     }
 
     /// Returns the length of the whole system image, including the end marker.
@@ -148,13 +143,9 @@ impl Header {
     /// and is `total_len` bytes long.
     pub fn decode(&self, image: &[u8], crc: impl Fn(&[u8]) -> u32) -> Result<System, ImageError> {
         let expected_len = self.total_len();
-        let truncated = ImageError::Truncated { expected_len };
-        if (image.len() as u64) < expected_len {
-            return Err(truncated);
-        }
-        let payload_end = (self.payload_offset + self.payload_len) as usize;
-        if image[payload_end..payload_end + END_MARKER.len()] != END_MARKER {
-            return Err(truncated);
+        let payload_end = expected_len as usize - END_MARKER.len();
+        if image.get(payload_end..expected_len as usize) != Some(&END_MARKER[..]) {
+            return Err(ImageError::Truncated { expected_len });
         }
         let config = &image[HEADER_LEN..HEADER_LEN + self.config_len as usize];
         compare("configuration is", self.config_crc, crc(config))?;
@@ -478,12 +469,11 @@ impl System {
             self.validate_pool(index, pool, all)?;
         }
         for (index, vm) in self.vms.iter().enumerate() {
-            self.validate_cores(Part::Vm(index), vm)?;
+            self.validate_vm(Part::Vm(index), vm)?;
             for region in 0..vm.regions.len() {
                 self.validate_region(Part::Region { vm: index, region }, &vm.regions[..=region])?;
             }
             vm.validate_loaded(Part::Vm(index), payload_len)?;
-            self.validate_grants(Part::Vm(index), vm)?;
         }
         Ok(())
     }
@@ -505,22 +495,12 @@ impl System {
         part.check(pool.kind == PoolKind::Sh || users <= 1, Rule::PrivatePool, users as u64)
     }
 
-    fn validate_cores(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
-        part.check(!vm.cores.is_empty(), Rule::VmCores, 0)?;
-        for &core in &vm.cores {
-            let uses = self.vms.iter().flat_map(|vm| &vm.cores).filter(|&&other| other == core).count();
-            part.check(usize::from(core) < self.board.cores.len() && uses == 1, Rule::Core, core.into())?;
-        }
-        Ok(())
-    }
-
     /// Checks the last of a VM's `regions`, also against those before it.
     fn validate_region(&self, part: Part, regions: &[Region]) -> Result<(), Invalid> {
         let Some((region, before)) = regions.split_last() else { return Ok(()) };
         let (start, len) = (region.ipa, u64::from(region.pages) * PAGE_SIZE);
         part.check(start.is_page_aligned() && len > 0, Rule::Empty, start.0)?;
-        let is_inside = start.0.checked_add(len).is_some_and(|end| end <= 1 << IPA_BITS);
-        part.check(is_inside, Rule::IpaSpace, start.0)?;
+        part.check(start.0.checked_add(len).is_some_and(|end| end <= 1 << IPA_BITS), Rule::IpaSpace, start.0)?;
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
@@ -536,11 +516,16 @@ impl System {
         }
     }
 
-    fn validate_grants(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
+    /// Checks what a VM is granted, apart from its memory.
+    fn validate_vm(&self, part: Part, vm: &Vm) -> Result<(), Invalid> {
+        part.check(!vm.cores.is_empty(), Rule::VmCores, 0)?;
+        for &core in &vm.cores {
+            let uses = self.vms.iter().flat_map(|vm| &vm.cores).filter(|&&other| other == core).count();
+            part.check(usize::from(core) < self.board.cores.len() && uses == 1, Rule::Core, core.into())?;
+        }
         for &irq in &vm.irqs {
             let mut uarts = [Some(self.board.console), self.board.telemetry].into_iter().flatten();
-            let is_free = (32..256).contains(&irq) && !uarts.any(|uart| uart.irq == irq);
-            part.check(is_free, Rule::SharedInterrupt, irq.into())?;
+            part.check((32..256).contains(&irq) && !uarts.any(|uart| uart.irq == irq), Rule::Interrupt, irq.into())?;
             let grants = self.vms.iter().flat_map(|vm| &vm.irqs).filter(|&&other| other == irq).count();
             part.check(grants == 1, Rule::InterruptTwice, irq.into())?;
         }
@@ -576,8 +561,8 @@ impl Vm {
                     && load >= region.ipa
                     && end <= region.ipa.page_number() + u64::from(region.pages)
             };
-            let is_loadable = load.is_page_aligned() && (len == 0 || self.regions.iter().any(fits));
-            part.check(is_loadable, Rule::LoadAddress, load.0)?;
+            let fits = len == 0 || self.regions.iter().any(fits);
+            part.check(load.is_page_aligned() && fits, Rule::LoadAddress, load.0)?;
         }
         Ok(())
     }
@@ -596,8 +581,8 @@ impl Board {
         for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
             part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at.into())?;
         }
-        let colors = self.llc.colors().map_err(|_| Invalid { part, rule: Rule::Cache, number: self.llc.size })?;
-        Ok(ColorSet::first(colors))
+        let invalid = |_| Invalid { part, rule: Rule::Cache, number: self.llc.size };
+        self.llc.colors().map(ColorSet::first).map_err(invalid)
     }
 
     /// Iterates over the pages of the devices that the hypervisor keeps for itself.

@@ -80,7 +80,7 @@ rules! {
     Device: "its device at {0:#x} is not on a page, overlaps RAM, or includes one of the hypervisor's own",
     Payload: "the guest image at {0:#x} of the payload is not on a page, or ends beyond the payload",
     LoadAddress: "the guest image loaded at {0:#x} is not on a page, or in no region that can hold it",
-    SharedInterrupt: "interrupt {0} is not a shared one below 256, or is the hypervisor's own",
+    Interrupt: "interrupt {0} is not a shared one below 256, or is the hypervisor's own",
     InterruptTwice: "interrupt {0} is granted twice",
     Quota: "the quota of vCPU {0} has no budget or period, or there is no such vCPU",
     PmuAndHems: "has a PMU and also {0} HEM events",
