@@ -9,6 +9,7 @@
 pub mod gicv2;
 pub mod model_hint;
 pub mod pl011;
+pub mod reply;
 
 /// Version of this interface. It rises when a call changes its meaning, but not when a call is added.
 pub const ABI_VERSION: u64 = 1;

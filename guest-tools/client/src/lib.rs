@@ -16,109 +16,13 @@ mod error;
 #[allow(unsafe_code)]
 mod registers;
 
+pub use cloison_abi::reply::{Colors, Hem, Identity, PageState, PrivatePool, Quota, Region};
 pub use error::Error;
 pub use registers::{MappedPage, Registers};
 
-use cloison_abi::{ABI_VERSION, Call, CallError, page, page_flags};
+use cloison_abi::reply::{Moved, SegmentEnd, Time};
+use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
-/// The VM and vCPU that made the call, as the hypervisor reports them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Version of the interface ([`cloison_abi::ABI_VERSION`]).
-    pub version: u64,
-    /// Granted services: bits of [`cloison_abi::services`].
-    pub services: u32,
-    /// The VM's number.
-    pub vm: u64,
-    /// Number of the vCPU that asked.
-    pub vcpu: u64,
-}
-
-/// A set of colors, one bit each.
-///
-/// ```
-/// use cloison_client::Colors;
-///
-/// assert_eq!(Colors(0b1_0000_1111).to_string(), "0-3,8");
-/// assert_eq!(Colors(0).to_string(), "none");
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Colors(pub u64);
-
-/// Formats the set as configurations do: `0-3,8`.
-impl std::fmt::Display for Colors {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut rest = self.0;
-        let mut separator = "";
-        while rest != 0 {
-            let first = rest.trailing_zeros();
-            let length = (rest >> first).trailing_ones();
-            write!(f, "{separator}{first}")?;
-            if length > 1 {
-                write!(f, "-{}", first + length - 1)?;
-            }
-            rest = if first + length < 64 { rest >> (first + length) << (first + length) } else { 0 };
-            separator = ",";
-        }
-        if self.0 == 0 { f.write_str("none") } else { Ok(()) }
-    }
-}
-
-/// A region of the VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
-    /// First address, as seen by the guest's kernel.
-    pub ipa: u64,
-    /// Length in pages of 4 KiB.
-    pub pages: u64,
-    /// Colors that its pages may have; none for a device.
-    pub colors: Colors,
-}
-
-/// The private pool of the VM's profile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PrivatePool {
-    /// Colors of the pool.
-    pub colors: Colors,
-    /// Maximum number of pages.
-    pub pages: u64,
-    /// Pages in use.
-    pub taken: u64,
-}
-
-/// The state of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageState {
-    /// Color of the frame that holds the page.
-    pub color: u8,
-    /// The page is in the private pool.
-    pub private: bool,
-    /// The page is cacheable.
-    pub cached: bool,
-}
-
-/// State of a quota on a vCPU's core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quota {
-    /// Events counted so far in the running period.
-    pub events: u64,
-    /// Periods since the vCPU started.
-    pub periods: u64,
-    /// Total time throttled, in nanoseconds.
-    pub throttled_nanos: u64,
-}
-
-/// The count of one HEM in a segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hem {
-    /// PMU event number.
-    pub event: u16,
-    /// Events counted.
-    pub count: u64,
-    /// The counter has overflowed: the count lacks a multiple of 2^32.
-    pub overflowed: bool,
-}
 
 /// The hypervisor's calls, made through a services page.
 #[derive(Debug)]
@@ -143,7 +47,8 @@ impl<R: Registers> Services<R> {
         }
     }
 
-    fn call(&mut self, call: Call, arguments: [u64; 3]) -> Result<[u64; 3], Error> {
+    /// Makes a call. Returns what it replies.
+    fn call<T: From<[u64; 3]>>(&mut self, call: Call, arguments: [u64; 3]) -> Result<T, Error> {
         self.registers.take_turn()?;
         for (&offset, value) in page::ARGUMENTS.iter().zip(arguments) {
             self.registers.write(offset, value);
@@ -153,7 +58,7 @@ impl<R: Registers> Services<R> {
         let results = page::ARGUMENTS.map(|offset| self.registers.read(offset));
         self.registers.end_turn();
         match (status, CallError::from_x0(status as i64)) {
-            (0, _) => Ok(results),
+            (0, _) => Ok(results.into()),
             (_, Some(error)) => Err(Error::Refused { call, error }),
             (other, None) => Err(Error::Unknown(other)),
         }
@@ -172,7 +77,7 @@ impl<R: Registers> Services<R> {
 
     /// Returns the nanoseconds since the machine's reset.
     pub fn time(&mut self) -> Result<u64, Error> {
-        self.call(Call::Time, [0; 3]).map(|[nanos, ..]| nanos)
+        self.call(Call::Time, [0; 3]).map(|Time { nanos }| nanos)
     }
 
     /// Returns the VM's regions in configuration order.
@@ -180,7 +85,7 @@ impl<R: Registers> Services<R> {
         let mut regions = Vec::new();
         loop {
             match self.call(Call::Region, [regions.len() as u64, 0, 0]) {
-                Ok([ipa, pages, colors]) => regions.push(Region { ipa, pages, colors: Colors(colors) }),
+                Ok(region) => regions.push(region),
                 Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(regions),
                 Err(error) => return Err(error),
             }
@@ -189,56 +94,52 @@ impl<R: Registers> Services<R> {
 
     /// Returns the private pool of the VM's profile.
     pub fn private_pool(&mut self) -> Result<PrivatePool, Error> {
-        let [colors, pages, taken] = self.call(Call::PrivatePool, [0; 3])?;
-        Ok(PrivatePool { colors: Colors(colors), pages, taken })
+        self.call(Call::PrivatePool, [0; 3])
     }
 
     /// Returns the state of the page at an address of RAM, as the kernel sees it.
     pub fn page_state(&mut self, ipa: u64) -> Result<PageState, Error> {
-        let [color, flags, _] = self.call(Call::PageState, [ipa, 0, 0])?;
-        let (private, cached) = (flags & page_flags::PRIVATE != 0, flags & page_flags::UNCACHED == 0);
-        Ok(PageState { color: color as u8, private, cached })
+        self.call(Call::PageState, [ipa, 0, 0])
     }
 
     /// Moves the `k` most important pages of the VM's profile to its private pool, all or none. Returns how many moved.
     pub fn migrate_top(&mut self, k: u64) -> Result<u64, Error> {
-        self.call(Call::Migrate, [k, 0, 0]).map(|[moved, ..]| moved)
+        self.call(Call::Migrate, [k, 0, 0]).map(|Moved { pages }| pages)
     }
 
     /// Moves one page, identified by its first address, to the private pool.
     pub fn migrate_page(&mut self, ipa: u64) -> Result<(), Error> {
-        self.call(Call::MigratePage, [ipa, 0, 0]).map(drop)
+        self.call::<[u64; 3]>(Call::MigratePage, [ipa, 0, 0]).map(drop)
     }
 
     /// Moves every migrated page back. Returns how many moved.
     pub fn restore(&mut self) -> Result<u64, Error> {
-        self.call(Call::Restore, [0; 3]).map(|[moved, ..]| moved)
+        self.call(Call::Restore, [0; 3]).map(|Moved { pages }| pages)
     }
 
     /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
     pub fn set_cacheability(&mut self, ipa: u64, pages: u64, cached: bool) -> Result<(), Error> {
-        self.call(Call::SetCacheability, [ipa, pages, cached.into()]).map(drop)
+        self.call::<[u64; 3]>(Call::SetCacheability, [ipa, pages, cached.into()]).map(drop)
     }
 
     /// Returns the state of a quota of the calling vCPU's core, by its position in the VM's configuration.
     pub fn quota(&mut self, index: u64) -> Result<Quota, Error> {
-        let [events, periods, throttled_nanos] = self.call(Call::QuotaRead, [index, 0, 0])?;
-        Ok(Quota { events, periods, throttled_nanos })
+        self.call(Call::QuotaRead, [index, 0, 0])
     }
 
     /// Sets a quota's budget in events, from the next period on; never above the configured one.
     pub fn set_quota(&mut self, index: u64, events: u64) -> Result<(), Error> {
-        self.call(Call::QuotaSet, [index, events, 0]).map(drop)
+        self.call::<[u64; 3]>(Call::QuotaSet, [index, events, 0]).map(drop)
     }
 
     /// Starts an observation segment on the calling vCPU and resets its HEMs to zero.
     pub fn segment_begin(&mut self, workload: u32, sub_experiment: u32, run: u32) -> Result<(), Error> {
-        self.call(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
+        self.call::<[u64; 3]>(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
     }
 
     /// Ends the segment, logs it, and returns its cycles.
     pub fn segment_end(&mut self) -> Result<u64, Error> {
-        self.call(Call::SegmentEnd, [0; 3]).map(|[cycles, ..]| cycles)
+        self.call(Call::SegmentEnd, [0; 3]).map(|SegmentEnd { cycles }| cycles)
     }
 
     /// Returns the counts of the running segment, or else of the last one.
@@ -246,9 +147,7 @@ impl<R: Registers> Services<R> {
         let mut hems = Vec::new();
         loop {
             match self.call(Call::HemRead, [hems.len() as u64, 0, 0]) {
-                Ok([count, overflowed, event]) => {
-                    hems.push(Hem { event: event as u16, count, overflowed: overflowed != 0 })
-                }
+                Ok(hem) => hems.push(hem),
                 Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(hems),
                 Err(error) => return Err(error),
             }

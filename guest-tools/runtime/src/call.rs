@@ -1,5 +1,6 @@
 //! Cloison's hypercalls with typed arguments and results.
 
+use cloison_abi::reply::{Hem, Identity, Moved, Quota, SegmentEnd, Time};
 use cloison_abi::{Call, CallError};
 
 /// Makes any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
@@ -26,102 +27,74 @@ pub unsafe fn hvc(function: u32, args: [u64; 6]) -> [u64; 4] {
     [x0, x1, x2, x3]
 }
 
-/// Makes one of Cloison's own calls. Returns `x1`–`x3` on success.
-fn call(call: Call, args: [u64; 3]) -> Result<[u64; 3], CallError> {
+/// Makes one of Cloison's own calls. Returns its reply, `x1`–`x3`, on success.
+fn call<T: From<[u64; 3]>>(call: Call, args: [u64; 3]) -> Result<T, CallError> {
     // SAFETY: none of Cloison's own calls starts code on a vCPU.
     let [x0, x1, x2, x3] = unsafe { hvc(call as u32, [args[0], args[1], args[2], 0, 0, 0]) };
     match x0 as i64 {
-        0 => Ok([x1, x2, x3]),
+        0 => Ok([x1, x2, x3].into()),
         // An unknown code is still a failure.
         error => Err(CallError::from_x0(error).unwrap_or(CallError::NotSupported)),
     }
-}
-
-/// The VM and vCPU that made the call, as the hypervisor reports them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Version of the interface ([`cloison_abi::ABI_VERSION`]).
-    pub abi: u64,
-    /// Granted services: bits of [`cloison_abi::services`].
-    pub services: u32,
-    /// The VM's number.
-    pub vm: u64,
-    /// The calling vCPU's number.
-    pub vcpu: u64,
 }
 
 /// Returns version, services, VM and vCPU.
 pub fn identify() -> Result<Identity, CallError> {
     // The only call whose x0 is not a status: it is the version.
     // SAFETY: IDENTIFY only reads constants.
-    let [abi, services, vm, vcpu] = unsafe { hvc(Call::Identify as u32, [0; 6]) };
-    match CallError::from_x0(abi as i64) {
+    let registers = unsafe { hvc(Call::Identify as u32, [0; 6]) };
+    match CallError::from_x0(registers[0] as i64) {
         Some(error) => Err(error),
-        None => Ok(Identity { abi, services: services as u32, vm, vcpu }),
+        None => Ok(registers.into()),
     }
 }
 
 /// Starts an observation segment on the calling vCPU.
 pub fn segment_begin(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
-    call(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(|_| ())
+    call::<[u64; 3]>(Call::SegmentBegin, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
 }
 
 /// Ends the observation segment and returns its cycles.
 pub fn segment_end() -> Result<u64, CallError> {
-    call(Call::SegmentEnd, [0; 3]).map(|[cycles, ..]| cycles)
+    call(Call::SegmentEnd, [0; 3]).map(|SegmentEnd { cycles }| cycles)
 }
 
 /// Moves the `k` most important pages of the VM's profile to its PVT pool. Returns how many moved.
 pub fn migrate(k: u64) -> Result<u64, CallError> {
-    call(Call::Migrate, [k, 0, 0]).map(|[moved, ..]| moved)
+    call(Call::Migrate, [k, 0, 0]).map(|Moved { pages }| pages)
 }
 
 /// Moves every migrated page back. Returns how many moved.
 pub fn restore() -> Result<u64, CallError> {
-    call(Call::Restore, [0; 3]).map(|[moved, ..]| moved)
+    call(Call::Restore, [0; 3]).map(|Moved { pages }| pages)
 }
 
 /// Moves one page, identified by its first address, to the PVT pool.
 pub fn migrate_page(ipa: u64) -> Result<(), CallError> {
-    call(Call::MigratePage, [ipa, 0, 0]).map(|_| ())
+    call::<[u64; 3]>(Call::MigratePage, [ipa, 0, 0]).map(drop)
 }
 
 /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.
 pub fn set_cacheability(ipa: u64, pages: u64, cacheable: bool) -> Result<(), CallError> {
-    call(Call::SetCacheability, [ipa, pages, cacheable.into()]).map(|_| ())
-}
-
-/// State of a quota of the calling vCPU's core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QuotaState {
-    /// Events counted so far in the running period.
-    pub events: u64,
-    /// Periods since the vCPU started.
-    pub periods: u64,
-    /// Total time throttled, in nanoseconds.
-    pub throttled_nanos: u64,
+    call::<[u64; 3]>(Call::SetCacheability, [ipa, pages, cacheable.into()]).map(drop)
 }
 
 /// Returns the state of a quota, by its position in the VM's configuration.
-pub fn quota_read(index: u64) -> Result<QuotaState, CallError> {
-    call(Call::QuotaRead, [index, 0, 0]).map(|[events, periods, throttled_nanos]| QuotaState {
-        events,
-        periods,
-        throttled_nanos,
-    })
+pub fn quota_read(index: u64) -> Result<Quota, CallError> {
+    call(Call::QuotaRead, [index, 0, 0])
 }
 
 /// Sets a quota's budget in events, from the next period on.
 pub fn quota_set(index: u64, events: u64) -> Result<(), CallError> {
-    call(Call::QuotaSet, [index, events, 0]).map(|_| ())
+    call::<[u64; 3]>(Call::QuotaSet, [index, events, 0]).map(drop)
 }
 
-/// Returns the running segment's count of one HEM, and whether its counter overflowed.
-pub fn hem_read(index: u64) -> Result<(u64, bool), CallError> {
-    call(Call::HemRead, [index, 0, 0]).map(|[count, overflowed, _]| (count, overflowed != 0))
+/// Returns the count of one HEM in the running segment, or else in the last one.
+pub fn hem_read(index: u64) -> Result<Hem, CallError> {
+    call(Call::HemRead, [index, 0, 0])
 }
 
 /// Returns the nanoseconds since reset.
 pub fn time() -> Result<u64, CallError> {
-    call(Call::Time, [0; 3]).map(|[nanos, ..]| nanos)
+    call(Call::Time, [0; 3]).map(|Time { nanos }| nanos)
 }

@@ -7,6 +7,7 @@ use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::partition::{self, Vm};
 use crate::vm::{hem, migrate, quota};
+use cloison_abi::reply::{Identity, Moved, SegmentEnd, Time};
 use cloison_abi::{ABI_VERSION, Call, CallError, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
@@ -23,10 +24,7 @@ const SMCCC_VERSION: u32 = 0x8000_0000;
 pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters) {
     let function = registers.x[0] as u32;
     if function == Call::Identify as u32 {
-        registers.x[0] = ABI_VERSION;
-        registers.x[1] = u64::from(vm.spec.services);
-        registers.x[2] = u64::from(vm.id);
-        registers.x[3] = cpu.vcpu as u64;
+        registers.x[..4].copy_from_slice(&<[u64; 4]>::from(identify(cpu, vm)));
         return;
     }
     if let Some(result) = psci::call(cpu, vm, function, [registers.x[1], registers.x[2], registers.x[3]]) {
@@ -34,6 +32,11 @@ pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegiste
         return;
     }
     rare(cpu, vm, registers, function);
+}
+
+#[inline(always)]
+fn identify(cpu: &Cpu, vm: &Vm) -> Identity {
+    Identity { version: ABI_VERSION, services: vm.spec.services, vm: vm.id.into(), vcpu: cpu.vcpu as u64 }
 }
 
 #[inline(never)]
@@ -52,7 +55,7 @@ fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]
     let failed = |code: u64| [code, x1, x2, x3];
     match Call::from_id(function) {
         None => failed(UNKNOWN),
-        Some(Call::Identify) => [ABI_VERSION, u64::from(vm.spec.services), u64::from(vm.id), cpu.vcpu as u64],
+        Some(Call::Identify) => identify(cpu, vm).into(),
         Some(call) => match serve(cpu, vm, call, arguments) {
             Ok([x1, x2, x3]) => [0, x1, x2, x3],
             Err(error) => failed(error as i64 as u64),
@@ -79,24 +82,24 @@ pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
 fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
     let granted = |service: u32| vm.spec.services & service != 0;
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
+    let moved = |pages: u64| Moved { pages }.into();
     match call {
         Call::Identify => Err(CallError::NotSupported),
-        Call::Time => Ok([cpu.clock.since_reset(timer::now()).0, 0, 0]),
-        Call::Region => partition::region(vm, x1),
-        Call::PageState => migrate::page_state(vm, Ipa(x1)),
+        Call::Time => Ok(Time { nanos: cpu.clock.since_reset(timer::now()).0 }.into()),
+        Call::Region => partition::region(vm, x1).map(Into::into),
+        Call::PageState => migrate::page_state(vm, Ipa(x1)).map(Into::into),
         Call::SegmentBegin if granted(services::HEM) => {
             let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };
             hem::begin(cpu, vm, names).map(|()| [0; 3])
         }
-        Call::SegmentEnd if granted(services::HEM) => hem::end(cpu, vm).map(|cycles| [cycles.0, 0, 0]),
-        Call::HemRead if granted(services::HEM) => {
-            let (count, overflowed, event) = hem::read(cpu, vm, x1)?;
-            Ok([u64::from(count), u64::from(overflowed), u64::from(event.0)])
+        Call::SegmentEnd if granted(services::HEM) => {
+            hem::end(cpu, vm).map(|cycles| SegmentEnd { cycles: cycles.0 }.into())
         }
-        Call::Migrate if granted(services::MIGRATE) => migrate::top(cpu, vm, x1).map(|moved| [moved, 0, 0]),
-        Call::Restore if granted(services::MIGRATE) => migrate::restore_all(cpu, vm).map(|moved| [moved, 0, 0]),
-        Call::MigratePage if granted(services::MIGRATE) => migrate::one(cpu, vm, Ipa(x1)).map(|()| [1, 0, 0]),
-        Call::PrivatePool if granted(services::MIGRATE) => migrate::private_pool(vm),
+        Call::HemRead if granted(services::HEM) => hem::read(cpu, vm, x1).map(Into::into),
+        Call::Migrate if granted(services::MIGRATE) => migrate::top(cpu, vm, x1).map(moved),
+        Call::Restore if granted(services::MIGRATE) => migrate::restore_all(cpu, vm).map(moved),
+        Call::MigratePage if granted(services::MIGRATE) => migrate::one(cpu, vm, Ipa(x1)).map(|()| moved(1)),
+        Call::PrivatePool if granted(services::MIGRATE) => migrate::private_pool(vm).map(Into::into),
         Call::SetCacheability if granted(services::PROFILE) => {
             let wanted = match x3 {
                 0 => Cacheability::NonCacheable,
@@ -105,7 +108,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             };
             migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
-        Call::QuotaRead if granted(services::QUOTA) => quota::read(cpu, x1),
+        Call::QuotaRead if granted(services::QUOTA) => quota::read(cpu, x1).map(Into::into),
         Call::QuotaSet if granted(services::QUOTA) => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),
         Call::SegmentBegin
         | Call::SegmentEnd

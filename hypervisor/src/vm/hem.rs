@@ -4,7 +4,7 @@ use crate::devices::pmu;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
 use crate::vm::telemetry;
-use cloison_abi::CallError;
+use cloison_abi::{CallError, reply};
 use cloison_formats::telemetry::Record;
 use cloison_formats::units::{Cycles, EventId};
 use cloison_logic::segment::{Names, Open, selected};
@@ -47,18 +47,18 @@ pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
     Ok(cycles)
 }
 
-/// Returns one HEM's count in the running segment, or else in the last one; whether its counter has overflowed; and its
-/// event.
-pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<(u32, bool, EventId), CallError> {
+/// Returns one HEM's count in the running segment, or else in the last one.
+pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<reply::Hem, CallError> {
     let segment = cpu.segment.borrow();
     let Some(open) = &segment.open else {
         let last = segment.last.as_ref().ok_or(CallError::Sequence)?;
         let at = usize::try_from(index).ok().filter(|&at| at < usize::from(last.len)).ok_or(CallError::Absent)?;
-        return Ok((last.counts[at], last.overflowed >> at & 1 == 1, last.events[at]));
+        let overflowed = last.overflowed >> at & 1 == 1;
+        return Ok(reply::Hem { count: last.counts[at], overflowed, event: last.events[at].0 });
     };
     let event = events(vm).0.iter().take(open.hems() as usize).nth(index as usize).ok_or(CallError::Absent)?;
     let counter = index as u32;
-    Ok((pmu::count(counter), pmu::has_overflowed(counter), *event))
+    Ok(reply::Hem { count: pmu::count(counter), overflowed: pmu::has_overflowed(counter), event: event.0 })
 }
 
 /// Discards an open segment without a record, because the vCPU starts or stops.

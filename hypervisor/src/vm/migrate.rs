@@ -10,7 +10,8 @@ use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::{self, Memory, Vm};
 use crate::vm::telemetry;
-use cloison_abi::{CallError, page_flags, services};
+use cloison_abi::reply::{Colors, PageState, PrivatePool};
+use cloison_abi::{CallError, services};
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::color::color_of;
 use cloison_formats::image::{self, Backing};
@@ -143,29 +144,29 @@ pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
     Ok(moved)
 }
 
-/// Returns the PVT pool of the VM's profile: its colors, its maximum number of pages, and the pages taken.
-pub fn private_pool(vm: &Vm) -> Result<[u64; 3], CallError> {
+/// Returns the PVT pool of the VM's profile.
+pub fn private_pool(vm: &Vm) -> Result<PrivatePool, CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
     let memory = partition::memory().lock();
     let pool = &memory.pools[usize::from(profile.pool)];
     let colors = pool.spec().colors;
     let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
-    let most = pool.spec().limit.unwrap_or(frames);
-    Ok([colors.0, u64::from(most), u64::from(pool.taken())])
+    let pages = pool.spec().limit.unwrap_or(frames).into();
+    Ok(PrivatePool { colors: Colors(colors.0), pages, taken: pool.taken().into() })
 }
 
-/// Returns the color of a page of RAM and its state, as bits of `cloison_abi::page_flags`.
-pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<[u64; 3], CallError> {
+/// Returns the state of a page of RAM.
+pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
     if !vm.has_ram(ipa) {
         return Err(CallError::Invalid);
     }
     // The lock is held while pages move, so no page is moving now.
     let Some(migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
     let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
-    let private = if migration.away.contains(ipa.page_base()) { page_flags::PRIVATE } else { 0 };
+    let private = migration.away.contains(ipa.page_base());
     let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
     let color = color_of(frame, partition::memory().lock().frames.colors());
-    Ok([u64::from(color.0), private | if cached { 0 } else { page_flags::UNCACHED }, 0])
+    Ok(PageState { color: color.0, private, cached })
 }
 
 /// Sets the cacheability of pages of RAM, from the one at `ipa` on, to `wanted`.

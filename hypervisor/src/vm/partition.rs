@@ -7,6 +7,7 @@ use crate::vm::mailbox::{self, Request};
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::CallError;
+use cloison_abi::reply::{self, Colors};
 use cloison_formats::addr::Ipa;
 use cloison_formats::color::ColorSet;
 use cloison_formats::image::{self, Backing};
@@ -121,8 +122,8 @@ impl Vm {
     }
 }
 
-/// Returns the `index`-th region of a VM: its first IPA, its length in pages, and the colors that its pages may have.
-pub fn region(vm: &Vm, index: u64) -> Result<[u64; 3], CallError> {
+/// Returns the `index`-th region of a VM.
+pub fn region(vm: &Vm, index: u64) -> Result<reply::Region, CallError> {
     let region = usize::try_from(index).ok().and_then(|index| vm.spec.regions.get(index)).ok_or(CallError::Absent)?;
     let memory = memory().lock();
     let colors = match region.backing {
@@ -130,5 +131,5 @@ pub fn region(vm: &Vm, index: u64) -> Result<[u64; 3], CallError> {
         Backing::Contiguous => ColorSet::first(memory.frames.colors()),
         Backing::Device(_) => ColorSet::EMPTY,
     };
-    Ok([region.ipa.0, u64::from(region.pages), colors.0])
+    Ok(reply::Region { ipa: region.ipa.0, pages: region.pages.into(), colors: Colors(colors.0) })
 }

@@ -8,7 +8,7 @@
 use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::telemetry;
-use cloison_abi::CallError;
+use cloison_abi::{CallError, reply};
 use cloison_formats::telemetry::Record;
 use cloison_formats::units::Events;
 use cloison_logic::clock::Instant;
@@ -111,12 +111,16 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
     cpu.deadlines.quota.set(quotas.next_deadline(now));
 }
 
-/// Returns the events in the running period, the periods so far, and the total nanoseconds throttled.
-pub fn read(cpu: &Cpu, index: u64) -> Result<[u64; 3], CallError> {
+/// Returns the state of a quota.
+pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
     let quotas = cpu.quotas.borrow();
     let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
     let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
-    Ok([counted(entry).0, u64::from(regulator.period_index()), cpu.clock.nanos(regulator.totals().throttled).0])
+    Ok(reply::Quota {
+        events: counted(entry).0,
+        periods: regulator.period_index().into(),
+        throttled_nanos: cpu.clock.nanos(regulator.totals().throttled).0,
+    })
 }
 
 /// Lowers a budget from the next period on.

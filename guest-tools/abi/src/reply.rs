@@ -1,0 +1,263 @@
+//! What Cloison's calls return: `x1` to `x3` after a call that succeeded.
+
+use crate::page_flags;
+use core::fmt;
+
+/// Defines replies whose fields are `x1` to `x3` in order, and the conversions in both directions.
+macro_rules! replies {
+    ($($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $kind,)*
+        }
+
+        impl From<$name> for [u64; 3] {
+            #[inline]
+            fn from(reply: $name) -> Self {
+                let mut registers = [0; 3];
+                for (register, value) in registers.iter_mut().zip([$(reply.$field.into_register()),*]) {
+                    *register = value;
+                }
+                registers
+            }
+        }
+
+        impl From<[u64; 3]> for $name {
+            #[inline]
+            fn from(registers: [u64; 3]) -> Self {
+                let mut values = registers.into_iter();
+                Self { $($field: Register::from_register(values.next().unwrap_or(0)),)* }
+            }
+        }
+    )*};
+}
+
+/// A value in one register.
+trait Register {
+    fn into_register(self) -> u64;
+    fn from_register(register: u64) -> Self;
+}
+
+impl Register for u64 {
+    #[inline]
+    fn into_register(self) -> u64 {
+        self
+    }
+    #[inline]
+    fn from_register(register: u64) -> Self {
+        register
+    }
+}
+
+impl Register for u32 {
+    #[inline]
+    fn into_register(self) -> u64 {
+        self.into()
+    }
+    #[inline]
+    fn from_register(register: u64) -> Self {
+        register as Self
+    }
+}
+
+impl Register for u16 {
+    #[inline]
+    fn into_register(self) -> u64 {
+        self.into()
+    }
+    #[inline]
+    fn from_register(register: u64) -> Self {
+        register as Self
+    }
+}
+
+impl Register for bool {
+    #[inline]
+    fn into_register(self) -> u64 {
+        self.into()
+    }
+    #[inline]
+    fn from_register(register: u64) -> Self {
+        register != 0
+    }
+}
+
+impl Register for Colors {
+    #[inline]
+    fn into_register(self) -> u64 {
+        self.0
+    }
+    #[inline]
+    fn from_register(register: u64) -> Self {
+        Self(register)
+    }
+}
+
+/// A set of colors, one bit each.
+///
+/// ```
+/// use cloison_abi::reply::Colors;
+///
+/// assert_eq!(Colors(0b1_0000_1111).to_string(), "0-3,8");
+/// assert_eq!(Colors(0).to_string(), "none");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Colors(pub u64);
+
+/// Formats the set as configurations do: `0-3,8`.
+impl fmt::Display for Colors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        let mut separator = "";
+        while rest != 0 {
+            let first = rest.trailing_zeros();
+            let length = (rest >> first).trailing_ones();
+            write!(f, "{separator}{first}")?;
+            if length > 1 {
+                write!(f, "-{}", first + length - 1)?;
+            }
+            rest = if first + length < 64 { rest >> (first + length) << (first + length) } else { 0 };
+            separator = ",";
+        }
+        if self.0 == 0 { f.write_str("none") } else { Ok(()) }
+    }
+}
+
+replies! {
+    /// After [`Call::SegmentEnd`](crate::Call::SegmentEnd).
+    SegmentEnd {
+        /// PMCCNTR_EL0 over the segment.
+        cycles: u64,
+    }
+
+    /// After [`Call::Migrate`](crate::Call::Migrate), [`Call::Restore`](crate::Call::Restore) and
+    /// [`Call::MigratePage`](crate::Call::MigratePage).
+    Moved {
+        /// Pages that moved.
+        pages: u64,
+    }
+
+    /// State of a quota on the calling vCPU's core: after [`Call::QuotaRead`](crate::Call::QuotaRead).
+    Quota {
+        /// Events counted so far in the running period.
+        events: u64,
+        /// Periods since the core's vCPU first started.
+        periods: u64,
+        /// Total time throttled, in nanoseconds.
+        throttled_nanos: u64,
+    }
+
+    /// The count of one HEM in a segment: after [`Call::HemRead`](crate::Call::HemRead).
+    Hem {
+        /// Events counted.
+        count: u32,
+        /// The counter has overflowed: the count lacks a multiple of 2^32.
+        overflowed: bool,
+        /// PMU event number.
+        event: u16,
+    }
+
+    /// After [`Call::Time`](crate::Call::Time).
+    Time {
+        /// Time since reset, in nanoseconds of the system counter.
+        nanos: u64,
+    }
+
+    /// A region of the VM: after [`Call::Region`](crate::Call::Region).
+    Region {
+        /// First address, as seen by the guest's kernel.
+        ipa: u64,
+        /// Length in pages of 4 KiB.
+        pages: u64,
+        /// Colors that its pages may have; none for a device.
+        colors: Colors,
+    }
+
+    /// The private pool of the VM's profile: after [`Call::PrivatePool`](crate::Call::PrivatePool).
+    PrivatePool {
+        /// Colors of the pool.
+        colors: Colors,
+        /// Maximum number of pages.
+        pages: u64,
+        /// Pages in use.
+        taken: u64,
+    }
+}
+
+/// The state of a page: after [`Call::PageState`](crate::Call::PageState).
+///
+/// ```
+/// use cloison_abi::reply::PageState;
+///
+/// let state = PageState { color: 12, private: true, cached: false };
+/// assert_eq!(<[u64; 3]>::from(state), [12, 3, 0]);
+/// assert_eq!(PageState::from([12, 3, 0]), state);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageState {
+    /// Color of the frame that holds the page.
+    pub color: u8,
+    /// The page is in the private pool.
+    pub private: bool,
+    /// The page is cacheable.
+    pub cached: bool,
+}
+
+impl From<PageState> for [u64; 3] {
+    fn from(state: PageState) -> Self {
+        let private = if state.private { page_flags::PRIVATE } else { 0 };
+        let uncached = if state.cached { 0 } else { page_flags::UNCACHED };
+        [state.color.into(), private | uncached, 0]
+    }
+}
+
+impl From<[u64; 3]> for PageState {
+    fn from([color, flags, _]: [u64; 3]) -> Self {
+        let (private, cached) = (flags & page_flags::PRIVATE != 0, flags & page_flags::UNCACHED == 0);
+        Self { color: color as u8, private, cached }
+    }
+}
+
+/// The VM and vCPU that made the call, as the hypervisor reports them: `x0` to `x3` after
+/// [`Call::Identify`](crate::Call::Identify), the only call whose `x0` is not a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Version of the interface ([`ABI_VERSION`](crate::ABI_VERSION)).
+    pub version: u64,
+    /// Granted services: bits of [`services`](crate::services).
+    pub services: u32,
+    /// The VM's number.
+    pub vm: u64,
+    /// The calling vCPU's number.
+    pub vcpu: u64,
+}
+
+impl From<Identity> for [u64; 4] {
+    #[inline]
+    fn from(identity: Identity) -> Self {
+        [identity.version, identity.services.into(), identity.vm, identity.vcpu]
+    }
+}
+
+impl From<[u64; 4]> for Identity {
+    #[inline]
+    fn from([version, services, vm, vcpu]: [u64; 4]) -> Self {
+        Self { version, services: services as u32, vm, vcpu }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_keep_the_order_of_their_registers() {
+        let hem = Hem { count: 7, overflowed: true, event: 0x17 };
+        assert_eq!(<[u64; 3]>::from(hem), [7, 1, 0x17]);
+        assert_eq!(Hem::from([7, 1, 0x17]), hem);
+        assert_eq!(<[u64; 3]>::from(Moved { pages: 9 }), [9, 0, 0]);
+        let identity = Identity { version: 1, services: 5, vm: 2, vcpu: 3 };
+        assert_eq!(Identity::from(<[u64; 4]>::from(identity)), identity);
+    }
+}
