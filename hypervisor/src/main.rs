@@ -52,6 +52,7 @@ mod devices {
     pub mod gic;
     #[allow(unsafe_code, reason = "decides which counters a guest reaches")]
     pub mod pmu;
+    #[allow(unsafe_code, reason = "calls the firmware; starts cores")]
     pub mod power;
     pub mod timer;
 }
@@ -65,9 +66,11 @@ mod vm {
     pub mod guest_registers;
     pub mod hem;
     pub mod interrupts;
+    #[allow(unsafe_code, reason = "abandons the stack; fills a VM's frames")]
     pub mod life;
     pub mod logger;
     pub mod mailbox;
+    #[allow(unsafe_code, reason = "copies a VM's frames")]
     pub mod migrate;
     pub mod partition;
     pub mod quota;
@@ -91,6 +94,7 @@ mod start {
     pub mod audit;
     #[allow(unsafe_code, reason = "assembly; the loaded image as a slice")]
     pub mod boot;
+    #[allow(unsafe_code, reason = "changes the early map; starts cores")]
     pub mod bring_up;
     pub mod build;
 }

@@ -11,7 +11,7 @@ use cloison_engine::telemetry::{End, Growing, Telemetry};
 use cloison_engine::text::{duration, grouped, share};
 use cloison_engine::{configuration, image, installation, parts, setup};
 use cloison_formats::image::System;
-use cloison_formats::telemetry::{Event, QuotaPeriod, Record};
+use cloison_formats::telemetry::{Event, LoggedPeriod, QuotaPeriod, Record};
 use cloison_formats::units::{Events, Nanos};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -63,7 +63,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, period: &QuotaPeriod) {
+    fn add(&mut self, period: &LoggedPeriod) {
         let over = Events(period.events.0.saturating_sub(period.budget.0));
         self.periods += 1;
         self.events += period.events.0;
@@ -93,8 +93,8 @@ impl Usage {
             self.records += 1;
             self.now = self.now.max(event.at);
             match &event.record {
-                Record::QuotaPeriod(period) => {
-                    let key = (period.vm, period.quota);
+                Record::QuotaPeriod(QuotaPeriod { quota, vm, period }) => {
+                    let key = (*vm, *quota);
                     self.all.entry(key).or_default().add(period);
                     self.latest.entry(key).or_default().add(period);
                 }
@@ -345,16 +345,15 @@ mod tests {
     use super::*;
 
     fn period(events: u64, throttled: u64) -> Event {
-        let record = Record::QuotaPeriod(QuotaPeriod {
-            quota: 0,
-            vm: 1,
+        let period = LoggedPeriod {
             index: 0,
             events: Events(events),
             budget: Events(100),
-            throttled_at: Nanos(0),
+            throttled_at: None,
             due: Nanos(0),
             throttled: Nanos(throttled),
-        });
+        };
+        let record = Record::QuotaPeriod(QuotaPeriod { quota: 0, vm: 1, period });
         Event { core: 2, at: Nanos(events), record }
     }
 

@@ -6,6 +6,7 @@ use crate::files::write_atomic;
 use crate::{linux, parts};
 use cloison_config::{Checked, ImageSource, memory};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::boot::{self, BootParameters};
 use cloison_formats::image::{self, System};
 use cloison_formats::invalid::Invalid;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
@@ -22,9 +23,6 @@ const IMAGE_SIZE_OFFSET: usize = 16;
 const IMAGE_SIZE_UNIT: u64 = 64 << 10;
 /// Offset and value of the arm64 Image header's magic.
 const ARM64_MAGIC: (usize, [u8; 4]) = (56, *b"ARM\x64");
-/// Offset and magic of the hypervisor's boot parameters. They describe the console, so that the hypervisor can report
-/// an image whose configuration it cannot read.
-const BOOT_PARAMETERS: (usize, [u8; 8]) = (64, *b"CLOIBOOT");
 /// Part of the memory kept for a system image that is used for the boot loader's offset, the headers and the
 /// configuration.
 const LOADER_SLACK: u64 = 4 << 20;
@@ -278,20 +276,10 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let hypervisor_len = bytes.len();
     let encoded = seal::encode(&system, payload).map_err(|_| ImageError::Encode)?;
     bytes.extend_from_slice(&encoded);
-    let Some(parameters) = bytes.get_mut(BOOT_PARAMETERS.0..BOOT_PARAMETERS.0 + 32) else {
-        return Err(ImageError::NoHeader);
-    };
-    if parameters[..8] != BOOT_PARAMETERS.1 {
-        return Err(ImageError::NoHeader);
-    }
-    let kind: u64 = match system.board.console.kind {
-        image::UartKind::Pl011 => 1,
-        image::UartKind::Cadence => 2,
-        image::UartKind::Mini => 3,
-    };
-    parameters[8..16].copy_from_slice(&system.board.console.base.0.to_le_bytes());
-    parameters[16..24].copy_from_slice(&kind.to_le_bytes());
-    parameters[24..32].copy_from_slice(&u64::from(system.board.power_off.is_some()).to_le_bytes());
+    let place = bytes.get_mut(boot::OFFSET..boot::OFFSET + boot::LEN).filter(|place| place.starts_with(&boot::MAGIC));
+    let (console, psci) = (system.board.console, system.board.power_off.is_none());
+    let parameters = BootParameters { console: Some((console.kind, console.base)), psci };
+    place.ok_or(ImageError::NoHeader)?.copy_from_slice(&parameters.to_bytes());
     let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
     bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
     Ok(Image { bytes, system, hypervisor_len })
@@ -420,7 +408,7 @@ mod tests {
     fn hypervisor() -> Flat {
         let mut bytes = vec![0xaa; 5000];
         bytes[56..60].copy_from_slice(b"ARM\x64");
-        bytes[64..72].copy_from_slice(b"CLOIBOOT");
+        bytes[boot::OFFSET..boot::OFFSET + 8].copy_from_slice(&boot::MAGIC);
         Flat { base: 0x40_0000_0000, entry: 0x40_0000_0000, bytes }
     }
 
@@ -429,8 +417,10 @@ mod tests {
         let image = system_image(&hypervisor(), system(), b"8 bytes.").unwrap();
         assert_eq!(image.hypervisor_len, 8192);
         assert_eq!(image.bytes[16..24], 0x1_0000_u64.to_le_bytes());
+        // The first instructions of the hypervisor read the console's base here.
         assert_eq!(image.bytes[72..80], 0x900_0000_u64.to_le_bytes());
-        assert_eq!(image.bytes[80..88], 1_u64.to_le_bytes());
+        let parameters = BootParameters::from_bytes(image.bytes[64..96].try_into().unwrap());
+        assert_eq!(parameters, BootParameters { console: Some((UartKind::Pl011, PhysAddr(0x900_0000))), psci: true });
         let encoded = &image.bytes[image.hypervisor_len..];
         let header = Header::parse(encoded, crc32fast::hash).unwrap();
         assert_eq!(header.total_len(), encoded.len() as u64);

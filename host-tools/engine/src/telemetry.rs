@@ -340,7 +340,7 @@ impl Telemetry {
     /// Returns the sum of all quotas' overshoot, and the maximum of one period.
     pub fn overshoot(&self) -> (Events, Events) {
         self.quota_totals().fold((Events(0), Events(0)), |(sum, most), (_, total)| {
-            (Events(sum.0 + total.overshoot.0), most.max(total.max_overshoot))
+            (Events(sum.0 + total.totals.overshoot.0), most.max(total.totals.max_overshoot))
         })
     }
 }

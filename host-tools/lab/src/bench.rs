@@ -245,9 +245,9 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
     let held = gaps.iter().filter_map(|&(before, after)| {
         let period = telemetry
             .quota_periods()
-            .map(|(_, period)| period)
-            .find(|period| (before..=after).contains(&period.throttled_at.0))?;
-        Some((period.throttled_at.0 - before, after.checked_sub(period.due.0)?))
+            .map(|(_, record)| record.period)
+            .find(|period| period.throttled_at.is_some_and(|at| (before..=after).contains(&at.0)))?;
+        Some((period.throttled_at?.0 - before, after.checked_sub(period.due.0)?))
     });
     let (stopping, going): (Vec<u64>, Vec<u64>) = held.unzip();
     for (name, values) in [("quota_overflow_to_throttled", stopping), ("replenish_to_guest", going)] {
@@ -271,7 +271,7 @@ fn result(line: &str) -> Option<(&str, Vec<u64>)> {
 mod tests {
     use super::*;
     use cloison_formats::color::ColorSet;
-    use cloison_formats::telemetry::{self, BootInfo, Event, Message, QuotaPeriod, Record, VmInfo};
+    use cloison_formats::telemetry::{self, BootInfo, Event, LoggedPeriod, Message, QuotaPeriod, Record, VmInfo};
     use cloison_formats::units::{Events, Nanos};
 
     #[test]
@@ -291,12 +291,14 @@ mod tests {
                 record: Record::QuotaPeriod(QuotaPeriod {
                     quota: 0,
                     vm: 0,
-                    index,
-                    events: Events(0),
-                    budget: Events(0),
-                    throttled_at: Nanos(throttled_at),
-                    due: Nanos(due),
-                    throttled: Nanos(due - throttled_at),
+                    period: LoggedPeriod {
+                        index,
+                        events: Events(0),
+                        budget: Events(0),
+                        throttled_at: Some(Nanos(throttled_at)),
+                        due: Nanos(due),
+                        throttled: Nanos(due - throttled_at),
+                    },
                 }),
             })
         };

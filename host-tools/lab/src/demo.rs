@@ -210,7 +210,7 @@ fn shortfalls(system: &System, telemetry: &Telemetry) -> Vec<String> {
         }
         for (index, quota) in vm.quotas.iter().enumerate() {
             let seen = telemetry.quota_totals().any(|(_, total)| {
-                usize::from(total.vm) == id && usize::from(total.quota) == index && total.periods > 0
+                usize::from(total.vm) == id && usize::from(total.quota) == index && total.totals.periods > 0
             });
             if !seen {
                 missing.push(format!("the quota of vCPU {} of VM `{}` was never enforced", quota.vcpu, vm.name));
@@ -232,7 +232,7 @@ mod tests {
     use cloison_formats::addr::{Ipa, PhysAddr};
     use cloison_formats::color::ColorSet;
     use cloison_formats::telemetry::{
-        BootInfo, Event, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, VmState,
+        BootInfo, Event, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, Totals, VmState,
     };
     use cloison_formats::units::{Cycles, EventId, Nanos};
 
@@ -243,7 +243,12 @@ mod tests {
         for (id, vm) in system.vms.iter().enumerate().filter(|&(id, _)| id != usize::from(last)) {
             let id = id as u8;
             for quota in 0..vm.quotas.len() as u8 {
-                records.push(Record::QuotaTotal(QuotaTotal { vm: id, quota, periods: 1, ..QuotaTotal::default() }));
+                records.push(Record::QuotaTotal(QuotaTotal {
+                    vm: id,
+                    quota,
+                    totals: Totals { periods: 1, ..Totals::default() },
+                    ..QuotaTotal::default()
+                }));
             }
             records.push(Record::VmState { vm: id, state: VmState::Stopped });
         }

@@ -5,6 +5,7 @@
 //! | [`addr`] | physical and intermediate physical addresses as types |
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`units`] | events, cycles, periods |
+//! | [`boot`] | the boot parameters in the hypervisor's first page |
 //! | [`image`] | the system image: header, configuration, payload |
 //! | [`invalid`] | why the configuration in a system image is rejected |
 //! | [`limits`] | maximum numbers of cores, VMs and list registers |
@@ -17,6 +18,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod addr;
+pub mod boot;
 pub mod color;
 pub mod image;
 pub mod invalid;

@@ -15,7 +15,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -276,18 +276,39 @@ pub struct QuotaPeriod {
     pub quota: u8,
     /// VM id.
     pub vm: u8,
-    /// Period number since the vCPU started.
+    /// What happened in it; times by the system counter.
+    pub period: LoggedPeriod,
+}
+
+/// A period in the log.
+pub type LoggedPeriod = Period<Nanos, Nanos>;
+
+/// A period of a quota that ended, with instants of type `I` and durations of type `D`: ticks while it is decided,
+/// nanoseconds in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Period<I, D> {
+    /// Number of the period since the vCPU first started.
     pub index: u32,
     /// Events counted in the period.
     pub events: Events,
     /// Budget that applied in the period.
     pub budget: Events,
-    /// Time when the core was stopped, by the system counter; zero if the budget lasted.
-    pub throttled_at: Nanos,
-    /// Time when the period was due to end, by the system counter.
-    pub due: Nanos,
+    /// Time when the core was stopped; `None` if the budget lasted.
+    pub throttled_at: Option<I>,
+    /// Time when the period was due to end.
+    pub due: I,
     /// How long the core was held in the hypervisor.
-    pub throttled: Nanos,
+    pub throttled: D,
+}
+
+impl<I, D> Period<I, D> {
+    /// Returns it with other types of instants and durations.
+    #[inline]
+    pub fn map<J, E>(self, at: impl Fn(I) -> J, lasting: impl FnOnce(D) -> E) -> Period<J, E> {
+        let Self { index, events, budget, .. } = self;
+        let (throttled_at, due, throttled) = (self.throttled_at.map(&at), at(self.due), lasting(self.throttled));
+        Period { index, events, budget, throttled_at, due, throttled }
+    }
 }
 
 /// A quota's totals.
@@ -299,18 +320,33 @@ pub struct QuotaTotal {
     pub quota: u8,
     /// Whether the budget is enforced by overflow interrupt (otherwise by polling).
     pub by_interrupt: bool,
-    /// Periods that ended.
+    /// The totals.
+    pub totals: Totals<Nanos>,
+}
+
+/// The totals of a quota since its vCPU started, without the running period; durations are of type `D`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals<D> {
+    /// Number of periods that ended.
     pub periods: u32,
-    /// Periods in which the core was throttled.
+    /// Number of periods in which the core was held.
     pub throttled_periods: u32,
-    /// Total time throttled.
-    pub throttled: Nanos,
+    /// Total time held.
+    pub throttled: D,
     /// Total number of events.
     pub events: Events,
     /// Maximum overshoot in one period.
     pub max_overshoot: Events,
     /// Total overshoot.
     pub overshoot: Events,
+}
+
+impl<D> Totals<D> {
+    /// Returns them with another type of durations.
+    pub fn map<E>(self, lasting: impl FnOnce(D) -> E) -> Totals<E> {
+        let Self { periods, throttled_periods, throttled, events, max_overshoot, overshoot } = self;
+        Totals { periods, throttled_periods, throttled: lasting(throttled), events, max_overshoot, overshoot }
+    }
 }
 
 /// A VM's state.

@@ -7,8 +7,8 @@
 use crate::clock::{Clock, Instant, Ticks};
 use alloc::vec::Vec;
 use cloison_formats::image::Quota;
-use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal};
-use cloison_formats::units::{Events, Nanos};
+use cloison_formats::telemetry::{Period, Totals};
+use cloison_formats::units::Events;
 
 /// What the core must do after its counter was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,72 +20,7 @@ pub enum Verdict {
 }
 
 /// A period that ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PeriodReport {
-    /// Number of the period, starting at 0.
-    pub index: u32,
-    /// Events counted in the period.
-    pub events: Events,
-    /// Budget that applied in the period.
-    pub budget: Events,
-    /// Time when the core was stopped; `None` if the budget lasted.
-    pub throttled_at: Option<Instant>,
-    /// Time when the period was due to end.
-    pub due: Instant,
-    /// How long the core was held.
-    pub throttled: Ticks,
-}
-
-impl PeriodReport {
-    /// Returns the record for the log, for quota `quota` of VM `vm`.
-    #[inline]
-    pub fn logged(&self, vm: u8, quota: u8, clock: Clock) -> QuotaPeriod {
-        QuotaPeriod {
-            quota,
-            vm,
-            index: self.index,
-            events: self.events,
-            budget: self.budget,
-            throttled_at: self.throttled_at.map_or(Nanos(0), |at| clock.since_reset(at)),
-            due: clock.since_reset(self.due),
-            throttled: clock.nanos(self.throttled),
-        }
-    }
-}
-
-/// The totals of a quota since its vCPU started, without the running period.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Number of periods that ended.
-    pub periods: u32,
-    /// Number of periods in which the core was held.
-    pub throttled_periods: u32,
-    /// Total time held.
-    pub throttled: Ticks,
-    /// Total number of events.
-    pub events: Events,
-    /// Maximum overshoot in one period.
-    pub max_overshoot: Events,
-    /// Total overshoot.
-    pub overshoot: Events,
-}
-
-impl Totals {
-    /// Returns the record for the log, for quota `quota` of VM `vm`.
-    pub fn logged(&self, vm: u8, quota: u8, by_interrupt: bool, clock: Clock) -> QuotaTotal {
-        QuotaTotal {
-            vm,
-            quota,
-            by_interrupt,
-            periods: self.periods,
-            throttled_periods: self.throttled_periods,
-            throttled: clock.nanos(self.throttled),
-            events: self.events,
-            max_overshoot: self.max_overshoot,
-            overshoot: self.overshoot,
-        }
-    }
-}
+pub type PeriodReport = Period<Instant, Ticks>;
 
 /// One quota on one core.
 ///
@@ -112,7 +47,7 @@ pub struct Regulator {
     period_end: Instant,
     index: u32,
     throttled_since: Option<Instant>,
-    totals: Totals,
+    totals: Totals<Ticks>,
 }
 
 impl Regulator {
@@ -151,13 +86,13 @@ impl Regulator {
     }
 
     /// Returns the totals so far, without the running period.
-    pub fn totals(&self) -> Totals {
+    pub fn totals(&self) -> Totals<Ticks> {
         self.totals
     }
 
     /// The vCPU has stopped. Returns what has been counted since it started; what it has spent of the running period, and
     /// the grid, are kept for its next start, so that a stop gains no budget. Only what the guest has lowered is undone.
-    pub fn stop(&mut self) -> Totals {
+    pub fn stop(&mut self) -> Totals<Ticks> {
         self.throttled_since = None;
         self.next_budget = self.limit;
         core::mem::take(&mut self.totals)
@@ -340,7 +275,7 @@ impl Quotas {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cloison_formats::units::EventId;
+    use cloison_formats::units::{EventId, Nanos};
 
     /// A tick is a nanosecond.
     const CLOCK: Clock = Clock::new(1_000_000_000).expect("in range");
@@ -436,11 +371,12 @@ mod tests {
             due: Instant::at(150),
             throttled: Ticks::new(50),
         };
-        let logged = report.logged(1, 2, clock);
-        assert_eq!((logged.vm, logged.quota, logged.index), (1, 2, 3));
-        assert_eq!((logged.throttled_at, logged.due, logged.throttled), (Nanos(200), Nanos(300), Nanos(100)));
-        let totals = Totals { throttled: Ticks::new(9), periods: 4, ..Totals::default() }.logged(1, 2, true, clock);
-        assert_eq!((totals.throttled, totals.periods, totals.by_interrupt), (Nanos(18), 4, true));
+        let logged = report.map(|at| clock.since_reset(at), |lasting| clock.nanos(lasting));
+        assert_eq!((logged.index, logged.events, logged.budget), (3, Events(7), Events(5)));
+        assert_eq!((logged.throttled_at, logged.due, logged.throttled), (Some(Nanos(200)), Nanos(300), Nanos(100)));
+        let totals = Totals { throttled: Ticks::new(9), periods: 4, ..Totals::default() };
+        let logged = totals.map(|lasting| clock.nanos(lasting));
+        assert_eq!((logged.throttled, logged.periods), (Nanos(18), 4));
     }
 
     #[test]

@@ -58,6 +58,15 @@ const LR_HW: u32 = 1 << 31;
 /// In our copy only (reserved in the register): the pending state came from a write to ISPENDR, not from a line.
 const COPY_LATCHED: u32 = 1 << 20;
 
+/// What makes a shared interrupt pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trigger {
+    /// A high line.
+    Level,
+    /// A line that rises.
+    Edge,
+}
+
 /// What this module needs of the EL2 image on the calling core; a fake in the tests.
 pub trait Host {
     /// Returns the part of the VM's state that needs no lock.
@@ -79,7 +88,7 @@ pub trait Host {
     /// Routes a physical SPI to the core of a vCPU (GICD_ITARGETSR).
     fn route(&self, irq: u32, vcpu: u8);
     /// Makes a physical SPI edge-triggered or level-sensitive (GICD_ICFGR; its word is shared with other VMs' SPIs).
-    fn configure(&self, irq: u32, edge: bool);
+    fn configure(&self, irq: u32, trigger: Trigger);
 }
 
 /// A set of vCPUs of one VM, as a bit mask.
@@ -421,13 +430,13 @@ impl Shared {
         let targets = byte(&self.targets, irq);
         (targets != 0).then(|| targets.trailing_zeros() as u8)
     }
-    /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`, or `u32::MAX`.
-    fn best(&self, vcpu: u8) -> u32 {
+    /// Returns the [`Group::rank`] of the most urgent SPI that waits for `vcpu`.
+    fn best(&self, vcpu: u8) -> Option<u32> {
         let ranks = (32..).step_by(32).zip(&self.groups[1..]).flat_map(|(first, group)| {
             let ours = ones(group.waiting(0)).filter(move |bit| self.target(first + bit) == Some(vcpu));
             ours.map(move |bit| group.rank(first + bit))
         });
-        ranks.min().unwrap_or(u32::MAX)
+        ranks.min()
     }
 
     fn write(&mut self, register: Register, lanes: u32, value: u32, host: &impl Host) -> u8 {
@@ -469,7 +478,7 @@ impl Shared {
                     let edge = value >> (bit * 2) & 2 != 0;
                     assign(&mut self.config[n], 2 << (bit * 2), edge);
                     if group.physical >> shift >> bit & 1 == 1 {
-                        host.configure(n as u32 * 16 + bit, edge);
+                        host.configure(n as u32 * 16 + bit, if edge { Trigger::Edge } else { Trigger::Level });
                     }
                 }
                 return 0;
@@ -809,14 +818,11 @@ impl Banked {
         }
         loop {
             let waiting = ones(self.group.waiting(mail.pending()));
-            let private = waiting.fold(u32::MAX, |best, irq| best.min(self.group.rank(irq)));
-            let spi = shared.as_deref().map_or(u32::MAX, |shared| shared.best(self.vcpu));
-            let best = private.min(spi);
-            if best == u32::MAX {
-                return unseen;
-            }
+            let private = waiting.map(|irq| self.group.rank(irq)).min();
+            let spi = shared.as_deref().and_then(|shared| shared.best(self.vcpu));
+            let Some(best) = private.into_iter().chain(spi).min() else { return unseen };
             if free == 0 {
-                if spi != u32::MAX {
+                if spi.is_some() {
                     mail.spis.store(true, Ordering::Relaxed);
                 }
                 return true;

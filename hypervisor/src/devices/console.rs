@@ -4,6 +4,7 @@ use crate::machine::layout;
 use crate::machine::mmio::Mapped;
 use crate::machine::registers::{Readable, Writeable};
 use cloison_abi::pl011::{CR, FR, INTERRUPT, LCR_H, Pl011};
+use cloison_formats::boot::BootParameters;
 use cloison_formats::image::UartKind;
 use cloison_logic::console::{Output, Part};
 use core::fmt::{self, Write};
@@ -176,16 +177,11 @@ struct Console {
 static LAST_RESORT: Once<Uart> = Once::new();
 
 /// Sets up the console under the early map, at its physical address.
-pub fn init_early(parameters: &crate::machine::early::BootParameters) {
-    let kind = match parameters.console_kind {
-        1 => UartKind::Pl011,
-        2 => UartKind::Cadence,
-        3 => UartKind::Mini,
-        _ => return,
-    };
+pub fn init_early(parameters: &BootParameters) {
+    let Some((kind, base)) = parameters.console else { return };
     // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set its kind;
     // `init_final` provides the final mapping.
-    let uart = unsafe { Uart::new(kind, parameters.console_base.0) };
+    let uart = unsafe { Uart::new(kind, base.0) };
     *CONSOLE.lock() = Some(Console { uart, output: Output::default() });
 }
 

@@ -7,6 +7,7 @@ use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH};
 use crate::machine::registers::{Readable, Writeable};
 use cloison_abi::gicv2::{GICC_CTLR, GICH_HCR, SGIR};
 use cloison_formats::limits::LIST_REGISTERS;
+use cloison_logic::vgic::Trigger;
 use spin::mutex::TicketMutex;
 
 /// Software-generated interrupt by which cores tell each other to check their mailboxes.
@@ -94,13 +95,13 @@ pub fn route(irq: u32, core: u8) {
 }
 
 /// Makes a shared interrupt edge-triggered or level-sensitive.
-pub fn configure(irq: u32, edge: bool) {
+pub fn configure(irq: u32, trigger: Trigger) {
     let register = &GICD.icfgr[irq as usize / 16];
     let bit = 2 << (irq % 16 * 2);
     // The word also holds other VMs' interrupts.
     let _guard = CONFIGURING.lock();
     let value = register.get();
-    register.set(if edge { value | bit } else { value & !bit });
+    register.set(if trigger == Trigger::Edge { value | bit } else { value & !bit });
 }
 
 /// Returns a bit mask of the list registers that the guest has finished: empty or ended.

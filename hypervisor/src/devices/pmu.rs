@@ -8,10 +8,6 @@ use crate::machine::registers::{self, *};
 use crate::machine::sysreg;
 use aarch64_cpu::registers::MDCR_EL2;
 use cloison_formats::units::EventId;
-use core::sync::atomic::{AtomicU32, Ordering};
-
-/// The PMU's interrupt; `u32::MAX` if the board does not wire it.
-static INTERRUPT: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers and the PMU, and enables the counters from HPMN on.
 const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
@@ -26,17 +22,6 @@ const CYCLES: u64 = 1 << 31;
 /// Returns the number of event counters of this core.
 pub fn counters() -> u32 {
     PMCR_EL0.read(PMCR::N) as u32
-}
-
-/// Sets the board's PMU interrupt; boot core only.
-pub fn init(interrupt: Option<u32>) {
-    INTERRUPT.store(interrupt.unwrap_or(u32::MAX), Ordering::Relaxed);
-}
-
-/// Returns whether this is the PMU's interrupt.
-#[inline(always)]
-pub fn is_interrupt(irq: u32) -> bool {
-    INTERRUPT.load(Ordering::Relaxed) == irq
 }
 
 /// Initializes this core's PMU: everything stopped, `reserved` counters for the quotas.

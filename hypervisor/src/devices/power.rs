@@ -28,17 +28,22 @@ pub fn init_final(board: &Board) {
 
 /// Starts core `index` at the physical address `entry`.
 ///
+/// # Safety
+/// The code at `entry` must set up the core's own stack and tables.
+///
 /// # Errors
 /// The code that PSCI CPU_ON returned.
-pub fn start_core(board: &Board, index: usize, entry: u64, windows: &Windows) -> Result<(), i64> {
+pub unsafe fn start_core(board: &Board, index: usize, entry: u64, windows: &Windows) -> Result<(), i64> {
     STARTING.store(index as u32, Ordering::Relaxed);
     sysreg::dsb();
     if let Some(words) = &board.spin_table {
-        windows.store(words[index], entry);
+        // SAFETY: the check of the board ensures that its spin table is in reserved memory and aligned.
+        unsafe { windows.store(words[index], entry) };
         aarch64_cpu::asm::sev();
         return Ok(());
     }
-    match sysreg::smc(psci::CPU_ON_64, board.cores[index], entry, 0) {
+    // SAFETY: CPU_ON, at code that the caller answers for.
+    match unsafe { sysreg::smc(psci::CPU_ON_64, board.cores[index], entry, 0) } {
         psci::SUCCESS => Ok(()),
         code => Err(code),
     }
@@ -50,7 +55,8 @@ pub fn off() -> ! {
     if let Some(off) = REGISTERS.get() {
         off.writes.iter().for_each(|&(offset, value)| mmio::POWER_OFF[usize::from(offset) / 4].set(value));
     } else if PSCI.load(Ordering::Relaxed) {
-        sysreg::smc(psci::SYSTEM_OFF, 0, 0, 0);
+        // SAFETY: nothing runs after SYSTEM_OFF.
+        unsafe { sysreg::smc(psci::SYSTEM_OFF, 0, 0, 0) };
     }
     loop {
         aarch64_cpu::asm::wfi();

@@ -4,6 +4,7 @@ use crate::machine::layout::ImageLayout;
 use crate::machine::mmu::Built;
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_formats::addr::PhysAddr;
+use cloison_formats::boot::{self, BootParameters};
 
 /// Bytes of the boot stack, which core 0 also uses until it enters its VM.
 pub const BOOT_STACK: usize = 24 * 1024;
@@ -27,18 +28,8 @@ pub const NORMAL_BLOCK: u64 =
 pub const DEVICE_BLOCK: u64 =
     (Attr::VALID.bits() | Attr::ATTRIBUTE_INDEX_0.bits() | Attr::ACCESSED.bits() | Attr::XN.bits()) as u64;
 
-/// The boot parameters that the image builder wrote after the image header.
-pub struct BootParameters {
-    /// Physical base of the console UART; 0 if the image does not come from the image builder.
-    pub console_base: PhysAddr,
-    /// 1: PL011, 2: Cadence, 3: mini UART.
-    pub console_kind: u64,
-    /// Whether the firmware has PSCI.
-    pub psci: bool,
-}
-
 unsafe extern "C" {
-    static __boot_parameters: [u64; 4];
+    static __boot_parameters: [u8; boot::LEN];
     static __image_start: u8;
     static __trampoline: u8;
     static __rodata_start: u8;
@@ -62,21 +53,22 @@ pub fn image() -> ImageLayout {
 
 /// Returns the boot parameters that the image builder wrote after the image header.
 pub fn parameters() -> BootParameters {
-    // SAFETY: the symbol names 32 initialized, 8-byte aligned bytes of read-only text.
-    let words = unsafe { (&raw const __boot_parameters).read_volatile() };
-    BootParameters { console_base: PhysAddr(words[1]), console_kind: words[2], psci: words[3] == 0 }
+    // SAFETY: the symbol names this many initialized bytes of read-only text.
+    BootParameters::from_bytes(&unsafe { (&raw const __boot_parameters).read_volatile() })
 }
 
 /// Adds the gigabyte of normal memory that contains `pa` to the early identity map.
-pub fn map_identity(pa: u64) {
-    let index = (pa >> 30) as usize & 0x1ff;
-    // SAFETY: runs on the boot core before any other core runs. The entry is either invalid, or maps the same gigabyte
-    // as normal memory or as the console's device memory, which the board keeps apart from RAM. An entry that was
-    // invalid is not in the TLB, so no invalidation is needed.
+///
+/// # Safety
+/// The gigabyte must be RAM, apart from devices, and no core but the boot core may be running.
+pub unsafe fn map_identity(pa: PhysAddr) {
+    let index = (pa.0 >> 30) as usize & 0x1ff;
+    // SAFETY: by the contract, the entry is either invalid or maps the same gigabyte. An entry that was invalid is not
+    // in the TLB, so no invalidation is needed.
     unsafe {
         let entry = (&raw mut EARLY.level1[index]).cast::<u64>();
         if entry.read_volatile() == 0 {
-            entry.write_volatile((pa >> 30 << 30) | NORMAL_BLOCK);
+            entry.write_volatile((pa.0 >> 30 << 30) | NORMAL_BLOCK);
         }
     }
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
@@ -102,7 +94,11 @@ impl Loaded {
 }
 
 /// Copies the image to the frames in `built` and continues there, under its tables.
-pub fn continue_on_copy(built: &Built) {
+///
+/// # Safety
+/// The early map must contain these frames, and no core but the boot core may be running. What was written to the image
+/// before is copied; references to it stay valid, because the link addresses are the same.
+pub unsafe fn continue_on_copy(built: &Built) {
     let layout = image();
     let trampoline_index = ((layout.trampoline - layout.start) / 4096) as usize;
     unsafe extern "C" {

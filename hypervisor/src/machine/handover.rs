@@ -37,13 +37,20 @@ unsafe extern "C" {
 }
 
 /// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers zero.
-pub fn enter(arguments: &[u64; 4]) -> ! {
-    // SAFETY: the caller has set ELR_EL2, SPSR_EL2 and the EL1 state; nothing on the abandoned stack is needed again.
+///
+/// # Safety
+/// ELR_EL2, SPSR_EL2 and the EL1 state must be a vCPU's of this core. The stack is abandoned: no borrow or lock of this
+/// core may be held.
+pub unsafe fn enter(arguments: &[u64; 4]) -> ! {
+    // SAFETY: by the contract.
     unsafe { enter_guest(arguments) }
 }
 
 /// Continues with `next` on the core's empty stack.
-pub fn abandon_stack(next: extern "C" fn() -> !) -> ! {
-    // SAFETY: the stack's contents are abandoned; no borrow or lock of this core is held where this is called.
+///
+/// # Safety
+/// No borrow or lock of this core may be held.
+pub unsafe fn abandon_stack(next: extern "C" fn() -> !) -> ! {
+    // SAFETY: by the contract.
     unsafe { continue_on_empty_stack(next) }
 }

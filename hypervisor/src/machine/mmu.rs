@@ -275,14 +275,20 @@ pub struct Windows {
 
 impl Windows {
     /// Returns the windows of core `core`; `windows` comes from [`Built::windows`].
-    pub fn new(windows: u64, core: usize) -> Self {
+    ///
+    /// # Safety
+    /// No other core may have this one's windows.
+    pub unsafe fn new(windows: u64, core: usize) -> Self {
         let first = core as u64 * 4;
         Self { descriptors: (windows + first * 8) as *mut u64, va: layout::WINDOW + first * PAGE_SIZE }
     }
 
     /// Fills a guest's frame with the page of the guest images at `offset` (page aligned, inside the payload), and
     /// writes it back to memory.
-    pub fn load(&self, frame: PhysAddr, offset: u64) {
+    ///
+    /// # Safety
+    /// The frame must belong to a guest none of whose vCPUs runs.
+    pub unsafe fn load(&self, frame: PhysAddr, offset: u64) {
         self.with([frame], |[to]| {
             let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Ordering::Relaxed) + offset;
             // SAFETY: the window is this core's; the payload is mapped up to the end of its last page, and the
@@ -293,10 +299,12 @@ impl Windows {
     }
 
     /// Writes a word of reserved memory for a core whose caches are off.
-    pub fn store(&self, at: PhysAddr, value: u64) {
+    ///
+    /// # Safety
+    /// The word must be aligned, and in reserved memory that is there for this.
+    pub unsafe fn store(&self, at: PhysAddr, value: u64) {
         self.with([at.page_base()], |[page]| {
-            // SAFETY: the window is this core's; the configuration's check ensures that the word is aligned and in
-            // reserved memory.
+            // SAFETY: the window is this core's; the word is as the contract says.
             unsafe { ((page + at.0 % PAGE_SIZE) as *mut u64).write_volatile(value) };
             sysreg::clean_invalidate_page(page);
         });
@@ -304,11 +312,14 @@ impl Windows {
 
     /// Copies one guest frame to another. A guest with its caches off accesses memory, not the cache: both frames are
     /// written back, so that both sides meet at the point of coherency.
+    ///
+    /// # Safety
+    /// Both frames must be a guest's, and no vCPU may have either of them mapped.
     #[inline(always)]
-    pub fn copy(&self, from: PhysAddr, to: PhysAddr) {
+    pub unsafe fn copy(&self, from: PhysAddr, to: PhysAddr) {
         self.with([from, to], |[source, target]| {
             sysreg::clean_invalidate_page(source);
-            // SAFETY: both windows are this core's, and no vCPU can access the two guest frames now.
+            // SAFETY: both windows are this core's; no vCPU can access the frames, by the contract.
             unsafe { sysreg::copy_page(source, target) };
             sysreg::clean_invalidate_page(target);
         });

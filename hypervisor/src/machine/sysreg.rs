@@ -135,10 +135,13 @@ fn crc32_by_words(bytes: &[u8]) -> u32 {
 }
 
 /// Calls the firmware (SMC Calling Convention, Arm DEN 0028).
-pub fn smc(function: u32, x1: u64, x2: u64, x3: u64) -> i64 {
+///
+/// # Safety
+/// The function must be one that preserves memory and EL2's registers. One that starts a core must start it at code
+/// that sets up that core's stack and tables.
+pub unsafe fn smc(function: u32, x1: u64, x2: u64, x3: u64) -> i64 {
     let result: i64;
-    // SAFETY: only PSCI calls of this hypervisor: version, CPU_ON with the trampoline, SYSTEM_OFF. The firmware
-    // preserves x18 and up, and memory.
+    // SAFETY: by the contract; the firmware preserves x18 and up.
     unsafe {
         asm!("smc #0", inout("x0") u64::from(function) => result, inout("x1") x1 => _, inout("x2") x2 => _, inout("x3") x3 => _,
             out("x4") _, out("x5") _, out("x6") _, out("x7") _, out("x8") _, out("x9") _, out("x10") _, out("x11") _,

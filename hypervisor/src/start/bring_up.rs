@@ -90,7 +90,8 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     for range in &system.board.ram {
         let mut gigabyte = range.start.0;
         while gigabyte < range.end().0 {
-            early::map_identity(gigabyte);
+            // SAFETY: a gigabyte of the board's RAM; the other cores have not been started.
+            unsafe { early::map_identity(PhysAddr(gigabyte)) };
             gigabyte = (gigabyte | 0x3fff_ffff) + 1;
         }
     }
@@ -128,7 +129,8 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     if let Some(taken) = system.board.reserved.iter().find(|taken| taken.overlaps(&frames.span())) {
         refuse(format_args!("the hypervisor's own frames run into reserved memory at {}", taken.start));
     }
-    early::continue_on_copy(&built);
+    // SAFETY: the frames are in the board's RAM, which has just been mapped; the other cores have not been started.
+    unsafe { early::continue_on_copy(&built) };
     // From here on the hypervisor runs on its own colors; the loaded copy is only read for guest images.
     heap::extend(built.heap);
     power::init_final(&system.board);
@@ -160,7 +162,6 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
         power::off();
     }
     gic::init_distributor();
-    pmu::init(system.board.pmu_irq);
     sysreg::tlbi_guests();
     let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
     core_up(shared, own_number(&shared.system));
@@ -260,7 +261,9 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
         }
         let before = CORES_UP.load(Ordering::Acquire);
         let entry = trampoline.0 + early::SECONDARY_OFFSET;
-        if let Err(code) = power::start_core(&system.board, index, entry, &cpu::this().windows) {
+        // SAFETY: the trampoline's second entry sets up tables and stack.
+        let started = unsafe { power::start_core(&system.board, index, entry, &cpu::this().windows) };
+        if let Err(code) = started {
             refuse(format_args!("core {index} does not start: PSCI CPU_ON says {code}"));
         }
         while CORES_UP.load(Ordering::Acquire) == before {

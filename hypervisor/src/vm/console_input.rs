@@ -8,16 +8,16 @@ use crate::vm::uart;
 use alloc::string::String;
 use cloison_logic::console::{Action, InputSwitch};
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU32, Ordering};
+use spin::Once;
 use spin::mutex::TicketMutex;
 
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
-static CONSOLE_IRQ: AtomicU32 = AtomicU32::new(u32::MAX);
+static CONSOLE_IRQ: Once<u32> = Once::new();
 
 /// Enables console input, which goes to the first VM until switched.
 pub fn init(uart: Uart, irq: u32) {
     *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
-    CONSOLE_IRQ.store(irq, Ordering::Relaxed);
+    CONSOLE_IRQ.call_once(|| irq);
     gic::route(irq, 0);
     gic::enable(irq, true);
     uart.enable_input();
@@ -25,7 +25,7 @@ pub fn init(uart: Uart, irq: u32) {
 
 /// Returns whether this is the console's interrupt.
 pub fn is_interrupt(irq: u32) -> bool {
-    CONSOLE_IRQ.load(Ordering::Relaxed) == irq
+    CONSOLE_IRQ.get() == Some(&irq)
 }
 
 /// Handles the console's receive interrupt.

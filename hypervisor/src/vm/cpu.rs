@@ -50,6 +50,8 @@ pub struct Cpu {
     pub virq: RefCell<Option<Banked>>,
     /// The core's quotas.
     pub quotas: RefCell<Quotas>,
+    /// The interrupt of the core's PMU, if the board wires it.
+    pub pmu_irq: Option<u32>,
     /// The vCPU's PMU.
     pub vpmu: RefCell<Vpmu>,
     /// The observation segment.
@@ -102,11 +104,13 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         leave: Cell::new(false),
         throttled: Cell::new(false),
         line: Cell::new(Line::Whole),
-        windows: Windows::new(windows, index),
+        // SAFETY: each core has its own number.
+        windows: unsafe { Windows::new(windows, index) },
         clock,
         telemetry_delay: clock.ticks(TELEMETRY_DELAY),
         deadlines: Deadlines::none(),
         virq: RefCell::new(None),
+        pmu_irq: system.board.pmu_irq,
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
         quotas: RefCell::new(quotas),
         segment: RefCell::new(Segment::default()),

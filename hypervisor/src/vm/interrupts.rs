@@ -1,6 +1,6 @@
 //! Physical interrupts: dispatches each to its handler.
 
-use crate::devices::{gic, pmu, timer};
+use crate::devices::{gic, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
@@ -26,7 +26,7 @@ pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
             virq::fill(cpu);
             gic::deactivate(acknowledged);
         }
-        _ if pmu::is_interrupt(id) => {
+        _ if cpu.pmu_irq == Some(id) => {
             gic::drop_priority(acknowledged);
             quota::on_overflow(cpu);
             vpmu::on_overflow(cpu);

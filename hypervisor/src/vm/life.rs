@@ -18,8 +18,10 @@ use cloison_formats::telemetry::{Record, VmState};
 use cloison_logic::power::{Doom, Start, State};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use spin::Once;
 
-static ENDS_WITH: AtomicU32 = AtomicU32::new(u32::MAX);
+/// The VM with which the machine turns off.
+static ENDS_WITH: Once<u8> = Once::new();
 static ALIVE: AtomicU32 = AtomicU32::new(0);
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 
@@ -31,7 +33,8 @@ fn load_image(cpu: &Cpu, vm: &Vm) {
             let Page::Mapped(frame) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else {
                 break;
             };
-            cpu.windows.load(frame, u64::from(part.offset) + done);
+            // SAFETY: a frame of this VM, whose vCPUs are off.
+            unsafe { cpu.windows.load(frame, u64::from(part.offset) + done) };
             done += PAGE_SIZE;
         }
     }
@@ -40,7 +43,7 @@ fn load_image(cpu: &Cpu, vm: &Vm) {
 
 /// Sets the number of VMs, and the VM with which the machine turns off; boot core only, once.
 pub fn init(ends_with: Option<u8>, vms: usize) {
-    ENDS_WITH.store(ends_with.map_or(u32::MAX, u32::from), Ordering::Relaxed);
+    ends_with.iter().for_each(|&vm| _ = ENDS_WITH.call_once(|| vm));
     ALIVE.store(vms as u32, Ordering::Relaxed);
 }
 
@@ -53,7 +56,8 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
 
 /// Abandons what the core was doing and waits for requests.
 pub fn park() -> ! {
-    handover::abandon_stack(parked)
+    // SAFETY: the callers of `park` hold no borrow or lock.
+    unsafe { handover::abandon_stack(parked) }
 }
 
 /// Runs between guests: starts the core's vCPU when requested, handles interrupts, sends telemetry.
@@ -88,7 +92,8 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
     }
     quota::start(cpu);
     hold(cpu);
-    handover::enter(&arguments)
+    // SAFETY: `reset_guest_registers` has set the vCPU's entry and EL1 state; nothing here is borrowed.
+    unsafe { handover::enter(&arguments) }
 }
 
 /// Holds the core as long as a budget is spent. Interrupts for its VM are taken and kept in list registers meanwhile. Does
@@ -177,7 +182,7 @@ fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     telemetry::record(cpu, Record::VmState { vm: vm.id, state });
     log::info!("VM {} is {state}", vm.spec.name);
     let last = ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
-    if last || ENDS_WITH.load(Ordering::Relaxed) == u32::from(vm.id) {
+    if last || ENDS_WITH.get() == Some(&vm.id) {
         turn_off(cpu)
     }
 }

@@ -23,7 +23,8 @@ use cloison_logic::migrate::{Away, AwayList, Migration};
 fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
     let began = timer::now();
     let (from, cacheability) = vm.stage2.unmap(ipa)?;
-    cpu.windows.copy(from, to);
+    // SAFETY: `from` has just been unmapped, and `to` is a free frame of the VM's pool, or its page's own one.
+    unsafe { cpu.windows.copy(from, to) };
     // The page may contain instructions.
     sysreg::invalidate_instruction_caches();
     if cacheability == Cacheability::NonCacheable {

@@ -9,7 +9,7 @@ use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::telemetry;
 use cloison_abi::{CallError, reply};
-use cloison_formats::telemetry::Record;
+use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal, Record};
 use cloison_formats::units::Events;
 use cloison_logic::clock::Instant;
 use cloison_logic::quota::{Entry, Regulator, Verdict};
@@ -65,8 +65,9 @@ pub fn stop(cpu: &Cpu) {
     for entry in &mut quotas.entries {
         pmu::stop(entry.mask());
         if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.as_mut()) {
-            let totals = regulator.stop().logged(vm.id, entry.index, by_interrupt, cpu.clock);
-            telemetry::record(cpu, Record::QuotaTotal(totals));
+            let totals = regulator.stop().map(|lasting| cpu.clock.nanos(lasting));
+            let record = QuotaTotal { vm: vm.id, quota: entry.index, by_interrupt, totals };
+            telemetry::record(cpu, Record::QuotaTotal(record));
         }
     }
     cpu.throttled.set(false);
@@ -100,8 +101,8 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
             let budget = regulator.budget();
             rearm(entry, budget);
             if let Some(vm) = cpu.vm.filter(|_| entry.spec.trace) {
-                let period = report.logged(vm.id, entry.index, cpu.clock);
-                telemetry::record(cpu, Record::QuotaPeriod(period));
+                let period = report.map(|at| cpu.clock.since_reset(at), |lasting| cpu.clock.nanos(lasting));
+                telemetry::record(cpu, Record::QuotaPeriod(QuotaPeriod { quota: entry.index, vm: vm.id, period }));
             }
         } else {
             regulator.check(counted, now);

@@ -5,7 +5,7 @@ use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::Vm;
 use cloison_logic::syndrome::Width;
-use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Vcpus};
+use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Trigger, Vcpus};
 use core::ops::DerefMut;
 
 /// Offset of GICD_TYPER, a constant that is read without accessing any state.
@@ -52,8 +52,8 @@ impl Host for Physical<'_> {
             gic::route(irq, core);
         }
     }
-    fn configure(&self, irq: u32, edge: bool) {
-        gic::configure(irq, edge);
+    fn configure(&self, irq: u32, trigger: Trigger) {
+        gic::configure(irq, trigger);
     }
 }
 

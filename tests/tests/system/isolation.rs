@@ -87,9 +87,10 @@ fn killed_are(run: &Run, expected: &[&str]) {
 #[track_caller]
 fn quota_stayed_in_force(run: &Run) {
     let vm = run.vm("hostile");
-    let periods: Vec<_> = run.telemetry.quota_periods().map(|(_, period)| period).filter(|p| p.vm == vm).collect();
+    let ours = run.telemetry.quota_periods().filter(|(_, record)| record.vm == vm);
+    let periods: Vec<_> = ours.map(|(_, record)| record.period).collect();
     let (_, total) = run.telemetry.quota_totals().find(|(_, total)| total.vm == vm).expect("a total");
-    assert_eq!(total.periods as usize + 1, periods.len() + 1);
+    assert_eq!(total.totals.periods as usize + 1, periods.len() + 1);
     assert!(periods.len() > 20, "{total:?}");
     for pair in periods.windows(2) {
         assert_eq!((pair[0].index + 1, pair[0].due.0 + 1_000_000), (pair[1].index, pair[1].due.0), "{pair:?}");
@@ -99,7 +100,7 @@ fn quota_stayed_in_force(run: &Run) {
         // The guest may lower its budget and restore it, but not raise it further.
         assert!(period.budget <= budget, "{period:?}");
         let spent = period.events >= period.budget;
-        let held = period.throttled_at.0 != 0 && period.throttled.0 > 0;
+        let held = period.throttled_at.is_some() && period.throttled.0 > 0;
         // A polled counter may reach the budget between a period's last poll and its end: at one instruction per
         // nanosecond, by less than a poll interval.
         let unseen = !total.by_interrupt && spent && period.events.0 - period.budget.0 < poll.0;
@@ -107,7 +108,7 @@ fn quota_stayed_in_force(run: &Run) {
     }
     let throttled = periods.iter().filter(|period| period.throttled.0 > 0).count();
     assert!(throttled * 2 > periods.len(), "{throttled} of {} periods were spent", periods.len());
-    assert!(total.throttled.0 > 0 && total.throttled_periods as usize >= throttled, "{total:?}");
+    assert!(total.totals.throttled.0 > 0 && total.totals.throttled_periods as usize >= throttled, "{total:?}");
 }
 
 /// Loads `hostile.toml` with another last act.
@@ -226,7 +227,8 @@ fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
     let run = run(&checked, VIRT, Clock::Counted)?.whole();
     quota_stayed_in_force(&run);
     assert_eq!(number(run.line("hostile", "hostile: done"), "leaked"), 0);
-    for (_, period) in run.telemetry.quota_periods() {
+    for (_, record) in run.telemetry.quota_periods() {
+        let period = record.period;
         assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
     }
     Ok(())

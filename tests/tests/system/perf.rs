@@ -5,7 +5,7 @@ use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_engine::model::{self, Caches, Model};
 use cloison_engine::{cargo, configuration};
-use cloison_formats::telemetry::QuotaPeriod;
+use cloison_formats::telemetry::LoggedPeriod;
 use cloison_formats::units::{Events, Nanos};
 use cloison_tests::{BOTH, Clock, VIRT, ZCU102, load, machine, shipped};
 use miette::{Result, miette};
@@ -36,7 +36,7 @@ fn apart(a: u64, b: u64) -> f64 {
 /// Returns the instructions from the start of one long idle stretch to the end of the next, around the longest busy
 /// stretch, according to the hypervisor's log of every period.
 #[track_caller]
-fn busiest(periods: &[QuotaPeriod]) -> u64 {
+fn busiest(periods: &[LoggedPeriod]) -> u64 {
     /// A period with fewer instructions is idle: the kernel's own ticks need fewer, work needs a hundred times more.
     const IDLE: u64 = 100_000;
     /// Consecutive idle periods: 0.2 s of the quarter of a second that the guest sleeps at a time.
@@ -70,7 +70,7 @@ fn perf_counts_what_the_hypervisor_counts(board: &str) -> Result<()> {
     linux.type_in("linux", "poweroff -f\n")?;
     let run = linux.finish()?.whole();
     assert_eq!(run.telemetry.dropped(), 0, "{run}");
-    let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
+    let periods: Vec<LoggedPeriod> = run.telemetry.quota_periods().map(|(_, record)| record.period).collect();
     let hypervisor = busiest(&periods);
     println!("{board}: perf {instructions}, hypervisor {hypervisor}, {:.6} apart", apart(instructions, hypervisor));
     // The rest is what perf does in the periods in which it starts and ends: about 400,000 instructions.
@@ -106,8 +106,8 @@ fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
         let [instructions, cycles, duration] = stat(&mut linux, "", events, WORK);
         linux.type_in("linux", "poweroff -f\n")?;
         let run = linux.finish()?.whole();
-        let most = run.telemetry.quota_periods().map(|(_, period)| period.events.0).max().unwrap_or(0);
-        let held: u64 = run.telemetry.quota_periods().map(|(_, period)| period.throttled.0).sum();
+        let most = run.telemetry.quota_periods().map(|(_, record)| record.period.events.0).max().unwrap_or(0);
+        let held: u64 = run.telemetry.quota_periods().map(|(_, record)| record.period.throttled.0).sum();
         println!(
             "{budget:?}: {instructions} instructions, {cycles} cycles, {duration} ns, most {most}, held {held} ns"
         );

@@ -4,7 +4,7 @@ use cloison::top::View;
 use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_engine::telemetry::End;
-use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal};
+use cloison_formats::telemetry::{LoggedPeriod, QuotaTotal};
 use cloison_formats::units::Events;
 use cloison_tests::{Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped};
 use miette::{Result, miette};
@@ -20,9 +20,9 @@ pub const POLL_SLACK: u64 = 200;
 
 /// Returns the traced periods of the only quota and its total, after checking that they agree.
 #[track_caller]
-pub fn periods(run: &Run) -> (Vec<QuotaPeriod>, QuotaTotal) {
+pub fn periods(run: &Run) -> (Vec<LoggedPeriod>, QuotaTotal) {
     assert_eq!(run.telemetry.dropped(), 0, "{run}");
-    let periods: Vec<QuotaPeriod> = run.telemetry.quota_periods().map(|(_, period)| *period).collect();
+    let periods: Vec<LoggedPeriod> = run.telemetry.quota_periods().map(|(_, record)| record.period).collect();
     let totals: Vec<QuotaTotal> = run.telemetry.quota_totals().map(|(_, total)| *total).collect();
     let [total] = totals[..] else { panic!("one total was expected, not {totals:?}") };
     // Each period once, in order.
@@ -32,14 +32,14 @@ pub fn periods(run: &Run) -> (Vec<QuotaPeriod>, QuotaTotal) {
         assert_eq!((pair[1].due.0 - pair[0].due.0) % length, 0, "{pair:?}");
     }
     // The total is the sum of the periods; the last one was cut short and has no record.
-    assert_eq!(total.periods as usize, periods.len());
-    let throttled: Vec<&QuotaPeriod> = periods.iter().filter(|period| period.throttled_at.0 != 0).collect();
-    assert!(total.throttled_periods as usize >= throttled.len(), "{total:?}");
-    assert!(total.throttled_periods as usize <= throttled.len() + 1, "{total:?}");
-    let beyond = |period: &QuotaPeriod| period.events.0.saturating_sub(period.budget.0);
+    assert_eq!(total.totals.periods as usize, periods.len());
+    let throttled: Vec<&LoggedPeriod> = periods.iter().filter(|period| period.throttled_at.is_some()).collect();
+    assert!(total.totals.throttled_periods as usize >= throttled.len(), "{total:?}");
+    assert!(total.totals.throttled_periods as usize <= throttled.len() + 1, "{total:?}");
+    let beyond = |period: &LoggedPeriod| period.events.0.saturating_sub(period.budget.0);
     let most = periods.iter().map(beyond).max().unwrap_or(0);
-    assert!(total.max_overshoot >= Events(most), "{total:?}, but one period had {most}");
-    assert!(total.overshoot.0 >= periods.iter().map(beyond).sum(), "{total:?}");
+    assert!(total.totals.max_overshoot >= Events(most), "{total:?}, but one period had {most}");
+    assert!(total.totals.overshoot.0 >= periods.iter().map(beyond).sum(), "{total:?}");
     (periods, total)
 }
 
@@ -68,14 +68,14 @@ pub fn no_interrupt_was_lost(run: &Run) {
 }
 
 /// A guest that never rests, its one quota's periods and their total.
-pub fn a_busy_guest(board: &str, change: impl Fn(&mut Checked)) -> Result<(Run, Vec<QuotaPeriod>, QuotaTotal)> {
+pub fn a_busy_guest(board: &str, change: impl Fn(&mut Checked)) -> Result<(Run, Vec<LoggedPeriod>, QuotaTotal)> {
     let mut checked = load(&config("quota"), board)?;
     change(&mut checked);
     let run = run(&checked, board, Clock::Counted)?.whole();
     let (periods, total) = periods(&run);
     assert!(periods.len() >= wanted(&run), "{} periods", periods.len());
     // The guest never sleeps, so every period is spent.
-    assert!(periods.iter().all(|period| period.throttled_at.0 != 0 && period.throttled.0 > 0));
+    assert!(periods.iter().all(|period| period.throttled_at.is_some() && period.throttled.0 > 0));
     Ok((run, periods, total))
 }
 
@@ -88,7 +88,7 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
         // The period was spent, not cut short.
         assert!(period.events >= period.budget, "{period:?}");
     }
-    assert!(total.max_overshoot.0 <= INTERRUPT_SLACK, "{total:?}");
+    assert!(total.totals.max_overshoot.0 <= INTERRUPT_SLACK, "{total:?}");
     no_interrupt_was_lost(&run);
     Ok(())
 }
@@ -113,7 +113,7 @@ fn a_polled_budget_is_overrun_by_less_than_a_poll_interval() -> Result<()> {
     for period in &periods {
         assert!(period.events.0 <= period.budget.0 + bound, "{period:?}, at most {bound} beyond were expected");
     }
-    assert!(total.max_overshoot.0 > 0 && total.max_overshoot.0 <= bound, "{total:?}");
+    assert!(total.totals.max_overshoot.0 > 0 && total.totals.max_overshoot.0 <= bound, "{total:?}");
     no_interrupt_was_lost(&run);
     Ok(())
 }

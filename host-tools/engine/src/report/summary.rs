@@ -100,12 +100,12 @@ impl Summary<'_> {
                     (false, _) => "polls",
                 }
                 .to_owned(),
-                total.periods.to_string(),
-                total.throttled_periods.to_string(),
-                format!("{:.3} ms", total.throttled.0 as f64 / 1e6),
-                format!("{:.1} %", 100.0 * share(total.throttled.0, ran.0)),
-                total.max_overshoot.0.to_string(),
-                total.overshoot.0.to_string(),
+                total.totals.periods.to_string(),
+                total.totals.throttled_periods.to_string(),
+                format!("{:.3} ms", total.totals.throttled.0 as f64 / 1e6),
+                format!("{:.1} %", 100.0 * share(total.totals.throttled.0, ran.0)),
+                total.totals.max_overshoot.0.to_string(),
+                total.totals.overshoot.0.to_string(),
             ]);
         }
         section.note(
@@ -250,16 +250,16 @@ impl Summary<'_> {
         for (core, total) in telemetry.quota_totals() {
             let name = |what: &str| format!("core{core}_quota{}_{what}", total.quota);
             let ran = telemetry.vm_runtime(total.vm).unwrap_or_default();
-            throttled += total.throttled.0;
+            throttled += total.totals.throttled.0;
             figures
                 .count(name("by_interrupt"), u64::from(total.by_interrupt))
-                .count(name("periods"), u64::from(total.periods))
-                .count(name("throttled_periods"), u64::from(total.throttled_periods))
-                .count(name("throttled_ns"), total.throttled.0)
-                .value(name("throttled_share"), share(total.throttled.0, ran.0))
-                .count(name("events"), total.events.0)
-                .count(name("overshoot_max"), total.max_overshoot.0)
-                .count(name("overshoot_total"), total.overshoot.0);
+                .count(name("periods"), u64::from(total.totals.periods))
+                .count(name("throttled_periods"), u64::from(total.totals.throttled_periods))
+                .count(name("throttled_ns"), total.totals.throttled.0)
+                .value(name("throttled_share"), share(total.totals.throttled.0, ran.0))
+                .count(name("events"), total.totals.events.0)
+                .count(name("overshoot_max"), total.totals.max_overshoot.0)
+                .count(name("overshoot_total"), total.totals.overshoot.0);
         }
         let (overshoot, most) = telemetry.overshoot();
         figures.count("throttled_ns", throttled).count("overshoot_max", most.0).count("overshoot_total", overshoot.0);

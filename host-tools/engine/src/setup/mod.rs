@@ -5,8 +5,8 @@
 //!
 //! | module | what it gets |
 //! | --- | --- |
-//! | [`core_library`] | Rust's libraries for AArch64 |
-//! | [`cross_linker`] | the linker of programs for Linux guests |
+//! | [`core_library`](mod@core_library) | Rust's libraries for AArch64 |
+//! | [`cross_linker`](mod@cross_linker) | the linker of programs for Linux guests |
 //! | [`emulator`] | QEMU, and U-Boot for a test |
 //! | [`debian`], `apt` | packages that are unpacked without being installed |
 //! | `process` | runs other programs |

@@ -198,11 +198,11 @@ impl Setting<'_> {
             .map(|(core, total)| QuotaOutcome {
                 core,
                 by_interrupt: total.by_interrupt,
-                periods: u64::from(total.periods),
-                throttled_periods: u64::from(total.throttled_periods),
-                events: total.events.0,
-                max_overshoot: total.max_overshoot.0,
-                overshoot: total.overshoot.0,
+                periods: u64::from(total.totals.periods),
+                throttled_periods: u64::from(total.totals.throttled_periods),
+                events: total.totals.events.0,
+                max_overshoot: total.totals.max_overshoot.0,
+                overshoot: total.totals.overshoot.0,
             })
             .collect();
         quotas.sort_by_key(|quota| quota.core);

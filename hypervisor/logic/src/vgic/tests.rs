@@ -19,7 +19,7 @@ enum Asked {
     Deactivate(u32),
     Enable(u32, bool),
     Route(u32, u8),
-    Configure(u32, bool),
+    Configure(u32, Trigger),
 }
 
 /// A VM, with each core's list registers treated as by the hardware's virtual CPU interface.
@@ -69,8 +69,8 @@ impl Host for View<'_> {
     fn route(&self, irq: u32, vcpu: u8) {
         self.0.asked.borrow_mut().push(Asked::Route(irq, vcpu));
     }
-    fn configure(&self, irq: u32, edge: bool) {
-        self.0.asked.borrow_mut().push(Asked::Configure(irq, edge));
+    fn configure(&self, irq: u32, trigger: Trigger) {
+        self.0.asked.borrow_mut().push(Asked::Configure(irq, trigger));
     }
 }
 
@@ -335,7 +335,12 @@ fn a_physical_spi_is_ended_by_the_guest() {
     machine.write(0, 0x828, 0x0000_0200);
     machine.write(0, 0xc08, 2 << 18);
     machine.write(0, 0x104, u32::MAX);
-    let asked = [Asked::Route(DISK, 1), Asked::Configure(DISK, true), Asked::Route(DISK, 1), Asked::Enable(DISK, true)];
+    let asked = [
+        Asked::Route(DISK, 1),
+        Asked::Configure(DISK, Trigger::Edge),
+        Asked::Route(DISK, 1),
+        Asked::Enable(DISK, true),
+    ];
     assert_eq!(*machine.asked.borrow(), asked);
     let raise = || {
         let kick = machine.shared.borrow_mut().raise(DISK, &machine.distributor);
