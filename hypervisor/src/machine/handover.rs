@@ -42,7 +42,7 @@ unsafe extern "C" {
 /// ELR_EL2, SPSR_EL2 and the EL1 state must be a vCPU's of this core. The stack is abandoned: no borrow or lock of this
 /// core may be held.
 pub unsafe fn enter(arguments: &[u64; 4]) -> ! {
-    // SAFETY: by the contract.
+    // SAFETY: the contract is that of the assembly: it returns to ELR_EL2 and abandons this stack.
     unsafe { enter_guest(arguments) }
 }
 
@@ -51,6 +51,6 @@ pub unsafe fn enter(arguments: &[u64; 4]) -> ! {
 /// # Safety
 /// No borrow or lock of this core may be held.
 pub unsafe fn abandon_stack(next: extern "C" fn() -> !) -> ! {
-    // SAFETY: by the contract.
+    // SAFETY: the contract is that of the assembly: it abandons this stack.
     unsafe { continue_on_empty_stack(next) }
 }
