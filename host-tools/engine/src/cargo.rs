@@ -25,6 +25,13 @@ pub const FAULT_INJECTION: &str = "fault-injection";
 /// tools are not rebuilt.
 const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
 
+/// What keeps the compiler from emitting the sequences of erratum 835769, and the linker from leaving those of 843419:
+/// the ZCU102's cores may execute them wrongly. Only a build needs them.
+const ERRATA: &str = " -C target-feature=+fix-cortex-a53-835769 -C link-arg=--fix-cortex-a53-843419";
+
+/// Part of the compiler's warning that it passes [`ERRATA`] on without knowing it.
+const UNKNOWN_FEATURE: &str = "feature specified for `-Ctarget-feature`: `fix-cortex-a53-835769`";
+
 /// The environment variable that carries the same flags for rustdoc.
 const RUSTDOCFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTDOCFLAGS";
 
@@ -33,9 +40,12 @@ pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
 /// Returns a `cargo` command that builds for the boards, with the right core library, flags and target.
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    let flags = rustflags(&setup::core_library()?);
+    let mut flags = rustflags(&setup::core_library()?);
     shell.change_dir(installation::root());
     let rustdoc = format!("{flags} -D warnings");
+    if subcommand == "build" {
+        flags.push_str(ERRATA);
+    }
     Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}").env(RUSTFLAGS, flags).env(RUSTDOCFLAGS, rustdoc))
 }
 
@@ -120,20 +130,27 @@ fn build_guests() -> Result<Vec<(String, PathBuf)>> {
 
 /// Runs a cargo build. Returns the executables that it made or found up to date.
 fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
-    let mut command: Command = command.args(["--message-format=json-render-diagnostics", "--quiet"]).into();
+    let mut command: Command = command.args(["--message-format=json-diagnostic-rendered-ansi", "--quiet"]).into();
     let spinner = spinner("building for AArch64");
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().into_diagnostic();
     spinner.finish_and_clear();
     let output = output?;
-    if !output.status.success() {
-        return Err(miette!(help = "see cargo's messages above", "building for AArch64 failed"));
-    }
     let mut found = Vec::new();
     for message in String::from_utf8_lossy(&output.stdout).lines() {
         let Ok(message) = serde_json::from_str::<Value>(message) else { continue };
+        if let (Some(text), Some(rendered)) =
+            (message["message"]["message"].as_str(), message["message"]["rendered"].as_str())
+            && !text.contains(UNKNOWN_FEATURE)
+            && !text.ends_with("warning emitted")
+        {
+            eprint!("{rendered}");
+        }
         if let (Some(name), Some(path)) = (message["target"]["name"].as_str(), message["executable"].as_str()) {
             found.push((name.to_owned(), PathBuf::from(path)));
         }
+    }
+    if !output.status.success() {
+        return Err(miette!(help = "see the compiler's messages above", "building for AArch64 failed"));
     }
     Ok(found)
 }

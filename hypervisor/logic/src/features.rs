@@ -43,9 +43,38 @@ pub fn guest_view(encoding: Encoding, pmu: bool, read: impl FnOnce(u8, u8) -> u6
     read(encoding.crm, encoding.op2) & mask | set | counters
 }
 
+/// Returns whether the core with this MIDR is coherent with the others, as far as it shows that: CPUECTLR_EL1.SMPEN of
+/// the Cortex-A53, A57 and A72, which the firmware must set. `read` reads CPUACTLR_EL1 and CPUECTLR_EL1 of these cores;
+/// an emulator has neither and shows both as 0.
+pub fn is_coherent(midr: u64, read: impl FnOnce() -> [u64; 2]) -> bool {
+    const SMPEN: u64 = 1 << 6;
+    // Arm's cores, without variant and revision.
+    if ![0x4100_d030, 0x4100_d070, 0x4100_d080].contains(&(midr & 0xff00_fff0)) {
+        return true;
+    }
+    let [cpuactlr, cpuectlr] = read();
+    cpuactlr == 0 && cpuectlr == 0 || cpuectlr & SMPEN != 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_core_whose_firmware_left_it_incoherent_is_told_apart() {
+        // MIDR_EL1 of the ZCU102's cores.
+        let a53 = 0x410f_d034;
+        // Erratum 855873's bit in CPUACTLR_EL1 tells a core from an emulator.
+        assert!(!is_coherent(a53, || [1 << 44, 0]));
+        assert!(!is_coherent(a53, || [0, 1]));
+        assert!(is_coherent(a53, || [1 << 44, 0x40]));
+        assert!(is_coherent(a53, || [0, 0]), "QEMU");
+        assert!(!is_coherent(0x410f_d083, || [1, 0x3f]));
+        // No other core has these registers.
+        for other in [0x410f_d0c1, 0x411f_d0b0, 0x000f_d034] {
+            assert!(is_coherent(other, || unreachable!("they are not read")), "{other:#x}");
+        }
+    }
 
     fn view(op2_of: (u8, u8), pmu: bool, cpu: u64) -> u64 {
         guest_view(Encoding::new(3, 0, 0, op2_of.0, op2_of.1), pmu, |crm, op2| {

@@ -28,8 +28,14 @@ const OWN_PRIORITY: u8 = 0x40;
 /// Priority of interrupts that belong to VMs.
 const GUEST_PRIORITY: u8 = 0xa0;
 
-/// Sets up the distributor; boot core only.
+/// Sets up the distributor without what a boot loader left of shared interrupts; boot core only.
 pub fn init_distributor() {
+    GICD.ctlr.set(0);
+    for bank in 1..=GICD.typer.get() as usize & 0x1f {
+        GICD.icenabler[bank].set(u32::MAX);
+        GICD.icpendr[bank].set(u32::MAX);
+        GICD.icactiver[bank].set(u32::MAX);
+    }
     GICD.ctlr.set(1);
 }
 

@@ -6,8 +6,10 @@ use crate::machine::registers::{ELR_EL2, ESR_EL2, FAR_EL2, Readable, SP_EL1, SPS
 use crate::machine::{early, layout};
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::{cpu, interrupts, life, uart, virq};
+use cloison_formats::limits::MAX_CORES;
 use cloison_formats::telemetry::ExitReason;
 use core::arch::global_asm;
+use core::sync::atomic::{AtomicU8, Ordering};
 
 global_asm!(
     r#"
@@ -32,10 +34,16 @@ global_asm!(
     \pair   x28, x29, [sp, #224]
     \single x30, [sp, #240]
     .endm
+    // No core speculates past the return with EL2's registers.
+    .macro RETURN
+    eret
+    dsb     nsh
+    isb
+    .endm
     .macro LEAVE
     LOW     ldp
     add     sp, sp, #256
-    eret
+    RETURN
     .endm
     .macro SAVE
     sub     sp, sp, #256
@@ -146,9 +154,21 @@ extern "C" fn guest_aarch32() -> ! {
     life::kill(cpu::this(), format_args!("AArch32 is not supported"))
 }
 
+/// Fatal exceptions that each core has taken: one in the report on another must not start over.
+static FATAL: [AtomicU8; MAX_CORES] = [const { AtomicU8::new(0) }; MAX_CORES];
+
 /// Prints what is known about an exception that EL2 took from itself, and turns the machine off.
 extern "C" fn fatal_exception(registers: &GuestRegisters, kind: u64) -> ! {
-    const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "SError"];
+    // EL2 takes an SError only where `take_pending_serror` lets it: before the first guest.
+    const KINDS: [&str; 4] = ["synchronous", "IRQ", "FIQ", "pending SError"];
+    match FATAL[cpu::current_index() % MAX_CORES].fetch_add(1, Ordering::Relaxed) {
+        0 => {}
+        1 => power::off(),
+        // Turning it off failed as well.
+        _ => loop {
+            aarch64_cpu::asm::wfi();
+        },
+    }
     let esr = ESR_EL2.get();
     console::print_fatal(format_args!(
         "\n[core {}] fatal {} exception in the hypervisor: ESR {esr:#x} (EC {:#x}), ELR {:#x}, FAR {:#x}, SPSR {:#x}, SP {:#x}\n",

@@ -17,7 +17,7 @@ use cloison_logic::services_page::{Reader, Request};
 /// SMC Calling Convention: "unknown function".
 const UNKNOWN: u64 = -1i64 as u64;
 /// SMCCC_VERSION and its result, 1.1.
-const SMCCC_VERSION: u32 = 0x8000_0000;
+pub const SMCCC_VERSION: u32 = 0x8000_0000;
 
 /// Handles an HVC or SMC.
 #[inline(always)]

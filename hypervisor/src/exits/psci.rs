@@ -1,5 +1,6 @@
 //! PSCI for guests (Arm DEN 0022), limited to their own vCPUs and their own VM.
 
+use crate::exits::hypercall::SMCCC_VERSION;
 use crate::vm::cpu::Cpu;
 use crate::vm::life;
 use crate::vm::partition::Vm;
@@ -72,7 +73,8 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
             | psci::AFFINITY_INFO_32
             | psci::AFFINITY_INFO_64
             | psci::MIGRATE_INFO_TYPE
-            | psci::FEATURES => psci::SUCCESS,
+            | psci::FEATURES
+            | SMCCC_VERSION => psci::SUCCESS,
             _ => psci::NOT_SUPPORTED,
         },
         _ => return None,

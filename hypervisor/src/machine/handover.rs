@@ -18,6 +18,9 @@ enter_guest:
     .endr
     isb
     eret
+    // Nothing is speculated past the return.
+    dsb     nsh
+    isb
 
     // Abandons whatever the core was doing and continues at x0.
     .global continue_on_empty_stack

@@ -217,27 +217,36 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     }
     let ttbr = tables.root_address().0 as u64;
     core::mem::forget(tables);
-    let window_table = empty_window_table(ttbr);
+    let window = leaf(ttbr, layout::WINDOW, |table| table);
+    // SAFETY: the tables have just been built; the early identity map makes them accessible.
+    unsafe { window.write(0) };
     assert!(frames.taken() <= arena_end, "the EL2 tables took more frames than were set aside for them");
     // What is mapped counts as taken, needed or not.
     while frames.taken() < arena_end {
         frames.take();
     }
-    let windows = arena_address(frames, PhysAddr(window_table)) + (layout::WINDOW >> 12 & 0x1ff) * 8;
+    let window = PhysAddr(window as u64);
+    let windows = arena_address(frames, window.page_base()) + window.0 % PAGE_SIZE;
     // SAFETY: the tables map this much after the image, writable; nothing else has an address there.
     let heap = unsafe { HeapPages::new(plan.heap as usize) };
     Built { ttbr, image_frames, trampoline, stage2_first, windows, heap }
 }
 
-/// Unmaps the first window. Returns the last-level table of the windows.
-fn empty_window_table(ttbr: u64) -> u64 {
-    let entry = |table: u64, shift: u32| (table + (layout::WINDOW >> shift & 0x1ff) * 8) as *mut u64;
-    // SAFETY: the tables under `ttbr` have just been built; the early identity map makes them accessible.
-    unsafe {
-        let table = [30, 21].into_iter().fold(ttbr, |table, shift| entry(table, shift).read() & 0xff_ffff_f000);
-        entry(table, 12).write(0);
-        table
-    }
+/// Returns the last-level descriptor of `va` in the tables at `ttbr`, which map it by pages; `at` returns the address
+/// at which a table is mapped.
+fn leaf(ttbr: u64, va: u64, at: impl Fn(u64) -> u64) -> *mut u64 {
+    let entry = |table: u64, shift: u32| (at(table) + (va >> shift & 0x1ff) * 8) as *mut u64;
+    // SAFETY: `at` gives mapped addresses of the tables, which map `va` down to the last level.
+    let next = |table: u64, shift: u32| unsafe { entry(table, shift).read() } & 0xff_ffff_f000;
+    entry([30, 21].into_iter().fold(ttbr, next), 12)
+}
+
+/// Unmaps the trampoline's identity page, after the last core has run it.
+pub fn unmap_trampoline(frames: &OwnFrames, ttbr: PhysAddr, trampoline: PhysAddr) {
+    let descriptor = leaf(ttbr.0, trampoline.0, |table| arena_address(frames, PhysAddr(table)));
+    // SAFETY: a descriptor of the running tables, which nobody else writes; no core runs or reads this page any more.
+    unsafe { descriptor.write_volatile(0) };
+    sysreg::tlbi_el2(trampoline.0);
 }
 
 /// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, descriptor.

@@ -42,13 +42,21 @@ pub fn tlbi_guests() {
     unsafe { asm!("dsb ishst", "tlbi alle1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
 }
 
-/// Invalidates this core's EL2 translation of one page.
+/// Invalidates EL2's translation of one page on all cores: they share its tables, and each may have walked them for any
+/// address.
 #[inline(always)]
 pub fn tlbi_el2(va: u64) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
-        asm!("dsb ishst", "tlbi vae2, {0}", "dsb nsh", "isb", in(reg) va >> 12, options(nostack, preserves_flags))
+        asm!("dsb ishst", "tlbi vale2is, {0}", "dsb ish", "isb", in(reg) va >> 12, options(nostack, preserves_flags))
     };
+}
+
+/// Takes an SError that is pending since before the first guest, so that no guest is blamed for it: EL2 masks SErrors
+/// everywhere else. HCR_EL2.AMO must route them here.
+pub fn take_pending_serror() {
+    // SAFETY: an SError goes to EL2's own vectors, which do not return.
+    unsafe { asm!("dsb sy", "isb", "msr daifclr, #4", "isb", "msr daifset, #4", options(nostack, preserves_flags)) };
 }
 
 /// Cleans and invalidates the page at `va` to the point of coherency.

@@ -72,7 +72,9 @@ __boot_parameters:
     add     x4, x4, #0x200000
     subs    x5, x5, #1
     b.ne    3b
-    // What was written with caches off must not be hidden by stale lines.
+    // What was written with caches off must not be hidden by stale lines. The barrier keeps the maintenance after the
+    // stores, which go past the caches.
+    dmb     sy
     mov     x3, x20
     add     x4, x20, #8192
 4:  dc      ivac, x3
@@ -130,7 +132,8 @@ switch_to_copy:
     ldp     q2, q3, [x3], #32
     stp     q0, q1, [x4]
     stp     q2, q3, [x4, #32]
-    dc      cvac, x4
+    // Also invalidates: a plain clean may lose data on a Cortex-A53 (erratum 855873).
+    dc      civac, x4
     add     x4, x4, #64
     subs    x5, x5, #1
     b.ne    7b
@@ -172,7 +175,7 @@ switch_to_copy:
     .balign 8
     .global trampoline_parameters
 trampoline_parameters:
-    .quad   {mair}, {tcr}, 0, {sctlr}
+    .quad   {mair}, {tcr}, 0, {sctlr} + {wxn}
     .quad   secondary_entry
 
     .section .text.boot
@@ -204,6 +207,7 @@ secondary_entry:
     mair = const MAIR,
     tcr = const TCR,
     sctlr = const SCTLR,
+    wxn = const WXN,
     boot_main = sym boot_main,
     secondary_main = sym bring_up::secondary_main,
     starting = sym crate::devices::power::STARTING,
@@ -232,6 +236,9 @@ const SCTLR: u64 = 0x30c5_0830
     | SCTLR_EL2::C::Cacheable.value
     | SCTLR_EL2::SA::Enable.value
     | SCTLR_EL2::I::Cacheable.value;
+
+/// Added to [`SCTLR`] under the final tables: nothing writable is executable, whatever a descriptor says.
+const WXN: u64 = SCTLR_EL2::WXN::Enable.value;
 
 /// Runs at the link address under the early map; `base` and `size` describe the loaded image.
 extern "C" fn boot_main(base: u64, size: u64) -> ! {

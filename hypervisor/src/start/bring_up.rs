@@ -13,6 +13,7 @@ use cloison_formats::addr::{PhysAddr, PhysRange};
 use cloison_formats::color::CacheGeometry;
 use cloison_formats::image::{Header, ImageError, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
+use cloison_logic::features::is_coherent;
 use cloison_logic::own_frames::OwnFrames;
 use cloison_logic::placement::{set_aside, tables_needed};
 use cloison_logic::pool::{FrameAllocator, PoolState};
@@ -40,6 +41,7 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     let parameters = early::parameters();
     power::init_early(parameters.psci);
     console::init_early(&parameters);
+    check_coherency();
     if let Err(hz) = timer::init() {
         refuse(format_args!("the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"));
     }
@@ -58,6 +60,17 @@ fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
     let header = Header::parse(bytes, sysreg::crc32)?;
     let system = header.decode(bytes, sysreg::crc32)?;
     Ok((header, system))
+}
+
+/// Refuses a core on which no lock would work.
+fn check_coherency() {
+    if !is_coherent(MIDR_EL1.get(), || [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()]) {
+        let core = registers::affinity();
+        console::print_fatal(format_args!(
+            "cloison: the firmware left CPUECTLR_EL1.SMPEN of the core with MPIDR {core:#x} clear: not coherent\n"
+        ));
+        power::off();
+    }
 }
 
 /// Checks the hardware against the image's assumptions.
@@ -166,6 +179,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
     core_up(shared, own_number(&shared.system));
     start_secondaries(&shared.system, built.trampoline);
+    mmu::unmap_trampoline(frames, PhysAddr(built.ttbr), built.trampoline);
     console_input::init(console, shared.system.board.console.irq);
     let cpu = cpu::this();
     for vm in partition::all() {
@@ -244,6 +258,7 @@ fn core_up(shared: &Shared, index: usize) {
     cpu::init(index, shared.windows, partition::owner(index), &shared.system);
     gic::init_core(shared.system.board.pmu_irq);
     guest_registers::init_core();
+    sysreg::take_pending_serror();
     pmu::init_core(cpu::this().quotas.borrow().reserved());
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
     CORES_UP.fetch_add(1, Ordering::Release);
@@ -274,6 +289,7 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
 
 /// Entry point of a secondary core, on its stack under the final tables.
 pub extern "C" fn secondary_main(index: usize) -> ! {
+    check_coherency();
     if let Some(shared) = SHARED.get() {
         core_up(shared, index);
     }

@@ -15,15 +15,14 @@ pub struct GuestRegisters {
 
 /// HCR_EL2 for guests: stage 2 on; interrupts and SErrors go to EL2; SMC, feature registers, IMPLEMENTATION DEFINED
 /// registers, set/way cache operations and ACTLR trap; EL1 is AArch64. WFI and WFE run natively, because the core
-/// belongs to the guest.
+/// belongs to the guest. FB and BSU are clear for the same reason: a vCPU never changes cores, so its own TLBI, IC and
+/// barriers need not reach other cores.
 const HCR: u64 = HCR_EL2::VM::Enable.value
     | HCR_EL2::SWIO::SET.value
     | HCR_EL2::PTW::SET.value
     | HCR_EL2::FMO::EnableVirtualFIQ.value
     | HCR_EL2::IMO::EnableVirtualIRQ.value
     | HCR_EL2::AMO::SET.value
-    | HCR_EL2::FB::SET.value
-    | HCR_EL2::BSU::InnerShareable.value
     | HCR_EL2::TSC::EnableTrapEl1SmcToEl2.value
     | HCR_EL2::TID3::SET.value
     | HCR_EL2::TIDCP::SET.value

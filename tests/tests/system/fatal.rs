@@ -3,6 +3,7 @@
 //! No guest can cause such a fault, so the tests do: they patch a few wrong instructions into the image at the start of
 //! a function. What these do, and how the hypervisor reacts, is real.
 
+use cloison_engine::qemu::Outcome;
 use cloison_tests::{BOTH, Clock, VIRT, boot, config, hypervisor, hypervisor_elf, image, load};
 use miette::Result;
 use object::{Object, ObjectSymbol};
@@ -25,6 +26,8 @@ const OWN_ADDRESS: u32 = 0x1000_0000; // adr x0, .
 const STORE: u32 = 0xf900_0000; // str x0, [x0]
 const ON_STACK: u32 = 0xd101_03e0; // sub x0, sp, #64
 const JUMP: u32 = 0xd61f_0000; // br x0
+const READ_HCR: u32 = 0xd53c_1100; // mrs x0, hcr_el2
+const READ_SCTLR: u32 = 0xd53c_1001; // mrs x1, sctlr_el2
 
 /// A parsed dump.
 struct Dump {
@@ -55,6 +58,15 @@ fn hex(text: &str) -> Option<u64> {
 
 /// Boots a hypervisor with `instructions` at the start of `function`, and one VM on `core`.
 fn dump(board: &str, function: &str, instructions: &[u32], core: u8) -> Result<Dump> {
+    let mut checked = load(&config("quota"), board)?;
+    checked.system.vms[0].cores = vec![core];
+    let mut bytes = image(&checked)?.bytes;
+    let function = patch(&mut bytes, function, instructions)?;
+    parse(boot(&bytes, board, Clock::Counted)?, function)
+}
+
+/// Replaces the first instructions of a function of the hypervisor in `image`. Returns the function's address.
+fn patch(image: &mut [u8], function: &str, instructions: &[u32]) -> Result<u64> {
     let elf = std::fs::read(hypervisor_elf()?).expect("the hypervisor was built");
     let file = object::File::parse(&*elf).expect("an ELF file");
     // The compiler's mangled name has the length before the name, and more around both.
@@ -64,14 +76,15 @@ fn dump(board: &str, function: &str, instructions: &[u32], core: u8) -> Result<D
     let symbol = symbols.next().unwrap_or_else(|| panic!("the hypervisor has no function {function}"));
     assert!(symbols.next().is_none(), "the hypervisor has several functions {function}");
     assert!(symbol.size() >= 4 * instructions.len() as u64, "{function} is too short");
-    let mut checked = load(&config("quota"), board)?;
-    checked.system.vms[0].cores = vec![core];
-    let mut bytes = image(&checked)?.bytes;
     let at = (symbol.address() - hypervisor()?.base) as usize;
-    for (slot, instruction) in bytes[at..].chunks_exact_mut(4).zip(instructions) {
+    for (slot, instruction) in image[at..].chunks_exact_mut(4).zip(instructions) {
         slot.copy_from_slice(&instruction.to_le_bytes());
     }
-    let outcome = boot(&bytes, board, Clock::Counted)?;
+    Ok(symbol.address())
+}
+
+/// Parses the dump of a board whose `function` was broken.
+fn parse(outcome: Outcome, function: u64) -> Result<Dump> {
     let console = outcome.console;
     assert!(outcome.exit.is_clean(), "{}: {console}", outcome.exit);
 
@@ -95,7 +108,7 @@ fn dump(board: &str, function: &str, instructions: &[u32], core: u8) -> Result<D
         assert!(values.contains_key(&register), "no {register} in\n{console}");
     }
     assert_eq!(values["EC"], values["ESR"] >> 26 & 0x3f);
-    Ok(Dump { core, values, backtrace, function: symbol.address(), console })
+    Ok(Dump { core, values, backtrace, function, console })
 }
 
 #[test]
@@ -157,5 +170,65 @@ fn the_hypervisor_cannot_execute_its_data() -> Result<()> {
         assert_eq!((dump.class(), dump.status()), (INSTRUCTION_ABORT, NOT_PERMITTED), "{}", dump.console);
         assert_eq!((dump.value("ELR"), dump.value("x0")), (dump.value("SP") - 64, dump.value("SP") - 64));
     }
+    Ok(())
+}
+
+#[test]
+fn a_fault_in_the_dump_turns_the_machine_off() -> Result<()> {
+    for board in BOTH {
+        let mut bytes = image(&load(&config("quota"), board)?)?.bytes;
+        patch(&mut bytes, "parked", &[UDF])?;
+        patch(&mut bytes, "backtrace", &[UDF])?;
+        let outcome = boot(&bytes, board, Clock::Counted)?;
+        assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.console);
+        let heads = outcome.console.lines().filter(|line| line.contains("exception in the hypervisor")).count();
+        assert_eq!(heads, 1, "{}", outcome.console);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_running_core_broadcasts_for_no_guest_and_executes_nothing_writable() -> Result<()> {
+    for board in BOTH {
+        for core in [0, 2] {
+            let dump = dump(board, "parked", &[READ_HCR, READ_SCTLR, UDF], core)?;
+            assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
+            let (hcr, sctlr) = (dump.value("x0"), dump.value("x1"));
+            // FB, and BSU: the width of barriers. VM is set, so this is the value for guests.
+            assert_eq!((hcr >> 9 & 1, hcr >> 10 & 3, hcr & 1), (0, 0, 1), "{hcr:#x}");
+            // WXN.
+            assert_eq!(sctlr >> 19 & 1, 1, "{sctlr:#x}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_boot_loaders_interrupts_are_forgotten() -> Result<()> {
+    // What EL2 reads: the distributor's address, then enabled, pending and active interrupts 64 to 95.
+    const GICD: u32 = 0xd2c0_0a00; // mov x0, #0x50_0000_0000
+    const READ: [u32; 3] = [0xb941_0801, 0xb942_0802, 0xb943_0803]; // ldr w1, [x0, #0x108], and so on
+    // The boot loader: the same registers, with the MMU off.
+    const PHYSICAL_GICD: u32 = 0xd2a1_0000; // mov x0, #0x0800_0000
+    const SOME: u32 = 0x52a0_1fe1; // mov w1, #0x00ff_0000
+    const WRITE: [u32; 3] = [0xb901_0801, 0xb902_0801, 0xb903_0801]; // str w1, [x0, #0x108], and so on
+    let branch = |distance: u64| 0x1400_0000 | (distance / 4) as u32 & 0x03ff_ffff;
+    let checked = load(&config("quota"), VIRT)?;
+    assert_eq!(checked.system.board.gic.gicd.0, 0x0800_0000);
+    let mut bytes = image(&checked)?.bytes;
+    let function = patch(&mut bytes, "parked", &[GICD, READ[0], READ[1], READ[2], UDF])?;
+    // It runs in the place of the panic handler, before the image's first instruction, a branch.
+    let start = hypervisor()?.base;
+    let first = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"));
+    assert_eq!(first >> 26, 0x14 >> 2, "not a branch: {first:#x}");
+    let loader = patch(&mut bytes, "rust_begin_unwind", &[PHYSICAL_GICD, SOME, WRITE[0], WRITE[1], WRITE[2]])?;
+    let back = start + u64::from(first & 0x03ff_ffff) * 4;
+    let end = loader + 5 * 4;
+    let at = (end - start) as usize;
+    bytes[at..at + 4].copy_from_slice(&branch(back.wrapping_sub(end)).to_le_bytes());
+    bytes[..4].copy_from_slice(&branch(loader - start).to_le_bytes());
+    let dump = parse(boot(&bytes, VIRT, Clock::Counted)?, function)?;
+    assert_eq!(dump.class(), UNDEFINED, "{}", dump.console);
+    assert_eq!(["x1", "x2", "x3"].map(|register| dump.value(register)), [0; 3], "{}", dump.console);
     Ok(())
 }

@@ -31,6 +31,9 @@ fn boots_to_a_shell(config: &str, kernel: &str, board: &str, clock: Clock) -> Re
     let name = linux.output("linux", "uname -a");
     assert!(name.contains(kernel) && name.contains(" linux ") && name.contains("aarch64"), "{name}");
     assert_eq!(linux.number("linux", "nproc"), 2);
+    // The kernel found PSCI and, by PSCI_FEATURES, the calling convention's version: without it, no workaround calls.
+    let convention = linux.output("linux", "dmesg | grep 'SMC Calling Convention'");
+    assert!(convention.trim_end().ends_with("v1.1"), "{convention}");
     // Timer interrupts arrive on every vCPU, repeatedly.
     let first = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     for vcpu in 0..2 {

@@ -7,6 +7,7 @@ mod damaged;
 mod demo;
 mod devices;
 mod fatal;
+mod instructions;
 mod isolation;
 mod kernels;
 mod linux;
