@@ -24,7 +24,7 @@ pub const ZCU102: &str = "zcu102";
 pub const BOTH: [&str; 2] = [VIRT, ZCU102];
 
 /// Time after which a board is considered hung. Far longer than any test takes.
-pub const LIMIT: Duration = Duration::from_secs(150);
+pub const LIMIT: Duration = Duration::from_secs(400);
 
 /// Returns the path of a test configuration.
 pub fn config(name: &str) -> PathBuf {

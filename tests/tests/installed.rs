@@ -95,7 +95,7 @@ fn an_installed_program_needs_nothing_but_a_bundle() {
     // The names of events are those of the bundle's board file.
     assert!(csv.contains("INST_RETIRED"), "{csv}");
 
-    let console = machine.done(&["run", "configs/demo.toml", "--icount", "--timeout", "120"]);
+    let console = machine.done(&["run", "configs/demo.toml", "--icount", "--timeout", "400"]);
     assert!(console.contains("[victim]"), "{console}");
     assert!(machine.path("work/cloison-output/run/demo-virt/telemetry.bin").is_file(), "{console}");
 

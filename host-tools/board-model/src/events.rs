@@ -1,9 +1,9 @@
 //! The events that a core's performance monitors count, with the Cortex-A53's meaning.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Raw counts of one core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Instructions, counted by blocks: a block that an exception interrupts is counted in full.
     pub instructions: u64,

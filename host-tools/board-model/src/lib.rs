@@ -16,6 +16,7 @@ pub mod geometry;
 pub mod hierarchy;
 pub mod plugin;
 pub mod pmu;
+pub mod statistics;
 
 pub use board::{Board, BoardError};
 pub use events::{Counts, Event};

@@ -5,10 +5,10 @@ use crate::installation;
 use crate::parts;
 use crate::qemu::Machine;
 use cloison_board_model::Board as ModelBoard;
+pub use cloison_board_model::statistics::{CoreCounts, Instructions, Region, Statistics};
 use cloison_config::Emulation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// State of the caches at the start of a region of interest.
@@ -110,46 +110,10 @@ pub fn check(board: &Path) -> Result<ModelBoard> {
     })
 }
 
-/// The model's counts of a run.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Statistics {
-    /// The regions of interest, in order.
-    pub regions: Vec<Region>,
-}
-
-/// One region of interest.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Region {
-    /// Counts of each core.
-    pub cores: Vec<CoreCounts>,
-}
-
-/// The counts of one core in a region.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CoreCounts {
-    /// Cycles of the core's clock.
-    pub cycles: u64,
-    /// Number of overflow interrupts raised by its counters.
-    pub overflow_interrupts: u64,
-    /// Counts of all events by name, whether a counter was programmed or not.
-    pub events: BTreeMap<String, u64>,
-    /// The same at EL1 and EL0 only: what a guest would count if it could count all events at once.
-    pub guest_events: BTreeMap<String, u64>,
-}
-
-impl CoreCounts {
-    /// Returns the count of a modelled event.
-    pub fn event(&self, name: &str) -> u64 {
-        self.events.get(name).copied().unwrap_or(0)
-    }
-}
-
-impl Statistics {
-    /// Reads the file written by the plugin.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .into_diagnostic()
-            .wrap_err_with(|| miette!("the model left no statistics at {}", path.display()))?;
-        serde_json::from_str(&text).into_diagnostic().wrap_err("the model's statistics cannot be read")
-    }
+/// Reads the statistics that the plugin has written.
+pub fn statistics(path: &Path) -> Result<Statistics> {
+    let text = std::fs::read_to_string(path)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("the model left no statistics at {}", path.display()))?;
+    serde_json::from_str(&text).into_diagnostic().wrap_err("the model's statistics cannot be read")
 }

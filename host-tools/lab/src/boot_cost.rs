@@ -10,6 +10,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
 use cloison_engine::linux::{device_tree, load};
+use cloison_engine::model::Instructions;
 use cloison_engine::progress::stage;
 use cloison_engine::qemu::Machine;
 use cloison_engine::report::Section;
@@ -19,7 +20,6 @@ use cloison_engine::{configuration, installation, parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::telemetry::ExitReason;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -40,29 +40,15 @@ pub struct BootCostArgs {
     pub json: Option<PathBuf>,
 }
 
-/// The file written by the counting plugin.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-pub struct Counted {
-    /// Instructions at EL0 to EL3.
-    pub instructions: [u64; 4],
-}
-
-impl Counted {
-    /// Returns the sum over all exception levels.
-    pub fn all(&self) -> u64 {
-        self.instructions.iter().sum()
-    }
-}
-
 /// The boots of one kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Boots {
     /// Name of the configuration.
     pub name: &'static str,
     /// Counts without the hypervisor.
-    pub bare: Counted,
+    pub bare: Instructions,
     /// Counts with the hypervisor.
-    pub under: Counted,
+    pub under: Instructions,
     /// Entries into the hypervisor, by [`ExitReason`].
     pub exits: [u64; ExitReason::ALL.len()],
 }
@@ -136,7 +122,7 @@ pub fn measure(name: &'static str, plugin: &Path) -> Result<Boots> {
 }
 
 /// Runs a machine to its end and reads the counts.
-fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Counted, Vec<u8>)> {
+fn count(machine: Machine, plugin: &Path, scratch: &Path) -> Result<(Instructions, Vec<u8>)> {
     let counts = scratch.join("counts.json");
     let machine = machine.icount(Some(0)).limit(LIMIT).arg("-plugin");
     let outcome = machine.arg(format!("{},count={}", plugin.display(), counts.display())).run()?;
@@ -159,7 +145,7 @@ fn with_cloison(
     image: &Image,
     plugin: &Path,
     scratch: &Path,
-) -> Result<(Counted, [u64; ExitReason::ALL.len()])> {
+) -> Result<(Instructions, [u64; ExitReason::ALL.len()])> {
     let file = scratch.join("Image");
     image.write(&file)?;
     let (counted, telemetry) = count(Machine::new(board, &file), plugin, scratch)?;
@@ -169,7 +155,7 @@ fn with_cloison(
     Ok((counted, exits))
 }
 
-fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> Result<Counted> {
+fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> Result<Instructions> {
     let vm = &image.system.vms[0];
     let ImageSource::Linux(linux) = &checked.images[0] else {
         return Err(miette!("VM `{}` is not a Linux guest", vm.name));

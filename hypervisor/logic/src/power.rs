@@ -13,14 +13,12 @@
 //! One vCPU at a time ends or restarts the VM ([`Power::end`]). Until it has, no vCPU can be claimed. A VM that is
 //! doomed ([`Doom`]) has no next life, whoever was about to start one: [`Power::restart`] decides in the same step.
 
+use cloison_formats::limits::MAX_VCPUS;
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering;
 #[cfg(loom)]
 use loom::sync::atomic::AtomicU32;
-
-/// The most vCPUs that a VM can have.
-pub const MAX_VCPUS: usize = 8;
 
 /// A vCPU's power state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

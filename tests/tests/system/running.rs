@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Time after which the system is considered hung. Nothing else depends on it.
-pub const PATIENCE: Duration = Duration::from_secs(100);
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A running system with Linux guests.
 pub struct Running {

@@ -8,7 +8,7 @@ use miette::Result;
 use std::time::Duration;
 
 /// Maximum time for a line of an idle system. It only detects a hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(200);
 /// Number of resets in `restart.toml`.
 const RESETS: u64 = 100;
 /// Number of the event INST_RETIRED.

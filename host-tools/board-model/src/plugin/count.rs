@@ -1,8 +1,8 @@
 //! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's own clock.
 
 use super::ffi::{self, Api, ByteArray, PluginId, RegisterDescriptor, UserData};
+use crate::statistics::{self, Instructions};
 use libc::{c_uint, c_void};
-use serde::Serialize;
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -22,13 +22,6 @@ static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
 static CPSR: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Buffer for the register's value.
 static BYTES: AtomicPtr<ByteArray> = AtomicPtr::new(std::ptr::null_mut());
-
-/// The file written at the end.
-#[derive(Serialize)]
-struct Report {
-    /// Instructions executed at EL0 to EL3, summed over all cores.
-    instructions: [u64; 4],
-}
 
 /// Starts counting; the counts are written to `file` at the end.
 pub fn install(id: PluginId, api: Api, file: PathBuf) -> Result<(), String> {
@@ -97,10 +90,9 @@ extern "C" fn on_block(_vcpu: c_uint, data: UserData) {
 }
 
 extern "C" fn on_exit(_id: PluginId, _data: UserData) {
-    let report = Report { instructions: std::array::from_fn(|level| COUNTS[level].load(Relaxed)) };
+    let report = Instructions { instructions: std::array::from_fn(|level| COUNTS[level].load(Relaxed)) };
     let Some(Counter { file, .. }) = COUNTER.get() else { return };
-    let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::other);
-    if let Err(error) = text.and_then(|text| std::fs::write(file, text + "\n")) {
+    if let Err(error) = statistics::write(&report, file) {
         eprintln!("board-model: cannot write {}: {error}", file.display());
     }
 }

@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod bounds;
 mod count;
 mod counters;
 mod ffi;
@@ -13,12 +14,12 @@ mod monitors;
 mod qemu;
 mod regions;
 mod state;
-mod statistics;
 mod time;
 
 use crate::board::Board;
 use crate::clock::MAX_CORES;
 use crate::decode::{Special, decode};
+use crate::statistics;
 use ffi::{Api, PluginId, RegisterDescriptor, UserData};
 use internals::Internals;
 use libc::{c_char, c_int, c_uint, c_void};
@@ -68,11 +69,11 @@ fn register() {
 extern "C" fn on_exit(_id: PluginId, _data: UserData) {
     // SAFETY: the vCPUs have stopped.
     let plugin = unsafe { plugin() };
-    let statistics = plugin.options.statistics.take();
-    let report = plugin.report();
-    report.print();
-    if let Some(path) = statistics
-        && let Err(error) = report.write(&path)
+    let file = plugin.options.statistics.take();
+    let statistics = plugin.statistics();
+    statistics.print();
+    if let Some(path) = file
+        && let Err(error) = statistics::write(&statistics, &path)
     {
         eprintln!("board-model: cannot write {}: {error}", path.display());
     }

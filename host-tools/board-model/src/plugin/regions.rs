@@ -1,11 +1,12 @@
 //! Regions of interest: when the model is on, and what it counts there.
 
+use super::bounds::Stand;
 use super::qemu::{qemu, retranslate};
 use super::state::{NOTHING, Plugin};
-use super::statistics::{CoreReport, Region, Report, Stand};
 use super::time::{EPOCH, TIME, get_clock};
 use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
+use crate::statistics::{CoreCounts, Region, Statistics};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A millisecond in ns.
@@ -31,10 +32,10 @@ impl Plugin {
             let counts = now.counts.since(&before.counts);
             let cycles = now.cycles.saturating_sub(before.cycles);
             let events = |counts: &Counts, cycles| {
-                Event::ALL.iter().map(|event| (event.name(), event.count(counts, cycles, double))).collect()
+                Event::ALL.iter().map(|event| (event.name().to_owned(), event.count(counts, cycles, double))).collect()
             };
             let guest = now.guest.0.since(&before.guest.0);
-            CoreReport {
+            CoreCounts {
                 cycles,
                 overflow_interrupts: now.interrupts - before.interrupts,
                 events: events(&counts, cycles),
@@ -117,10 +118,11 @@ impl Plugin {
         self.region_since(&first)
     }
 
-    /// Ends an open region at the end of the run, and returns the report.
-    pub fn report(&mut self) -> Report<'_> {
+    /// Ends an open region at the end of the run, and returns the statistics.
+    pub fn statistics(&mut self) -> Statistics {
         self.close();
         let whole = self.regions.whole.clone().unwrap_or_else(|| self.so_far());
-        Report { modelled: true, board: &self.board.name, seed: self.options.seed, regions: &self.regions.ended, whole }
+        let regions = self.regions.ended.clone();
+        Statistics { modelled: true, board: self.board.name.clone(), seed: self.options.seed, regions, whole }
     }
 }

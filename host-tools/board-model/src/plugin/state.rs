@@ -1,9 +1,9 @@
 //! The model between QEMU's callbacks: blocks, accesses, turns.
 
+use super::bounds::Regions;
 use super::counters::{Counters, Monitors};
 use super::ffi::ByteArray;
 use super::qemu::qemu;
-use super::statistics::Regions;
 use super::time::{TIME, at_horizon, run_timers};
 use crate::board::Board;
 use crate::clock::{Clocks, MAX_CORES};

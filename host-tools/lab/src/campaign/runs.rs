@@ -7,10 +7,10 @@ use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_config::events::EventNames;
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{write_atomic, write_json};
-use cloison_engine::model::{Model, Statistics};
+use cloison_engine::model::{self, Model};
 use cloison_engine::qemu::Machine;
 use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, image, model, parts};
+use cloison_engine::{configuration, image, parts};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
@@ -181,7 +181,7 @@ impl Setting<'_> {
             let (dropped, end) = (telemetry.dropped(), telemetry.end_of(victim));
             return Err(miette!("{dropped} records were dropped; the victim: {end}"));
         }
-        let statistics = Statistics::read(stats)?;
+        let statistics = model::statistics(stats)?;
         let logged: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
         let wanted = job.sub_experiments.len() * (job.runs as usize + self.campaign.warm_up as usize);
         if logged.len() != wanted || statistics.regions.len() != wanted {

@@ -7,10 +7,10 @@ use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{write_atomic, write_json};
-use cloison_engine::model::{Model, Region, Statistics};
+use cloison_engine::model::{self, Model, Region};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
-use cloison_engine::{configuration, consoles, image, model, parts};
+use cloison_engine::{configuration, consoles, image, parts};
 use cloison_formats::telemetry::MigrationOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -221,7 +221,7 @@ impl Setting<'_> {
         }
         let names = EventNames::of(&prepared.checked.board.events);
         let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
-        let statistics = Statistics::read(stats)?;
+        let statistics = model::statistics(stats)?;
         let warm_up = self.experiment.warm_up;
         if runs.len() != statistics.regions.len() || runs.len() <= warm_up {
             let (logged, seen) = (runs.len(), statistics.regions.len());

@@ -1,0 +1,95 @@
+//! The statistics of a run, as the plugin writes them and other programs read them: what each core counted in each
+//! region.
+
+use crate::events::Counts;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The statistics of a run.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Statistics {
+    /// Always true: the numbers are the model's.
+    pub modelled: bool,
+    /// Name of the board.
+    pub board: String,
+    /// Seed of the random replacement.
+    pub seed: u64,
+    /// The regions of interest that have ended, in order.
+    pub regions: Vec<Region>,
+    /// The whole run.
+    pub whole: Region,
+}
+
+/// A region of interest that has ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Region {
+    /// By core.
+    pub cores: Vec<CoreCounts>,
+}
+
+/// The counts of one core in a region.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CoreCounts {
+    /// Cycles between start and end by the core's own clock.
+    pub cycles: u64,
+    /// Number of overflow interrupts raised by its counters.
+    pub overflow_interrupts: u64,
+    /// Counts of all events by name at all exception levels, whether a counter was programmed or not.
+    pub events: BTreeMap<String, u64>,
+    /// The same at EL1 and EL0 only: what a guest would count if it could count all events at once.
+    pub guest_events: BTreeMap<String, u64>,
+    /// Raw counts at all exception levels.
+    #[serde(default)]
+    pub counts: Counts,
+}
+
+impl CoreCounts {
+    /// Returns the count of a modelled event.
+    pub fn event(&self, name: &str) -> u64 {
+        self.events.get(name).copied().unwrap_or(0)
+    }
+}
+
+impl Statistics {
+    /// Prints one line per core for a human reader.
+    pub fn print(&self) {
+        for (index, core) in self.whole.cores.iter().enumerate() {
+            let counts = &core.counts;
+            eprintln!(
+                "board-model (modelled): core {index}: {} cycles, {} instructions, {} loads, {} stores, refills L1I {} \
+                 L1D {} L2 {}",
+                core.cycles,
+                counts.instructions,
+                counts.loads,
+                counts.stores,
+                counts.l1i_refills,
+                counts.l1d_refills,
+                counts.l2_refills
+            );
+        }
+    }
+}
+
+/// What the plugin writes if it only counts instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Instructions {
+    /// Instructions executed at EL0 to EL3, summed over all cores.
+    pub instructions: [u64; 4],
+}
+
+impl Instructions {
+    /// Returns the sum over all exception levels.
+    pub fn all(&self) -> u64 {
+        self.instructions.iter().sum()
+    }
+}
+
+/// Writes statistics as JSON.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(statistics: &impl Serialize, path: &Path) -> std::io::Result<()> {
+    let text = serde_json::to_string_pretty(statistics).map_err(std::io::Error::other)?;
+    std::fs::write(path, text + "\n")
+}
