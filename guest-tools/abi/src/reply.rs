@@ -39,38 +39,22 @@ trait Register {
     fn from_register(register: u64) -> Self;
 }
 
-impl Register for u64 {
-    #[inline]
-    fn into_register(self) -> u64 {
-        self
-    }
-    #[inline]
-    fn from_register(register: u64) -> Self {
-        register
-    }
+macro_rules! numbers {
+    ($($kind:ty)*) => {$(
+        impl Register for $kind {
+            #[inline]
+            fn into_register(self) -> u64 {
+                u64::from(self)
+            }
+            #[inline]
+            fn from_register(register: u64) -> Self {
+                register as Self
+            }
+        }
+    )*};
 }
 
-impl Register for u32 {
-    #[inline]
-    fn into_register(self) -> u64 {
-        self.into()
-    }
-    #[inline]
-    fn from_register(register: u64) -> Self {
-        register as Self
-    }
-}
-
-impl Register for u16 {
-    #[inline]
-    fn into_register(self) -> u64 {
-        self.into()
-    }
-    #[inline]
-    fn from_register(register: u64) -> Self {
-        register as Self
-    }
-}
+numbers! { u16 u32 u64 }
 
 impl Register for bool {
     #[inline]

@@ -16,7 +16,7 @@ pub struct ImageArgs {
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
-    /// Directory for the files [default: target/cloison/image/CONFIG-BOARD]
+    /// Directory for the files [default: image/CONFIG-BOARD in target/cloison, without a checkout in cloison-output]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Also write the figures here

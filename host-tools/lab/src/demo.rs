@@ -38,7 +38,7 @@ pub struct DemoArgs {
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Directory for the report (default: target/cloison/demo/BOARD)
+    /// Directory for the report [default: demo/BOARD in target/cloison, without a checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Without the board model: one run on plain QEMU

@@ -82,11 +82,11 @@ impl fmt::Display for ImageError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoImage => {
-                f.write_str("no system image after the hypervisor (magic missing); build one with `cargo xtask image`")
+                f.write_str("no system image after the hypervisor (magic missing); build one with `cloison image`")
             }
             Self::Version { found } => write!(
                 f,
-                "system image has version {found}, this hypervisor reads version {VERSION}; rebuild it with `cargo xtask image`"
+                "system image has version {found}, this hypervisor reads version {VERSION}; rebuild it with `cloison image`"
             ),
             Self::Damaged { what, expected, found } => {
                 write!(f, "{what} damaged: CRC {found:#010x}, expected {expected:#010x}")

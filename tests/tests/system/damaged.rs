@@ -100,7 +100,7 @@ fn on_both(test: impl Fn(&Good)) -> Result<()> {
     Ok(())
 }
 
-const NO_IMAGE: &str = "no system image after the hypervisor (magic missing); build one with `cargo xtask image`";
+const NO_IMAGE: &str = "no system image after the hypervisor (magic missing); build one with `cloison image`";
 
 #[test]
 fn a_wrong_magic_is_no_system_image() -> Result<()> {
@@ -121,7 +121,7 @@ fn another_version_is_refused_by_its_number() -> Result<()> {
         good.unreadable(
             &bytes,
             &format!(
-                "system image has version {other}, this hypervisor reads version {this}; rebuild it with `cargo xtask image`"
+                "system image has version {other}, this hypervisor reads version {this}; rebuild it with `cloison image`"
             ),
         );
     })

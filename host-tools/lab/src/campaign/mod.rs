@@ -31,7 +31,7 @@ pub struct CampaignArgs {
     /// Path of the campaign's file
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
-    /// Directory for counts, vectors and report (default: target/cloison/campaigns/NAME)
+    /// Directory for counts, vectors and report [default: campaigns/NAME in target/cloison, without a checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here

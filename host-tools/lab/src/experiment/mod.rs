@@ -44,7 +44,7 @@ pub struct ExperimentArgs {
     /// `list`, the name of a shipped experiment, or a file
     #[arg(value_name = "list | NAME | FILE.toml")]
     pub name: String,
-    /// Directory for runs and report (default: target/cloison/experiments/NAME)
+    /// Directory for runs and report [default: experiments/NAME in target/cloison, without a checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
