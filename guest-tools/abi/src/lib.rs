@@ -64,6 +64,9 @@ pub mod page {
     pub const COMPATIBLE: &str = "cloison,services-1";
 }
 
+/// Function identifier of SMCCC_VERSION (Arm DEN 0028).
+pub const SMCCC_VERSION: u32 = 0x8000_0000;
+
 /// PSCI function identifiers (Arm DEN 0022), by HVC or SMC.
 pub mod psci {
     #![allow(missing_docs)]

@@ -43,13 +43,13 @@ pub fn guest_view(encoding: Encoding, pmu: bool, read: impl FnOnce(u8, u8) -> u6
     read(encoding.crm, encoding.op2) & mask | set | counters
 }
 
-/// Returns whether the core with this MIDR is coherent with the others, as far as it shows that: CPUECTLR_EL1.SMPEN of
-/// the Cortex-A53, A57 and A72, which the firmware must set. `read` reads CPUACTLR_EL1 and CPUECTLR_EL1 of these cores;
+/// Returns whether a core is coherent with the others, as far as it shows that, by its implementer and part number
+/// (MIDR_EL1): CPUECTLR_EL1.SMPEN of the Cortex-A53, A57 and A72, which the firmware must set. `read` reads CPUACTLR_EL1 and CPUECTLR_EL1 of these cores;
 /// an emulator has neither and shows both as 0.
-pub fn is_coherent(midr: u64, read: impl FnOnce() -> [u64; 2]) -> bool {
+pub fn is_coherent(implementer: u64, part: u64, read: impl FnOnce() -> [u64; 2]) -> bool {
     const SMPEN: u64 = 1 << 6;
-    // Arm's cores, without variant and revision.
-    if ![0x4100_d030, 0x4100_d070, 0x4100_d080].contains(&(midr & 0xff00_fff0)) {
+    const ARM: u64 = 0x41;
+    if implementer != ARM || ![0xd03, 0xd07, 0xd08].contains(&part) {
         return true;
     }
     let [cpuactlr, cpuectlr] = read();
@@ -62,17 +62,14 @@ mod tests {
 
     #[test]
     fn a_core_whose_firmware_left_it_incoherent_is_told_apart() {
-        // MIDR_EL1 of the ZCU102's cores.
-        let a53 = 0x410f_d034;
+        let a53 = |read: [u64; 2]| is_coherent(0x41, 0xd03, || read);
         // Erratum 855873's bit in CPUACTLR_EL1 tells a core from an emulator.
-        assert!(!is_coherent(a53, || [1 << 44, 0]));
-        assert!(!is_coherent(a53, || [0, 1]));
-        assert!(is_coherent(a53, || [1 << 44, 0x40]));
-        assert!(is_coherent(a53, || [0, 0]), "QEMU");
-        assert!(!is_coherent(0x410f_d083, || [1, 0x3f]));
+        assert!(!a53([1 << 44, 0]) && !a53([0, 1]) && a53([1 << 44, 0x40]));
+        assert!(a53([0, 0]), "QEMU");
+        assert!(!is_coherent(0x41, 0xd08, || [1, 0x3f]));
         // No other core has these registers.
-        for other in [0x410f_d0c1, 0x411f_d0b0, 0x000f_d034] {
-            assert!(is_coherent(other, || unreachable!("they are not read")), "{other:#x}");
+        for (implementer, part) in [(0x41, 0xd0c), (0x41, 0xd0b), (0, 0xd03)] {
+            assert!(is_coherent(implementer, part, || unreachable!("they are not read")), "{part:#x}");
         }
     }
 

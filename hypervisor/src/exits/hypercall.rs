@@ -8,7 +8,7 @@ use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::partition::{self, Vm};
 use crate::vm::{hem, migrate, quota};
 use cloison_abi::reply::{Identity, Moved, SegmentEnd, Time};
-use cloison_abi::{ABI_VERSION, Call, CallError, services};
+use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
 use cloison_logic::segment::Names;
@@ -16,8 +16,6 @@ use cloison_logic::services_page::{Reader, Request};
 
 /// SMC Calling Convention: "unknown function".
 const UNKNOWN: u64 = -1i64 as u64;
-/// SMCCC_VERSION and its result, 1.1.
-pub const SMCCC_VERSION: u32 = 0x8000_0000;
 
 /// Handles an HVC or SMC.
 #[inline(always)]
@@ -42,6 +40,7 @@ fn identify(cpu: &Cpu, vm: &Vm) -> Identity {
 #[inline(never)]
 fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, function: u32) {
     if function == SMCCC_VERSION {
+        // 1.1.
         registers.x[0] = 0x1_0001;
         return;
     }

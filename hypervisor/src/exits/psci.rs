@@ -1,10 +1,9 @@
 //! PSCI for guests (Arm DEN 0022), limited to their own vCPUs and their own VM.
 
-use crate::exits::hypercall::SMCCC_VERSION;
 use crate::vm::cpu::Cpu;
 use crate::vm::life;
 use crate::vm::partition::Vm;
-use cloison_abi::psci;
+use cloison_abi::{SMCCC_VERSION, psci};
 use cloison_formats::addr::Ipa;
 use cloison_logic::power::State;
 

@@ -64,7 +64,8 @@ fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
 
 /// Refuses a core on which no lock would work.
 fn check_coherency() {
-    if !is_coherent(MIDR_EL1.get(), || [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()]) {
+    let (implementer, part) = (MIDR_EL1.read(MIDR_EL1::Implementer), MIDR_EL1.read(MIDR_EL1::PartNum));
+    if !is_coherent(implementer, part, || [S3_1_C15_C2_0.get(), S3_1_C15_C2_1.get()]) {
         let core = registers::affinity();
         console::print_fatal(format_args!(
             "cloison: the firmware left CPUECTLR_EL1.SMPEN of the core with MPIDR {core:#x} clear: not coherent\n"

@@ -2,7 +2,7 @@
 
 use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;
-use cloison_guest::abi::{Call, map, page, psci, services};
+use cloison_guest::abi::{Call, SMCCC_VERSION, map, page, psci, services};
 use cloison_guest::call;
 use cloison_guest::exceptions::Fault;
 use cloison_guest::global_asm;
@@ -81,7 +81,6 @@ fn is_error(x0: u64) -> bool {
 
 /// Returns whether this VM may make the call.
 fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
-    const SMCCC_VERSION: u32 = 0x8000_0000;
     const SMCCC_FEATURES: u32 = 0x8000_0001;
     const VENDOR_UID: u32 = 0x8600_ff01;
     const VENDOR_REVISION: u32 = 0x8600_ff03;
