@@ -26,6 +26,8 @@ pub mod map {
     pub const SERVICES: u64 = 0x0900_1000;
     /// Where RAM starts by convention; a VM's configuration may place more regions elsewhere.
     pub const RAM: u64 = 0x4000_0000;
+    /// What no region may overlap: address and bytes of the devices above.
+    pub const DEVICES: [(u64, u64); 4] = [(GICD, 0x1000), (GICC, 0x2000), (UART, 0x1000), (SERVICES, 0x1000)];
 }
 
 /// Interrupt numbers that a guest sees.

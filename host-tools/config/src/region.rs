@@ -280,6 +280,7 @@ fn check_device(field: &Field<'_>, board: &Board, range: PhysRange) {
         (page(gic.gicv_dir), "the virtual CPU interface"),
     ];
     own.extend(board.telemetry.iter().map(|uart| (page(uart.base), "the telemetry UART")));
+    own.extend(board.own_devices().map(|own| (own, "the interrupt controller's, at another of its addresses")));
     own.extend(board.ram.iter().map(|ram| (*ram, "RAM, which is Cloison's to hand out")));
     if let Some((taken, what)) = own.into_iter().find(|(own, _)| own.overlaps(&range)) {
         field.push(

@@ -291,6 +291,7 @@ mod tests {
     use cloison_formats::addr::{PhysAddr, PhysRange};
     use cloison_formats::color::{CacheGeometry, ColorSet};
     use cloison_formats::image::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
+    use cloison_formats::units::{EventId, Events, Nanos};
 
     /// Returns an ELF file with these segments: physical address, virtual address, bytes, length in memory.
     fn elf_file(entry: u64, segments: &[(u64, u64, &[u8], u64)]) -> Vec<u8> {
@@ -430,7 +431,107 @@ mod tests {
     #[test]
     fn what_is_invalid_is_reported_with_its_place_and_number() {
         type Change = fn(&mut System);
-        let changes: [(Change, &str); 11] = [
+        fn device(system: &mut System, at: u64) {
+            system.vms[0].regions.push(image::Region {
+                name: "device".into(),
+                ipa: Ipa(0x0a00_0000),
+                pages: 1,
+                backing: image::Backing::Device(PhysAddr(at)),
+            });
+        }
+        /// The GIC of the ZCU102.
+        fn spread_gic(system: &mut System) {
+            let page = |number: u64| PhysAddr(0xf901_0000 + (number << 16));
+            system.board.gic = Gic {
+                gicd: page(0),
+                gicc: page(1),
+                gicc_dir: page(2),
+                gich: page(3),
+                gicv: page(5),
+                gicv_dir: page(6),
+                mediated_timer: false,
+            };
+        }
+        let taken = |at: &str| {
+            format!(
+                "VM 0, region 1: its device at {at} is not on a page, overlaps RAM, or includes one of the hypervisor's own"
+            )
+        };
+        let aliases: [(u64, Option<&str>); 8] = [
+            (0xf901_1000, Some("0xf9011000")),
+            (0xf901_f000, Some("0xf901f000")),
+            (0xf902_f000, Some("0xf902f000")),
+            (0xf903_4000, Some("0xf9034000")),
+            (0xf904_1000, Some("0xf9041000")),
+            (0xf905_0000, Some("0xf9050000")),
+            (0xf907_2000, Some("0xf9072000")),
+            (0xf908_0000, None),
+        ];
+        for (at, refused) in aliases {
+            let mut system = system();
+            spread_gic(&mut system);
+            device(&mut system, at);
+            let expected = refused.map_or(Ok(()), |at| Err(taken(at)));
+            assert_eq!(system.validate(8).map_err(|invalid| invalid.to_string()), expected, "{at:#x}");
+        }
+        // Where the pages are next to each other, only they and the second GICH are taken.
+        for (at, is_free) in [(0x801_2000, true), (0x803_0000, false), (0x803_1000, false), (0x803_2000, true)] {
+            let mut system = system();
+            device(&mut system, at);
+            assert_eq!(system.validate(8).is_ok(), is_free, "{at:#x}");
+        }
+        let changes: [(Change, &str); 21] = [
+            (
+                |system| system.board.pmu_irq = Some(40),
+                "system: the PMU's interrupt 40 is not a private one, or is the hypervisor's own",
+            ),
+            (
+                |system| system.board.pmu_irq = Some(15),
+                "system: the PMU's interrupt 15 is not a private one, or is the hypervisor's own",
+            ),
+            (
+                |system| system.board.pmu_irq = Some(26),
+                "system: the PMU's interrupt 26 is not a private one, or is the hypervisor's own",
+            ),
+            (
+                |system| {
+                    system.pools[0].kind = PoolKind::Sh;
+                    system.vms[0].profile = Some(image::Profile { pool: 0, pages: vec![], top: 0, after: None });
+                },
+                "VM 0: its profile's pool 0 is not private",
+            ),
+            (
+                |system| {
+                    system.vms[0].profile = Some(image::Profile { pool: 1, pages: vec![], top: 0, after: None });
+                },
+                "VM 0: names pool 1, which does not exist",
+            ),
+            (
+                |system| {
+                    device(system, 0x901_0000);
+                    let mut other = system.vms[0].clone();
+                    other.cores = vec![1];
+                    other.regions.remove(0);
+                    system.vms.push(other);
+                },
+                "VM 0, region 1: its device at 0x9010000 also belongs to another VM",
+            ),
+            (
+                |system| system.vms[0].regions[0].ipa = Ipa(0x7ff_d000),
+                "VM 0, region 0: overlaps the device at 0x8000000 that every VM has",
+            ),
+            (
+                |system| system.vms[0].regions[0].ipa = Ipa(0x801_1000),
+                "VM 0, region 0: overlaps the device at 0x8010000 that every VM has",
+            ),
+            (
+                |system| system.vms[0].regions[0].ipa = Ipa(0x8ff_e000),
+                "VM 0, region 0: overlaps the device at 0x9000000 that every VM has",
+            ),
+            (
+                |system| system.vms[0].regions[0].ipa = Ipa(0x900_1000),
+                "VM 0, region 0: overlaps the device at 0x9001000 that every VM has",
+            ),
             (|system| system.board.cores.clear(), "system: its board has 0 cores, not 1 to 8"),
             (|system| system.ends_with = Some(1), "system: ends with VM 1, which does not exist"),
             (|system| system.pools[0].colors = ColorSet::first(1), "pool 0: holds color 0 of the hypervisor"),
@@ -461,6 +562,34 @@ mod tests {
             change(&mut system);
             assert_eq!(system.validate(8).map_err(|invalid| invalid.to_string()), Err(expected.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_system_needs_the_counters_of_its_busiest_core() {
+        let quota = |vcpu| image::Quota {
+            vcpu,
+            event: EventId(8),
+            budget: Events(1),
+            period: Nanos(1),
+            poll: Nanos(1),
+            backstop: false,
+            trace: false,
+        };
+        let mut system = system();
+        assert_eq!(system.counters(), 0);
+        let vm = &mut system.vms[0];
+        vm.cores = vec![0, 1];
+        vm.quotas = vec![quota(0), quota(1), quota(1)];
+        vm.hems = vec![EventId(8); 3];
+        assert_eq!(system.counters(), 5);
+        // Polling needs no second counter.
+        system.board.pmu_shadow = true;
+        assert_eq!(system.counters(), 5);
+        system.board.pmu_irq = Some(23);
+        assert_eq!(system.counters(), 7);
+        let sub_experiments = vec![vec![EventId(8); 2], vec![EventId(8); 4]];
+        system.vms[0].campaign = Some(image::Campaign { sub_experiments, runs: 1, vary: None });
+        assert_eq!(system.counters(), 8);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::limits::{MAX_CORES, MAX_VMS};
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
 use alloc::vec::Vec;
+use cloison_abi::map;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -504,14 +505,19 @@ impl System {
         for (index, other) in before.iter().enumerate() {
             part.check(!other.overlaps(region), Rule::Overlap, index as u64)?;
         }
+        for (at, size) in map::DEVICES {
+            part.check(start.0 >= at + size || at >= start.0 + len, Rule::Emulated, at)?;
+        }
         match region.backing {
             Backing::Pool(pool) => part.check(usize::from(pool) < self.pools.len(), Rule::NoPool, pool.into()),
             Backing::Contiguous => Ok(()),
             Backing::Device(start) => {
                 let device = PhysRange { start, len };
                 let is_taken = self.board.ram.iter().any(|bank| bank.overlaps(&device))
-                    || self.board.own_devices().any(|page| device.contains(page));
-                part.check(start.is_page_aligned() && !is_taken, Rule::Device, start.0)
+                    || self.board.own_devices().any(|own| own.overlaps(&device));
+                part.check(start.is_page_aligned() && !is_taken, Rule::Device, start.0)?;
+                let owners = self.vms.iter().filter(|vm| vm.devices().any(|own| own.overlaps(&device))).count();
+                part.check(owners == 1, Rule::DeviceTwice, start.0)
             }
         }
     }
@@ -535,16 +541,39 @@ impl System {
         }
         part.check(!vm.pmu || vm.hems.is_empty(), Rule::PmuAndHems, vm.hems.len() as u64)?;
         let Some(profile) = &vm.profile else { return Ok(()) };
-        part.check(usize::from(profile.pool) < self.pools.len(), Rule::NoPool, profile.pool.into())?;
+        let pool = self.pools.get(usize::from(profile.pool)).map(|pool| pool.kind);
+        part.check(pool.is_some(), Rule::NoPool, profile.pool.into())?;
+        // Another VM would get frames with what this one left in them.
+        part.check(pool == Some(PoolKind::Pvt), Rule::ProfilePool, profile.pool.into())?;
         for page in &profile.pages {
             let exists = vm.regions.get(usize::from(page.region)).is_some_and(|region| page.page < region.pages);
             part.check(exists, Rule::ProfilePage, page.page.into())?;
         }
         Ok(())
     }
+
+    /// Returns the number of event counters that the quotas and HEMs of one core need, of the core that needs the most.
+    pub fn counters(&self) -> usize {
+        let each = if self.board.pmu_shadow && self.board.pmu_irq.is_some() { 2 } else { 1 };
+        let of = |(vm, vcpu): (&Vm, usize)| {
+            let sets = vm.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&vm.hems]);
+            let quotas = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu).count();
+            quotas * each + sets.map(Vec::len).max().unwrap_or(0)
+        };
+        let vcpus = self.vms.iter().flat_map(|vm| (0..vm.cores.len()).map(move |vcpu| (vm, vcpu)));
+        vcpus.map(of).max().unwrap_or(0)
+    }
 }
 
 impl Vm {
+    /// Iterates over the devices that are passed through to the VM.
+    pub fn devices(&self) -> impl Iterator<Item = PhysRange> + '_ {
+        self.regions.iter().filter_map(|region| match region.backing {
+            Backing::Device(start) => Some(PhysRange { start, len: u64::from(region.pages) * PAGE_SIZE }),
+            _ => None,
+        })
+    }
+
     /// Iterates over everything that is loaded before the VM starts.
     pub fn loaded(&self) -> impl Iterator<Item = Module> + '_ {
         let Image { offset, len, load, .. } = self.image;
@@ -581,16 +610,24 @@ impl Board {
         for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
             part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at.into())?;
         }
+        let is_own = |irq: &u32| !(16..32).contains(irq) || (25..28).contains(irq);
+        let wrong = self.pmu_irq.filter(is_own);
+        part.check(wrong.is_none(), Rule::PmuInterrupt, wrong.unwrap_or(0).into())?;
         let invalid = |_| Invalid { part, rule: Rule::Cache, number: self.llc.size };
         self.llc.colors().map(ColorSet::first).map_err(invalid)
     }
 
-    /// Iterates over the pages of the devices that the hypervisor keeps for itself.
-    fn own_devices(&self) -> impl Iterator<Item = PhysAddr> {
+    /// Iterates over the devices that the hypervisor keeps for itself. Where the GIC's pages are 64 KiB apart, each
+    /// appears at every page of its 64 KiB; and GICH appears twice, the second time with a part for each core.
+    pub fn own_devices(&self) -> impl Iterator<Item = PhysRange> {
         let gic = &self.gic;
-        let pages = [gic.gicd, gic.gicc, gic.gicc_dir, gic.gich, gic.gicv, gic.gicv_dir, self.console.base];
+        let apart = gic.gicc_dir.0.wrapping_sub(gic.gicc.0);
+        let granule = if apart == 0x1_0000 { apart } else { PAGE_SIZE };
+        let gic = [gic.gicd, gic.gicc, gic.gicc_dir, gic.gich, PhysAddr(gic.gich.0 + granule), gic.gicv, gic.gicv_dir];
         let others = [self.telemetry.map(|uart| uart.base), self.power_off.as_ref().map(|off| off.page)];
-        pages.into_iter().chain(others.into_iter().flatten()).map(PhysAddr::page_base)
+        let others = others.into_iter().flatten().chain([self.console.base]);
+        let range = |start: PhysAddr, len: u64| PhysRange { start: PhysAddr(start.0 & !(len - 1)), len };
+        gic.into_iter().map(move |page| range(page, granule)).chain(others.map(move |page| range(page, PAGE_SIZE)))
     }
 }
 

@@ -92,6 +92,12 @@ fn check_machine(system: &System) -> Result<(), alloc::string::String> {
             system.board.llc
         ));
     }
+    let (needed, counters) = (system.counters(), pmu::counters());
+    if needed > counters as usize {
+        return Err(alloc::format!(
+            "a core's quotas and HEM events need {needed} event counters, its PMU has {counters}"
+        ));
+    }
     if !DCZID_EL0.matches_all(DCZID::ALL::Bytes64) {
         return Err("DC ZVA does not clear 64 bytes on this CPU".into());
     }

@@ -14,13 +14,16 @@ struct Good {
     board: &'static str,
     image: Image,
     header: Header,
+    /// Event counters of a core of the board, by its description.
+    counters: u32,
 }
 
 impl Good {
     fn new(board: &'static str) -> Result<Self> {
-        let image = image(&load(&config("quota"), board)?)?;
+        let checked = load(&config("quota"), board)?;
+        let image = image(&checked)?;
         let header = Header::parse(&image.bytes[image.hypervisor_len..], crc32fast::hash).expect("a good image");
-        Ok(Self { board, image, header })
+        Ok(Self { board, image, header, counters: checked.board.counters })
     }
 
     /// Returns the offset from the start of the file for an offset in the system image.
@@ -307,5 +310,23 @@ fn memory_that_is_not_there_is_refused_with_who_wanted_it() -> Result<()> {
         let last = outcome.console.lines().last().unwrap_or_default();
         assert!(last.starts_with("cloison: VM quota: region ram did not fit: pool shared: "), "{}", outcome.console);
         assert!(outcome.exit.is_clean());
+    })
+}
+
+#[test]
+fn quotas_beyond_the_counters_are_refused_with_both_numbers() -> Result<()> {
+    on_both(|good| {
+        let mut needed = 0;
+        let bytes = good.with_system(|system| {
+            let vm = &mut system.vms[0];
+            vm.quotas = vec![vm.quotas[0]; 7];
+            needed = system.counters();
+        });
+        assert!(needed >= 7, "{needed}");
+        let have = good.counters;
+        good.refused(
+            &bytes,
+            &format!("a core's quotas and HEM events need {needed} event counters, its PMU has {have}"),
+        );
     })
 }
