@@ -81,6 +81,8 @@ pub trait Host {
     fn set(&self, index: usize, value: u32);
     /// Turns the underflow maintenance interrupt (GICH_HCR.UIE) on or off.
     fn underflow(&self, on: bool);
+    /// Returns the pending state of the 32 physical interrupts from `32 * group` on (GICD_ISPENDR).
+    fn pending(&self, group: usize) -> u32;
     /// Deactivates a physical interrupt (GICC_DIR).
     fn deactivate(&self, irq: u32);
     /// Enables or disables a physical interrupt of this VM (GICD_ISENABLER, GICD_ICENABLER).
@@ -542,7 +544,8 @@ impl Banked {
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
             Register::Bits(State::Enabled, _, n) => host.lock().groups[n].enabled,
             Register::Bits(State::Pending, _, n) => {
-                let pending = |group: &Group| group.line | group.latched;
+                // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC knows its line.
+                let pending = |group: &Group| group.line | group.latched | host.pending(n) & group.physical;
                 let waiting =
                     if n == 0 { pending(&self.group) | mail().pending() } else { pending(&host.lock().groups[n]) };
                 waiting | self.listed(n, LR_PENDING, host)

@@ -88,6 +88,11 @@ pub fn kick(targets: u8) {
     GICD.sgir.write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
 }
 
+/// Returns the pending state of a group of 32 interrupts.
+pub fn pending(group: usize) -> u32 {
+    GICD.ispendr[group % 32].get()
+}
+
 /// Enables or disables an interrupt of a VM: a private one of this core, or a shared one.
 pub fn enable(irq: u32, on: bool) {
     GICD.ipriorityr[irq as usize].set(GUEST_PRIORITY);

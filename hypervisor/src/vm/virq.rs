@@ -41,6 +41,9 @@ impl Host for Physical<'_> {
     fn underflow(&self, on: bool) {
         gic::set_underflow_interrupt(on);
     }
+    fn pending(&self, group: usize) -> u32 {
+        gic::pending(group)
+    }
     fn deactivate(&self, irq: u32) {
         gic::deactivate(irq);
     }

@@ -40,7 +40,7 @@ fn none_was_lost(run: &Run, board: &str) {
     assert!(line.contains(id), "{line}");
     let wanted = run.system.vms[usize::from(run.vm("rtc"))].args[1];
     assert_eq!((number(line, "interrupts"), number(line, "expected")), (wanted, wanted), "{line}\n{run}");
-    for none in ["early", "spurious", "foreign", "corrupt"] {
+    for none in ["early", "spurious", "foreign", "corrupt", "hidden"] {
         assert_eq!(number(line, none), 0, "{line}");
     }
     assert_eq!(run.end_of("rtc"), End::Off, "{run}");

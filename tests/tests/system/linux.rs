@@ -34,6 +34,9 @@ fn boots_to_a_shell(config: &str, kernel: &str, board: &str, clock: Clock) -> Re
     // The kernel found PSCI and, by PSCI_FEATURES, the calling convention's version: without it, no workaround calls.
     let convention = linux.output("linux", "dmesg | grep 'SMC Calling Convention'");
     assert!(convention.trim_end().ends_with("v1.1"), "{convention}");
+    // Software written for QEMU and KVM looks for the second name.
+    let names = linux.output("linux", "tr '\\0' ' ' < /proc/device-tree/interrupt-controller@8000000/compatible");
+    assert_eq!(names.trim_end(), "arm,gic-400 arm,cortex-a15-gic");
     // Timer interrupts arrive on every vCPU, repeatedly.
     let first = timer_interrupts(&linux.output("linux", "cat /proc/interrupts"));
     for vcpu in 0..2 {

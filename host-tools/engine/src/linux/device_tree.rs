@@ -169,7 +169,8 @@ fn passed_through(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Res
 
 fn devices(fdt: &mut FdtWriter, vcpus: usize) -> Result<(), Error> {
     let gic = fdt.begin_node(&format!("interrupt-controller@{:x}", map::GICD))?;
-    fdt.property_string("compatible", "arm,gic-400")?;
+    // Software for QEMU and KVM looks for the second name only.
+    fdt.property_string_list("compatible", vec!["arm,gic-400".into(), "arm,cortex-a15-gic".into()])?;
     fdt.property_array_u64("reg", &[map::GICD, 0x1000, map::GICC, 0x2000])?;
     fdt.property_u32("#interrupt-cells", 3)?;
     fdt.property_u32("#address-cells", 0)?;

@@ -28,6 +28,10 @@ struct Machine {
     shared: RefCell<Shared>,
     cores: Vec<Core>,
     asked: RefCell<Vec<Asked>>,
+    /// Physical interrupts whose lines are high.
+    raised: RefCell<Vec<u32>>,
+    /// How often the SPIs were locked.
+    locked: Cell<u32>,
 }
 
 struct Core {
@@ -44,7 +48,12 @@ impl Host for View<'_> {
         &self.0.distributor
     }
     fn lock(&self) -> impl DerefMut<Target = Shared> {
+        self.0.locked.set(self.0.locked.get() + 1);
         self.0.shared.borrow_mut()
+    }
+    fn pending(&self, group: usize) -> u32 {
+        let of_group = |irq: &&u32| **irq as usize / 32 == group;
+        self.0.raised.borrow().iter().filter(of_group).fold(0, |bits, irq| bits | 1 << (irq % 32))
     }
     fn done(&self) -> u32 {
         let invalid = |lr: &Cell<u32>| lr.get() & (LR_PENDING | LR_ACTIVE) == 0;
@@ -103,6 +112,8 @@ impl Machine {
             shared: RefCell::new(shared),
             cores: (0..vcpus).map(core).collect(),
             asked: RefCell::default(),
+            raised: RefCell::default(),
+            locked: Cell::default(),
         }
     }
     fn view(&self, vcpu: usize) -> View<'_> {
@@ -366,6 +377,56 @@ fn clearing_the_active_state_deactivates() {
     machine.write(0, 0x380, 1 << TIMER);
     assert_eq!(machine.listed(0), []);
     assert_eq!(*machine.asked.borrow(), [Asked::Deactivate(TIMER)]);
+}
+
+#[test]
+fn a_raised_line_is_pending_while_the_guest_has_it_disabled() {
+    let machine = Machine::off(2);
+    // Interrupts 27 and 41 are the VM's, 40 another one's.
+    machine.raised.borrow_mut().extend([TIMER, DISK, 40]);
+    for register in [0x200, 0x280] {
+        assert_eq!(machine.read(0, register), 1 << TIMER);
+        assert_eq!(machine.read(1, register + 4), 1 << (DISK - 32));
+    }
+    // It was enabled, taken and listed: pending until the guest acknowledges it.
+    machine.raised.borrow_mut().clear();
+    machine.write(0, 0x000, 1);
+    machine.write(0, 0x100, 1 << TIMER);
+    assert_eq!(machine.read(0, 0x200), 0);
+    assert!(machine.timer(0));
+    assert_eq!(machine.read(0, 0x200), 1 << TIMER);
+}
+
+#[test]
+fn neither_a_tick_nor_an_sgi_takes_the_vms_lock() {
+    for mediated_timer in [false, true] {
+        let machine = Machine::with(4, mediated_timer);
+        machine.write(0, 0x000, 1);
+        for vcpu in 0..4 {
+            machine.write(vcpu, 0x100, 1 << TIMER);
+        }
+        machine.locked.set(0);
+        for vcpu in [0, 3] {
+            for _ in 0..10 {
+                // A tick, and its end.
+                machine.timer(vcpu);
+                assert_eq!(machine.acknowledge(vcpu), Some((TIMER, 0)));
+                // Two vCPUs and the tick's own one send SGIs meanwhile.
+                machine.write(1, 0xf00, 1 << (16 + vcpu) | 5);
+                machine.write(2, 0xf00, 1 << (16 + vcpu) | 5);
+                machine.write(vcpu, 0xf00, 2 << 24 | 6);
+                machine.end(vcpu, TIMER);
+                machine.maintain(vcpu);
+                let mut seen = machine.drain(vcpu);
+                seen.sort_unstable();
+                assert_eq!(seen, [(5, 1), (5, 2), (6, vcpu as u32)]);
+            }
+        }
+        assert_eq!(machine.locked.get(), 0, "mediated_timer = {mediated_timer}");
+        // An SPI does take it, so the count can be trusted.
+        machine.write(0, 0x104, 1 << (UART - 32));
+        assert_ne!(machine.locked.get(), 0);
+    }
 }
 
 #[test]
