@@ -471,6 +471,7 @@ mod tests {
             hems: vec![],
             pmu: false,
             services_page: false,
+            scrub: false,
             profile: None,
             campaign: None,
         }

@@ -9,6 +9,7 @@ use crate::problem::{Problem, SourceFile};
 use cloison_formats::addr::{PAGE_SIZE, PhysRange};
 use cloison_formats::color::{CacheGeometry, GeometryError};
 use cloison_formats::image::{Board, Gic, Uart, UartKind};
+use cloison_formats::units::{EventId, Events};
 use std::path::{Path, PathBuf};
 
 /// A validated board file.
@@ -28,9 +29,15 @@ pub struct BoardFile {
     pub counters: u32,
     /// Events of its CPU.
     pub events: EventTable,
+    /// What the hypervisor's work on one page costs a budget, by event.
+    pub page_costs: Vec<(EventId, Events)>,
     /// How QEMU emulates it; `None` where it does not.
     pub emulation: Option<Emulation>,
 }
+
+/// What the work on one page costs a budget of an event that the board file does not list: twice the bus accesses of 256
+/// lines, which is more than any event of the memory hierarchy counts for a page.
+const PAGE_COST: Events = Events(2048);
 
 /// Maximum length of one range of RAM.
 const MOST_RAM: u64 = 64 << 30;
@@ -52,9 +59,12 @@ impl BoardFile {
         let Some((mut file, cpu_path)) = Self::read(&context, path, configs) else {
             return Err(context.into_problems());
         };
-        let mut problems = context.into_problems();
         let events = Context::new(SourceFile::new(&cpu_path, read(&cpu_path)?));
         let table = EventTable::read(&events);
+        if let Some(table) = &table {
+            file.page_costs = read_page_costs(&context, table);
+        }
+        let mut problems = context.into_problems();
         problems.append(&mut events.into_problems());
         match table {
             Some(table) if !problems.iter().any(Problem::is_error) => {
@@ -95,6 +105,8 @@ impl BoardFile {
         };
         let emulation = root.optional("qemu");
         let emulation = emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
+        // Its names need the CPU's events, which are read next.
+        root.optional("page_costs");
         root.finish();
         let (pmu_irq, pmu_shadow, counters) = pmu?;
         let llc = llc?;
@@ -119,10 +131,37 @@ impl BoardFile {
             colors: llc.colors().ok()?,
             counters,
             events: EventTable::default(),
+            page_costs: Vec::new(),
             emulation,
         };
         (!context.has_errors()).then_some((file, cpu_path?))
     }
+
+    /// Returns what the hypervisor's work on one page costs a budget of this event.
+    pub fn page_cost(&self, event: EventId) -> Events {
+        self.page_costs.iter().find(|(listed, _)| *listed == event).map_or(PAGE_COST, |(_, cost)| *cost)
+    }
+}
+
+/// Reads `page_costs`: pairs of an event and what the work on one page costs a budget of it.
+fn read_page_costs(context: &Context, events: &EventTable) -> Vec<(EventId, Events)> {
+    let Some(document) = context.parse() else { return vec![] };
+    let root = context.root(&document);
+    let pairs = root.optional("page_costs").and_then(|field| field.elements()).unwrap_or_default();
+    let pair = |pair: &Field<'_>| {
+        let parts = pair.elements()?;
+        let [event, cost] = &parts[..] else {
+            pair.push(
+                pair.error(format!("expected an event and a number, found {} elements", parts.len()))
+                    .label("one cost")
+                    .help("a cost is an event and a number of them: [\"L2D_CACHE_REFILL\", 128]"),
+            );
+            return None;
+        };
+        let event = events.resolve(event)?;
+        Some((event, Events(cost.integer_up_to(u64::from(u32::MAX), "the events that the work on one page costs")?)))
+    };
+    pairs.iter().filter_map(pair).collect()
 }
 
 fn read_name<'a>(root: &Table<'a>, stem: &str) -> Option<&'a str> {

@@ -20,11 +20,12 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("migrate-check", "writes and checks its pages while they migrate"),
     ("pmu-check", "counts with its own PMU, and looks for counters that it should not have"),
     ("quota-check", "watches its own quota"),
+    ("remains", "restarts once and looks for what its first life left"),
     ("restart", "resets itself and checks that it starts again"),
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
     ("segmentation", "divides an image into regions; args: size 1 to 3, runs, seed"),
     ("smp", "brings up its other vCPUs"),
-    ("spender", "tries to gain budget by stops and restarts; args: turns, what to try (0 to 3)"),
+    ("spender", "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 6)"),
     ("staircase", "touches 100 pages, each one more often than the one before"),
 ];
 

@@ -64,6 +64,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let hems = read_hems(&table, events);
     let pmu = read_pmu(&table, &hems, services);
     let services_page = table.optional("services_page").and_then(|field| field.boolean()).unwrap_or_default();
+    let scrub = table.optional("scrub").and_then(|field| field.boolean()).unwrap_or_default();
     let owned: Vec<u32> = irqs.iter().map(|(irq, _)| *irq).collect();
     let (mut regions, complete) = region::read_all(&table, scene, &owned);
     let mut pool_uses: Vec<PoolUse> = regions.iter().filter_map(RegionSpec::pool_use).collect();
@@ -79,7 +80,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         })
         .collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
-    let quotas = read_quotas(&table, vcpus, events);
+    let quotas = read_quotas(&table, vcpus, scene.board);
     let campaign = crate::campaign::read(&table, events, !hems.is_empty());
     if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
         let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
@@ -126,6 +127,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             hems,
             pmu,
             services_page,
+            scrub,
             profile: profile.map(|profile| profile.profile),
             campaign,
         },
@@ -286,11 +288,11 @@ fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
 /// A quota and the position of its table.
 type QuotaSpec = (Quota, Range<usize>);
 
-fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<Vec<QuotaSpec>> {
-    table.tables("quota").into_iter().map(|quota| read_quota(quota, vcpus, events)).collect()
+fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>) -> Option<Vec<QuotaSpec>> {
+    table.tables("quota").into_iter().map(|quota| read_quota(quota, vcpus, board)).collect()
 }
 
-fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable>) -> Option<QuotaSpec> {
+fn read_quota(table: Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>) -> Option<QuotaSpec> {
     let vcpu_field = table.optional("vcpu");
     let vcpu = match &vcpu_field {
         Some(field) => field.integer_up_to(255, "the number of a vCPU"),
@@ -307,7 +309,7 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable
         );
     }
     let event = table.required("event", "name the event: event = \"INST_RETIRED\"");
-    let event = event.and_then(|field| events.map(|events| events.resolve(&field)));
+    let event = event.and_then(|field| board.map(|board| board.events.resolve(&field)));
     let budget_field = table.required("budget", "say how much per period: budget = \"20000 events / 1 ms\"");
     let budget = budget_field.as_ref().and_then(|field| field.budget());
     if let (Some(field), Some((events, period))) = (&budget_field, budget) {
@@ -361,14 +363,16 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, events: Option<&EventTable
     table.finish_ref();
     let (budget, period) = budget?;
     let default_poll = Nanos((period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
+    let event = event??;
     let quota = Quota {
         vcpu: vcpu? as u8,
-        event: event??,
+        event,
         budget,
         period,
         poll: poll.unwrap_or(Some(default_poll))?,
         backstop: poll_field.is_some(),
         trace: trace.unwrap_or(Some(false))?,
+        page_cost: board?.page_cost(event),
     };
     Some((quota, span))
 }

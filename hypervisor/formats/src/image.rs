@@ -28,7 +28,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -325,6 +325,8 @@ pub struct Vm {
     pub pmu: bool,
     /// Whether it has the services page (`cloison_abi::page`).
     pub services_page: bool,
+    /// Whether its RAM is cleared when it starts and restarts.
+    pub scrub: bool,
     /// Its page profile, if it has one.
     pub profile: Option<Profile>,
     /// Its campaign, if it has one.
@@ -426,6 +428,8 @@ pub struct Quota {
     pub backstop: bool,
     /// Log every period, not only the totals.
     pub trace: bool,
+    /// What the hypervisor's work on one page (moved, changed, loaded, cleared) costs this budget.
+    pub page_cost: Events,
 }
 
 /// A VM's page profile: which pages matter, and when they move.

@@ -47,6 +47,10 @@ pub struct Regulator {
     period_end: Instant,
     index: u32,
     throttled_since: Option<Instant>,
+    /// Events charged that later periods pay for.
+    debt: Events,
+    /// The period of the last restart.
+    restarted: Option<u32>,
     totals: Totals<Ticks>,
 }
 
@@ -61,6 +65,8 @@ impl Regulator {
             period_end: now + period,
             index: 0,
             throttled_since: None,
+            debt: Events(0),
+            restarted: None,
             totals: Totals::default(),
         }
     }
@@ -107,6 +113,27 @@ impl Regulator {
         Ok(())
     }
 
+    /// Charges `cost` events for work that was done on the vCPU's behalf. Returns how many to add to the counter now; later
+    /// periods owe the rest.
+    pub fn charge(&mut self, counted: Events, cost: Events, now: Instant) -> Events {
+        let part = Events(cost.0.min(self.budget.0.saturating_sub(counted.0)));
+        self.debt.0 += cost.0 - part.0;
+        self.check(Events(counted.0 + part.0), now);
+        part
+    }
+
+    /// Returns whether a period that has just begun owes something.
+    #[inline]
+    pub fn owes(&self) -> bool {
+        self.debt.0 != 0
+    }
+
+    /// Pays what a new period can. Returns how many events to add to its counter.
+    pub fn pay(&mut self, now: Instant) -> Events {
+        let debt = core::mem::take(&mut self.debt);
+        self.charge(Events(0), debt, now)
+    }
+
     /// Checks the events counted since the period started.
     #[inline]
     pub fn check(&mut self, counted: Events, now: Instant) -> Verdict {
@@ -147,6 +174,7 @@ impl Regulator {
             // Rare: the division stays off the path of a period that ends in time.
             let missed = now.since(self.period_end).count() / self.period.count() + 1;
             self.period_end = self.period_end + self.period.times(missed);
+            self.debt.0 = self.debt.0.saturating_sub(self.next_budget.0.saturating_mul(missed));
             passed += missed;
         }
         self.index = self.index.wrapping_add(passed as u32);
@@ -256,6 +284,22 @@ impl Quotas {
         self.entries.iter().any(|entry| entry.regulator.as_ref().is_some_and(Regulator::is_throttled))
     }
 
+    /// The core is about to restart its VM. Returns whether it may; where it has done so in a running period already, it is
+    /// held until that period's end.
+    pub fn restart(&mut self, now: Instant) -> bool {
+        let mut may = true;
+        for regulator in self.entries.iter_mut().filter_map(|entry| entry.regulator.as_mut()) {
+            if regulator.restarted == Some(regulator.index) {
+                regulator.throttled_since.get_or_insert(now);
+                may = false;
+            }
+        }
+        for regulator in self.entries.iter_mut().filter_map(|entry| entry.regulator.as_mut()).filter(|_| may) {
+            regulator.restarted = Some(regulator.index);
+        }
+        may
+    }
+
     /// Returns when the core must check its quotas next; `None` if none is active.
     #[inline]
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
@@ -289,6 +333,7 @@ mod tests {
             poll: Nanos(10),
             backstop,
             trace: false,
+            page_cost: Events(5),
         }
     }
 
@@ -411,7 +456,76 @@ mod tests {
         assert_eq!(quota.totals().periods, 4);
     }
 
+    #[test]
+    fn work_for_the_guest_is_paid_for_by_later_periods_too() {
+        let mut quota = Regulator::new(Events(100), Ticks::new(1000), Instant::at(0));
+        assert_eq!(quota.charge(Events(30), Events(50), Instant::at(100)), Events(50));
+        assert!(!quota.is_throttled() && !quota.owes());
+        // 20 are left of 250: the next two periods are spent before they begin, the third one has 70 left.
+        assert_eq!(quota.charge(Events(80), Events(250), Instant::at(200)), Events(20));
+        assert!(quota.is_throttled() && quota.owes());
+        for end in [1000, 2000] {
+            assert!(quota.replenish(Events(100), Instant::at(end)).is_some());
+            assert_eq!(quota.pay(Instant::at(end)), Events(100));
+            assert!(quota.is_throttled());
+        }
+        assert!(quota.replenish(Events(100), Instant::at(3000)).is_some());
+        assert_eq!(quota.pay(Instant::at(3000)), Events(30));
+        assert!(!quota.is_throttled() && !quota.owes());
+        assert_eq!((quota.totals().events, quota.totals().overshoot), (Events(300), Events(0)));
+        // Periods in which the vCPU was off pay as well.
+        quota.charge(Events(30), Events(370), Instant::at(3500));
+        quota.stop();
+        assert!(quota.replenish(Events(100), Instant::at(6500)).is_some());
+        assert_eq!((quota.pay(Instant::at(6500)), quota.owes()), (Events(100), false));
+    }
+
+    #[test]
+    fn a_core_restarts_its_vm_once_per_period() {
+        let mut quotas = assigned(&[spec(0, false), spec(0, false)], 0, true, false);
+        assert!(quotas.restart(Instant::at(0)), "no period has begun");
+        for (entry, period) in quotas.entries.iter_mut().zip([1000, 3000]) {
+            entry.regulator = Some(Regulator::new(Events(100), Ticks::new(period), Instant::at(0)));
+        }
+        assert!(quotas.restart(Instant::at(500)) && !quotas.is_throttled());
+        let end_periods = |quotas: &mut Quotas, now| {
+            for regulator in quotas.entries.iter_mut().filter_map(|entry| entry.regulator.as_mut()) {
+                regulator.replenish(Events(0), Instant::at(now));
+            }
+        };
+        for now in [600, 1000, 2999] {
+            end_periods(&mut quotas, now);
+            assert!(!quotas.restart(Instant::at(now)) && quotas.is_throttled(), "the longer period has not ended");
+        }
+        end_periods(&mut quotas, 3000);
+        assert!(!quotas.is_throttled() && quotas.restart(Instant::at(3000)));
+        assert!(!quotas.restart(Instant::at(3999)));
+    }
+
     proptest! {
+        /// Whatever is charged, in all periods together no more is counted than they allow, and all of it is paid for.
+        #[test]
+        fn no_charge_is_lost(steps in prop::collection::vec((1u64..2500, 0u64..60, 0u64..500), 1..200)) {
+            const BUDGET: u64 = 100;
+            let mut quota = Regulator::new(Events(BUDGET), Ticks::new(1000), Instant::at(0));
+            let (mut now, mut counter, mut spent) = (0, 0, 0);
+            for (wait, work, charge) in steps {
+                // Work starts only while budget is left, as the core is held otherwise.
+                if quota.check(Events(counter), Instant::at(now)) == Verdict::Run {
+                    counter += work;
+                    spent += work + charge;
+                    counter += quota.charge(Events(counter), Events(charge), Instant::at(now)).0;
+                }
+                now += wait;
+                if quota.replenish(Events(counter), Instant::at(now)).is_some() {
+                    counter = quota.pay(Instant::at(now)).0;
+                }
+                prop_assert!(counter < BUDGET + 60);
+                prop_assert!(spent <= (now / 1000 + 1) * (BUDGET + 59) + 500, "{spent} events by {now}");
+            }
+            prop_assert!(quota.totals().max_overshoot.0 < 60);
+        }
+
         /// Whatever a guest does to stop and start again, it counts no more events than the periods that it has seen
         /// allow, and what it spends in one step beyond.
         #[test]

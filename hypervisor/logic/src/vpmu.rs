@@ -131,10 +131,17 @@ impl Vpmu {
         Self { counters, control: 0, enabled: 0, interrupts: 0, select: 0, user: 0, filter: 0, types: [0; MOST] }
     }
 
-    /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts.
+    /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts, and no value, event or
+    /// filter of a former life is left.
     pub fn reset(&mut self, host: &impl Host) {
         *self = Self::new(self.counters);
         host.enable(0, self.all());
+        host.set_cycles(0);
+        host.set_cycle_filter(0);
+        for counter in 0..self.counters {
+            host.set_type(counter, 0);
+            host.set_counter(counter, 0);
+        }
         host.interrupts(0, self.all());
         host.change_overflows(0, self.all());
         host.allow_user(0);

@@ -70,6 +70,12 @@ pub fn preset(counter: u32, value: u32) {
     PMXEVCNTR_EL0.set(u64::from(value));
 }
 
+/// Sets the value of the counter that was selected last, by any of the functions that take a counter.
+#[inline]
+pub fn preset_last(value: u32) {
+    PMXEVCNTR_EL0.set(u64::from(value));
+}
+
 /// Returns a counter's value.
 #[inline]
 pub fn count(counter: u32) -> u32 {
@@ -104,9 +110,15 @@ pub fn has_overflowed(counter: u32) -> bool {
 #[inline]
 pub fn take_overflows(mask: u64) -> u64 {
     let flags = PMOVSCLR_EL0.get() & mask;
-    PMOVSCLR_EL0.set(flags);
-    sysreg::isb();
+    clear_overflows(flags);
     flags
+}
+
+/// Clears the overflow flags of these counters.
+#[inline]
+pub fn clear_overflows(mask: u64) {
+    PMOVSCLR_EL0.set(mask);
+    sysreg::isb();
 }
 
 /// Resets the cycle counter to zero and starts it.

@@ -6,7 +6,7 @@ use crate::machine::stage2::Cacheability;
 use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::partition::{self, Vm};
-use crate::vm::{hem, migrate, quota};
+use crate::vm::{hem, life, migrate, quota};
 use cloison_abi::reply::{Identity, Moved, SegmentEnd, Time};
 use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
@@ -55,10 +55,15 @@ fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]
     match Call::from_id(function) {
         None => failed(UNKNOWN),
         Some(Call::Identify) => identify(cpu, vm).into(),
-        Some(call) => match serve(cpu, vm, call, arguments) {
-            Ok([x1, x2, x3]) => [0, x1, x2, x3],
-            Err(error) => failed(error as i64 as u64),
-        },
+        Some(call) => {
+            let result = serve(cpu, vm, call, arguments);
+            // The call may have spent a budget.
+            life::hold(cpu);
+            match result {
+                Ok([x1, x2, x3]) => [0, x1, x2, x3],
+                Err(error) => failed(error as i64 as u64),
+            }
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use core::arch::global_asm;
 
 global_asm!(
     r#"
+    // EL2 itself uses no SIMD register: only the guest's are reset.
+    .arch_extension simd
     .section .text.vectors, "ax"
     // Enters a new guest: x0 points to its x0-x3; all other registers are zero.
     .global enter_guest
@@ -16,6 +18,11 @@ enter_guest:
     .irp n, 4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
     mov     x\n, xzr
     .endr
+    .irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31
+    movi    v\n\().2d, #0
+    .endr
+    msr     fpcr, xzr
+    msr     fpsr, xzr
     isb
     eret
     // Nothing is speculated past the return.
@@ -39,7 +46,7 @@ unsafe extern "C" {
     fn continue_on_empty_stack(next: extern "C" fn() -> !) -> !;
 }
 
-/// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers zero.
+/// Enters the guest at ELR_EL2 with `x0`–`x3` given and all other general registers, and those of FP and SIMD, zero.
 ///
 /// # Safety
 /// ELR_EL2, SPSR_EL2 and the EL1 state must be a vCPU's of this core. The stack is abandoned: no borrow or lock of this

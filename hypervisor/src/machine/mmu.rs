@@ -339,6 +339,18 @@ impl Windows {
         self.with([frame], |[page]| sysreg::clean_invalidate_page(page));
     }
 
+    /// Clears a guest's frame, in memory and in all caches.
+    ///
+    /// # Safety
+    /// The frame must be a guest's, and no vCPU may run that could access it.
+    pub unsafe fn clear(&self, frame: PhysAddr) {
+        self.with([frame], |[page]| {
+            // SAFETY: the window is this core's; the rest is the caller's obligation.
+            unsafe { zero_page(page) };
+            sysreg::clean_invalidate_page(page);
+        });
+    }
+
     /// Does the work while the windows show these frames, two at most.
     #[inline(always)]
     fn with<const N: usize>(&self, frames: [PhysAddr; N], work: impl FnOnce([u64; N])) {

@@ -36,6 +36,12 @@ pub fn tlbi_ipa(ipa: Ipa) {
     }
 }
 
+/// Invalidates the running VM's translations, those of its own tables too, on all cores.
+pub fn tlbi_vm() {
+    // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
+    unsafe { asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
+}
+
 /// Invalidates all EL1&0 translations of every VM on all cores.
 pub fn tlbi_guests() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
@@ -101,10 +107,11 @@ pub unsafe fn copy_page(from: u64, to: u64) {
     // SAFETY: the caller's obligations are the same.
     unsafe {
         asm!(
-            "2: ldp {a}, {b}, [{from}]", "ldp {c}, {d}, [{from}, #16]", "ldp {e}, {f}, [{from}, #32]", "ldp {g}, {h}, [{from}, #48]",
-            "stp {a}, {b}, [{to}]", "stp {c}, {d}, [{to}, #16]", "stp {e}, {f}, [{to}, #32]", "stp {g}, {h}, [{to}, #48]",
-            "add {from}, {from}, #64", "add {to}, {to}, #64", "subs {n}, {n}, #1", "b.ne 2b",
-            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 64u64 => _,
+            "2:", ".rept 4",
+            "ldp {a}, {b}, [{from}], #16", "ldp {c}, {d}, [{from}], #16", "ldp {e}, {f}, [{from}], #16", "ldp {g}, {h}, [{from}], #16",
+            "stp {a}, {b}, [{to}], #16", "stp {c}, {d}, [{to}], #16", "stp {e}, {f}, [{to}], #16", "stp {g}, {h}, [{to}], #16",
+            ".endr", "subs {n}, {n}, #1", "b.ne 2b",
+            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 16u64 => _,
             a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
             e = out(reg) _, f = out(reg) _, g = out(reg) _, h = out(reg) _,
             options(nostack)

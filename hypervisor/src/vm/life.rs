@@ -13,7 +13,7 @@ use crate::vm::partition::{Vm, all};
 use crate::vm::uart::{self, Rest};
 use crate::vm::{guest_registers, hem, interrupts, migrate, quota, telemetry, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::image::OnFault;
+use cloison_formats::image::{Backing, OnFault};
 use cloison_formats::telemetry::{Record, VmState};
 use cloison_logic::power::{Doom, Start, State};
 use core::fmt;
@@ -35,10 +35,29 @@ fn load_image(cpu: &Cpu, vm: &Vm) {
             };
             // SAFETY: a frame of this VM, whose vCPUs are off.
             unsafe { cpu.windows.load(frame, u64::from(part.offset) + done) };
+            quota::charge(cpu, 1);
             done += PAGE_SIZE;
         }
     }
     sysreg::invalidate_instruction_caches();
+}
+
+/// Removes the VM's RAM from all caches: what a former life left there would later overwrite, or hide, what the next one
+/// stores with its caches off. With `scrub`, clears the RAM as well.
+fn clean_memory(cpu: &Cpu, vm: &Vm) {
+    for region in vm.spec.regions.iter().filter(|region| !matches!(region.backing, Backing::Device(_))) {
+        for page in 0..u64::from(region.pages) {
+            match vm.stage2.page(region.ipa.page(page)) {
+                Page::Mapped(frame) if vm.spec.scrub => {
+                    // SAFETY: a frame of this VM, whose vCPUs are off.
+                    unsafe { cpu.windows.clear(frame) };
+                    quota::charge(cpu, 1);
+                }
+                Page::Mapped(frame) => cpu.windows.flush(frame),
+                Page::Absent | Page::Moving => {}
+            }
+        }
+    }
 }
 
 /// Sets the number of VMs, and the VM with which the machine turns off; boot core only, once.
@@ -49,6 +68,9 @@ pub fn init(ends_with: Option<u8>, vms: usize) {
 
 /// Loads a VM's image and asks its first vCPU to start.
 pub fn start(cpu: &Cpu, vm: &Vm) {
+    if vm.spec.scrub {
+        clean_memory(cpu, vm);
+    }
     load_image(cpu, vm);
     vm.power.boot();
     mailbox::ask(vm.spec.cores[0], Request::Power);
@@ -192,8 +214,9 @@ pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if let Some(campaign) = &vm.spec.campaign {
         let done = vm.runs.load(Ordering::Relaxed) + 1;
         if campaign.next(done).is_some() {
+            await_restart(cpu);
             vm.runs.store(done, Ordering::Relaxed);
-            restart(cpu, vm)
+            begin_again(cpu, vm)
         }
     }
     end(cpu, vm, Doom::Off)
@@ -201,6 +224,18 @@ pub fn off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
 
 /// Restarts the running vCPU's VM; other VMs are not affected.
 pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
+    await_restart(cpu);
+    begin_again(cpu, vm)
+}
+
+/// Holds the core while its budgets allow no further restart in the running period.
+fn await_restart(cpu: &'static Cpu) {
+    while !quota::may_restart(cpu) {
+        hold(cpu);
+    }
+}
+
+fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     if !vm.power.end(None) {
         leave(cpu)
     }
@@ -214,7 +249,9 @@ pub fn restart(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     virq::reset_vm(vm);
     uart::print_rest(vm, Rest::End);
     *vm.uart.lock() = Default::default();
+    clean_memory(cpu, vm);
     load_image(cpu, vm);
+    sysreg::tlbi_vm();
     // From here on this core may be told to start its vCPU again.
     if vm.power.restart().is_err() {
         finish(cpu, vm);

@@ -9,7 +9,7 @@ use crate::machine::stage2::{Cacheability, Page};
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::{self, Memory, Vm};
-use crate::vm::telemetry;
+use crate::vm::{quota, telemetry};
 use cloison_abi::reply::{Colors, PageState, PrivatePool};
 use cloison_abi::{CallError, services};
 use cloison_formats::addr::{Ipa, PhysAddr};
@@ -32,6 +32,7 @@ fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nan
         sysreg::tell_cacheable(from, true);
     }
     vm.stage2.remap(ipa, to, cacheability);
+    quota::charge(cpu, 1);
     Some((from, cpu.clock.nanos(timer::now().since(began))))
 }
 
@@ -193,6 +194,7 @@ fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, wanted: Cacheability) {
     cpu.windows.flush(frame);
     sysreg::tell_cacheable(frame, wanted == Cacheability::WriteBack);
     vm.stage2.remap(ipa, frame, wanted);
+    quota::charge(cpu, 1);
 }
 
 /// Makes all pages of a VM whose vCPUs have stopped cacheable, as at its first start.

@@ -19,14 +19,43 @@ fn counted(entry: &Entry) -> Events {
     entry.counted(pmu::count(entry.counter))
 }
 
-/// Starts counting from zero toward `budget`.
+/// Starts counting from zero toward `budget`. The entry's counter was selected last.
 fn rearm(entry: &mut Entry, budget: Events) {
     let preset = entry.preset_for(budget);
-    pmu::preset(entry.counter, preset);
+    pmu::preset_last(preset);
     if let Some(shadow) = entry.shadow {
         pmu::preset(shadow, preset.wrapping_sub(1));
     }
-    pmu::take_overflows(entry.mask());
+    pmu::clear_overflows(entry.mask());
+}
+
+/// Adds events to a quota's counters.
+fn add(entry: &Entry, events: Events) {
+    for counter in [Some(entry.counter), entry.shadow].into_iter().flatten() {
+        pmu::preset(counter, pmu::count(counter).wrapping_add(events.0 as u32));
+    }
+}
+
+/// Charges the core's budgets for work on `pages` pages of its VM. A core that has spent one is then held, at the latest
+/// before it returns to its guest.
+pub fn charge(cpu: &Cpu, pages: u64) {
+    let mut quotas = cpu.quotas.borrow_mut();
+    for entry in &mut quotas.entries {
+        let (counted, cost) = (counted(entry), Events(entry.spec.page_cost.0.saturating_mul(pages)));
+        if let Some(regulator) = &mut entry.regulator {
+            let part = regulator.charge(counted, cost, timer::now());
+            add(entry, part);
+        }
+    }
+    cpu.throttled.set(quotas.is_throttled());
+}
+
+/// Returns whether the core may restart its VM now: once per period. Otherwise it has to be held.
+pub fn may_restart(cpu: &Cpu) -> bool {
+    let mut quotas = cpu.quotas.borrow_mut();
+    let may = quotas.restart(timer::now());
+    cpu.throttled.set(quotas.is_throttled());
+    may
 }
 
 /// The vCPU is about to run. The first time, its periods begin; later it continues in the running one with what is left
@@ -41,10 +70,10 @@ pub fn start(cpu: &Cpu) {
     for entry in &mut quotas.entries {
         if entry.regulator.is_none() {
             entry.regulator = Some(Regulator::new(entry.spec.budget, entry.period, now));
-            pmu::configure(entry.counter, entry.spec.event, 0);
             if let Some(shadow) = entry.shadow {
                 pmu::configure(shadow, entry.spec.event, 0);
             }
+            pmu::configure(entry.counter, entry.spec.event, 0);
             rearm(entry, entry.spec.budget);
         }
         // Each stop ends this too.
@@ -98,11 +127,19 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
         let counted = counted(entry);
         let Some(regulator) = &mut entry.regulator else { continue };
         if let Some(report) = regulator.replenish(counted, now) {
-            let budget = regulator.budget();
-            rearm(entry, budget);
+            if regulator.owes() {
+                rearm_and_pay(entry, now);
+            } else {
+                let budget = regulator.budget();
+                rearm(entry, budget);
+            }
             if let Some(vm) = cpu.vm.filter(|_| entry.spec.trace) {
                 let period = report.map(|at| cpu.clock.since_reset(at), |lasting| cpu.clock.nanos(lasting));
-                telemetry::record(cpu, Record::QuotaPeriod(QuotaPeriod { quota: entry.index, vm: vm.id, period }));
+                telemetry::record_at(
+                    cpu,
+                    now,
+                    Record::QuotaPeriod(QuotaPeriod { quota: entry.index, vm: vm.id, period }),
+                );
             }
         } else {
             regulator.check(counted, now);
@@ -110,6 +147,16 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
     }
     cpu.throttled.set(quotas.is_throttled());
     cpu.deadlines.quota.set(quotas.next_deadline(now));
+}
+
+/// Pays debts with the budget of a period that has just begun.
+#[cold]
+fn rearm_and_pay(entry: &mut Entry, now: Instant) {
+    if let Some(regulator) = &mut entry.regulator {
+        let (budget, part) = (regulator.budget(), regulator.pay(now));
+        rearm(entry, budget);
+        add(entry, part);
+    }
 }
 
 /// Returns the state of a quota.

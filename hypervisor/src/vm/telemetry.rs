@@ -8,6 +8,7 @@ use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use alloc::boxed::Box;
 use cloison_formats::telemetry::{self, Event, Message, Record};
+use cloison_logic::clock::Instant;
 use spin::mutex::TicketMutex;
 
 /// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
@@ -59,11 +60,18 @@ pub fn send(message: &Message) {
 
 /// Logs a record of this core.
 pub fn record(cpu: &Cpu, record: Record) {
-    let now = timer::now();
+    let is_programmed = cpu.deadlines.telemetry.get().is_some();
+    record_at(cpu, timer::now(), record);
+    if !is_programmed {
+        cpu.deadlines.program();
+    }
+}
+
+/// Logs a record of this core. The caller programs the EL2 timer.
+pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
     cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
     if cpu.deadlines.telemetry.get().is_none() {
         cpu.deadlines.telemetry.set(Some(now + cpu.telemetry_delay));
-        cpu.deadlines.program();
     }
 }
 

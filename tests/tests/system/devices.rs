@@ -145,7 +145,16 @@ fn a_budget_of_cycles(board: &str, interrupts: u64, slack: u64) -> Result<()> {
     let vm = &mut checked.system.vms[0];
     vm.args[1] = interrupts;
     let (budget, period, poll) = (Events(200_000), Nanos(1_000_000), Nanos(20_000));
-    vm.quotas.push(Quota { vcpu: 0, event: CYCLES, budget, period, poll, backstop: false, trace: true });
+    vm.quotas.push(Quota {
+        vcpu: 0,
+        event: CYCLES,
+        budget,
+        period,
+        poll,
+        backstop: false,
+        trace: true,
+        page_cost: Events(0),
+    });
     let run = boot(&checked, board, Clock::Counted)?.whole();
     none_was_lost(&run, board);
     assert_eq!(run.telemetry.dropped(), 0, "{run}");

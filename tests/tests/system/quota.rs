@@ -129,16 +129,27 @@ fn polling_twice_as_often_halves_the_bound() -> Result<()> {
 /// The same work under the same quota, with and without tricks: no trick is faster by more than one period's budget.
 fn no_trick_gains_budget(board: &str) -> Result<()> {
     const PERIOD_US: u64 = 100_000;
-    let spend = |what: u64, cores: &[u8]| -> Result<(u64, u64)> {
+    const PAGES: u64 = 640;
+    const RESETS: u64 = 5;
+    let spend_on = |work: Option<u64>, what: u64, cores: &[u8]| -> Result<(u64, u64)> {
         let mut checked = load(&config("spender"), board)?;
+        let vm = &mut checked.system.vms[0];
         // The interval is for the board that polls.
-        checked.system.vms[0].quotas[0].backstop = false;
-        checked.system.vms[0].args[1] = what;
-        checked.system.vms[0].cores = cores.to_vec();
+        vm.quotas[0].backstop = false;
+        vm.args = [work.unwrap_or(vm.args[0]), what, 0, 0];
+        vm.cores = cores.to_vec();
         let run = run(&checked, board, Clock::Counted)?.whole();
         let line = run.line("spender", "spender: what=");
         Ok((number(line, "us"), number(line, "tries")))
     };
+    let spend = |what, cores| spend_on(None, what, cores);
+    // Memory that is moved, by the guest and by the hypervisor for it.
+    let ((honest, _), (migrated, _)) = (spend_on(Some(PAGES), 4, &[0])?, spend_on(Some(PAGES), 5, &[0])?);
+    println!("{PAGES} pages: copied in {honest} us, migrated in {migrated} us");
+    assert!(honest > 2 * PERIOD_US && migrated + PERIOD_US >= honest, "{migrated} us, honestly {honest} us");
+    let (reloaded, resets) = spend_on(Some(RESETS), 6, &[0])?;
+    println!("{resets} resets and no work: {reloaded} us");
+    assert!(resets == RESETS && reloaded >= (RESETS - 1) * PERIOD_US, "{resets} restarts in {reloaded} us");
     let (honest, _) = spend(0, &[0])?;
     let tricks = [("reset", spend(1, &[0])?), ("off", spend(2, &[0, 1])?), ("held", spend(3, &[0, 1])?)];
     println!("honest {honest} us; trick, us and tries: {tricks:?}");

@@ -65,6 +65,24 @@ fn a_vm_turns_its_four_cores_on_and_off() -> Result<()> {
     Ok(())
 }
 
+/// Nothing of a former life is in registers or counters, and nothing is in memory if the configuration says so.
+#[test]
+fn a_restart_leaves_nothing_of_the_former_life() -> Result<()> {
+    for board in BOTH {
+        for scrub in [false, true] {
+            let mut checked = load(&config("remains"), board)?;
+            assert!(checked.system.vms[0].scrub, "from the configuration");
+            checked.system.vms[0].scrub = scrub;
+            let run = run(&checked, board, Clock::Counted)?.whole();
+            let line = run.line("remains", "remains: second=1");
+            let left = ["registers", "counters", "filtered", "words"].map(|what| number(line, what));
+            // Without `scrub`, memory outside the image is as it was left: the guest did fill it.
+            assert_eq!(left, [0, 0, 0, if scrub { 0 } else { 8192 }], "{run}");
+        }
+    }
+    Ok(())
+}
+
 /// Cores in parallel: a VM that restarts from either vCPU neither hangs nor meets its former life, and one that is killed
 /// while its other vCPU restarts it stays dead.
 fn lives_end_and_begin_whole(board: &str) -> Result<()> {

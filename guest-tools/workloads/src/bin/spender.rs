@@ -1,12 +1,15 @@
-//! Spender: computes under a quota, and tries to gain budget by stopping and starting its vCPUs or its VM.
+//! Spender: works under a quota, and tries to gain budget by stopping and starting, and by having EL2 do the work.
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::psci::{self, Affinity};
-use cloison_guest::ram::Ram;
-use cloison_guest::{arg, args, entry, println, smp, timer};
-use cloison_workloads::SURVIVOR;
-use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use cloison_guest::ram::{LINE_WORDS, Ram};
+use cloison_guest::{arg, args, call, entry, println, smp, timer};
+use cloison_workloads::{PROFILED, SURVIVOR};
+use core::sync::atomic::{
+    AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use spin::Once;
 
 entry!(main);
@@ -22,12 +25,24 @@ const TRY_AFTER: u64 = 20;
 const RESET: u64 = 1;
 const OFF_AND_ON: u64 = 2;
 const RESET_BY_SIBLING: u64 = 3;
+/// Not a trick: copies pages itself, as many as its first argument says.
+const COPY: u64 = 4;
+/// Has the hypervisor copy as many, by migrating them back and forth.
+const MIGRATE: u64 = 5;
+/// Has the hypervisor load its image again, as often as its first argument says.
+const RELOAD: u64 = 6;
+
+/// Words in a page, and pages in `migrate-check.toml`.
+const PAGE: usize = 512;
+const PAGES: usize = 64;
 
 /// Survives restarts: magic, when it began, turns done, tries.
 static MEMORY: Once<&'static [AtomicU64]> = Once::new();
 
 fn main() {
-    let memory = Ram::behind_image().take_at(SURVIVOR, 64);
+    let mut ram = Ram::behind_image();
+    let pages = ram.take_at(PROFILED, (PAGES * PAGE * 8) as u64);
+    let memory = ram.take_at(SURVIVOR, 64);
     if memory[0].load(SeqCst) != MAGIC {
         memory[1].store(timer::now(), SeqCst);
         memory[2].store(0, SeqCst);
@@ -36,6 +51,7 @@ fn main() {
     }
     MEMORY.call_once(|| memory);
     let sibling: Option<fn()> = match args()[1] {
+        COPY | MIGRATE | RELOAD => return move_pages(memory, pages),
         OFF_AND_ON => Some(turn_on_again),
         RESET_BY_SIBLING => Some(reset_when_held),
         _ => None,
@@ -74,11 +90,47 @@ fn work() {
             }
         }
     }
+    report(memory);
+}
+
+fn report(memory: &[AtomicU64]) {
     let ticks = timer::now() - memory[1].load(SeqCst);
     let micros = ticks * 1_000_000 / timer::frequency();
     memory[0].store(0, SeqCst);
-    println!("spender: what={what} us={micros} tries={}", tries.load(SeqCst));
+    println!("spender: what={} us={micros} tries={}", args()[1], memory[3].load(SeqCst));
     psci::system_off();
+}
+
+/// Moves memory, by copying it or without doing so itself.
+fn move_pages(memory: &[AtomicU64], pages: &[AtomicU64]) {
+    let (wanted, done, tries) = (arg(0, 1000), &memory[2], &memory[3]);
+    while done.load(SeqCst) < wanted {
+        tries.fetch_add(1, SeqCst);
+        let moved = match args()[1] {
+            RELOAD => {
+                done.fetch_add(1, SeqCst);
+                psci::system_reset()
+            }
+            MIGRATE => call::migrate(PAGES as u64).and_then(|there| Ok(there + call::restore()?)),
+            _ => {
+                let (from, to) = pages.split_at(PAGES / 2 * PAGE);
+                for (from, to) in from.as_chunks::<LINE_WORDS>().0.iter().zip(to.as_chunks::<LINE_WORDS>().0) {
+                    for word in 0..LINE_WORDS {
+                        to[word].store(from[word].load(Relaxed), Relaxed);
+                    }
+                }
+                Ok(PAGES as u64 / 2)
+            }
+        };
+        match moved {
+            Ok(moved) => done.fetch_add(moved, SeqCst),
+            Err(error) => {
+                println!("spender: {error:?}");
+                psci::system_off()
+            }
+        };
+    }
+    report(memory);
 }
 
 fn turn_on_again() {
