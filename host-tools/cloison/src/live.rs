@@ -8,11 +8,11 @@ use cloison_config::Emulation;
 use cloison_engine::figures::Figures;
 use cloison_engine::image::Image;
 use cloison_engine::qemu::Machine;
-use cloison_engine::telemetry::Telemetry;
+use cloison_engine::telemetry::{Pass, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::color_of;
 use cloison_formats::image::{Backing, Region, System, Vm};
-use cloison_formats::telemetry::Part;
+use cloison_formats::telemetry::{MigrationOutcome, Part};
 use miette::{Result, miette};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -20,6 +20,8 @@ use std::time::Duration;
 
 /// Maximum number of wrong pages that are listed.
 const LISTED: usize = 10;
+/// Passes of an audit: as built, after the profiled pages have moved, after they have come back.
+const PASSES: usize = 3;
 /// Time limit. An audit takes well under a second of guest time; this allows for slow machines.
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -56,6 +58,15 @@ pub enum Fault {
     },
     /// The configuration has no such page.
     Unexpected,
+    /// A field of its descriptor is not what its region asks for.
+    Attribute {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        found: u64,
+        /// The right value.
+        expected: u64,
+    },
     /// The tables map it twice.
     Twice,
     /// The configuration has it, the tables do not.
@@ -72,6 +83,9 @@ impl fmt::Display for Fault {
             Self::Hypervisor => f.write_str("the frame belongs to the hypervisor"),
             Self::Shared { vm, ipa } => write!(f, "the frame is also mapped by `{vm}` at {ipa}"),
             Self::Unexpected => f.write_str("no region of the VM has this page"),
+            Self::Attribute { field, found, expected } => {
+                write!(f, "the descriptor's {field} is {found:#b}, not {expected:#b}")
+            }
             Self::Twice => f.write_str("the tables contain this page twice"),
             Self::Missing => f.write_str("the region has this page, but the tables do not"),
         }
@@ -104,7 +118,7 @@ impl fmt::Display for Offender {
 /// Result of the verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
-    /// Pages that were read back and checked.
+    /// Pages that were read back and checked, in the first of the passes: each checks as many.
     pub checked: u64,
     /// Pages whose frame is not allowed for their region.
     pub outside: u64,
@@ -114,6 +128,10 @@ pub struct Audit {
     pub unexpected: u64,
     /// Frames that are mapped more than once.
     pub shared: u64,
+    /// Pages with another memory type, shareability or right than their region's.
+    pub attributes_wrong: u64,
+    /// Profiled pages that were away in the second pass.
+    pub moved: u64,
     /// The hypervisor's own frames without its colors.
     pub hypervisor_outside: u64,
     /// Number of the hypervisor's own frames.
@@ -144,17 +162,46 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
             audit.hypervisor_outside += 1;
         }
     }
-    judge_own_pages(system, telemetry, &own, &mut audit);
+    // The pages that are in their VM's PVT pool in the second pass.
+    let mut away: HashSet<(u8, u64)> = HashSet::new();
+    for (_, record) in telemetry.migrations() {
+        let page = (record.vm, record.ipa.page_number());
+        match record.outcome {
+            MigrationOutcome::Moved => _ = away.insert(page),
+            MigrationOutcome::RolledBack => _ = away.remove(&page),
+            MigrationOutcome::Restored | MigrationOutcome::PoolFull => {}
+        }
+    }
+    audit.moved = away.len() as u64;
+    for (number, pass) in telemetry.passes.iter().enumerate() {
+        let none = HashSet::new();
+        judge_pass(system, boot.colors, pass, &own, if number == 1 { &away } else { &none }, &mut audit);
+        if number == 0 {
+            audit.checked = pass.pages();
+        }
+    }
+    audit
+}
+
+/// Checks one pass over the tables; the pages in `away` must be in their VM's PVT pool.
+fn judge_pass(
+    system: &System,
+    colors: u32,
+    pass: &Pass,
+    own: &HashSet<u32>,
+    away: &HashSet<(u8, u64)>,
+    audit: &mut Audit,
+) {
+    judge_own_pages(system, pass, own, audit);
     let mut seen: HashSet<(u8, u64)> = HashSet::new();
     let mut owners: HashMap<u64, (u8, Ipa)> = HashMap::new();
     let mut starts: HashMap<(u8, usize), PhysAddr> = HashMap::new();
-    for run in &telemetry.stage2 {
+    for run in &pass.stage2 {
         let Some(vm) = system.vms.get(usize::from(run.vm)) else {
             audit.contradictions.push(format!("the board sent tables of VM {}, which is not configured", run.vm));
             continue;
         };
         for (index, &frame) in run.frames.iter().enumerate() {
-            audit.checked += 1;
             let ipa = run.ipa.page(index as u64);
             let pa = PhysAddr(0).page(u64::from(frame));
             let offender = |fault| Offender { vm: vm.name.clone(), ipa, frame: Some(pa), fault };
@@ -180,6 +227,10 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
                         audit.outside += 1;
                         audit.offenders.push(offender(Fault::Device { expected }));
                     }
+                    if let Some(fault) = wrong_attribute(true, false, run.attributes) {
+                        audit.attributes_wrong += 1;
+                        audit.offenders.push(offender(fault));
+                    }
                     continue;
                 }
                 Some(Expected::Region(position, region)) => {
@@ -190,7 +241,17 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
                         }
                         _ => pa,
                     };
-                    if let Some(fault) = wrong_frame(system, boot.colors, region, ipa, pa, start) {
+                    let is_device = matches!(region.backing, Backing::Device(_));
+                    if let Some(fault) = wrong_attribute(is_device, region.executable, run.attributes) {
+                        audit.attributes_wrong += 1;
+                        audit.offenders.push(offender(fault));
+                    }
+                    let moved = vm.profile.as_ref().filter(|_| away.contains(&(run.vm, ipa.page_number())));
+                    let region = &match moved {
+                        Some(profile) => Region { backing: Backing::Pool(profile.pool), ..region.clone() },
+                        None => region.clone(),
+                    };
+                    if let Some(fault) = wrong_frame(system, colors, region, ipa, pa, start) {
                         audit.outside += 1;
                         audit.offenders.push(offender(fault));
                     }
@@ -216,29 +277,58 @@ pub fn judge(system: &System, telemetry: &Telemetry) -> Audit {
             }
         }
     }
-    audit
+}
+
+/// Returns the first field of a stage-2 descriptor (Arm ARM DDI 0487, D8.3) that is not what it must be.
+fn wrong_attribute(is_device: bool, executable: bool, attributes: u64) -> Option<Fault> {
+    // Device-nGnRE, or Normal write-back; readable and writable; devices are outer shareable whatever SH says.
+    let (memory, shareability) = if is_device { (0b0001, 0b00) } else { (0b1111, 0b11) };
+    let never_executed = is_device || !executable;
+    [
+        ("memory type", 2, 4, memory),
+        ("access permission", 6, 2, 0b11),
+        ("shareability", 8, 2, shareability),
+        ("access flag", 10, 1, 1),
+        ("execute-never bits", 53, 2, u64::from(never_executed) << 1),
+    ]
+    .into_iter()
+    .map(|(field, shift, width, expected)| (field, attributes >> shift & ((1 << width) - 1), expected))
+    .find_map(|(field, found, expected)| (found != expected).then_some(Fault::Attribute { field, found, expected }))
+}
+
+/// Returns whether a stage-1 descriptor of EL2 allows writing (AP) and executing (XN).
+const fn rights(attributes: u64) -> (bool, bool) {
+    (attributes >> 7 & 1 == 0, attributes >> 54 & 1 == 0)
 }
 
 /// Checks EL2's own address space: no page is writable and executable, not even at two addresses; there is a gap below
 /// each stack; everything it writes or executes is on its own frames; no guest page is mapped.
-fn judge_own_pages(system: &System, telemetry: &Telemetry, own: &HashSet<u32>, audit: &mut Audit) {
+fn judge_own_pages(system: &System, pass: &Pass, own: &HashSet<u32>, audit: &mut Audit) {
     let pages = || {
-        telemetry.stage1.iter().flat_map(|run| {
+        pass.stage1.iter().flat_map(|run| {
             run.frames.iter().zip(0..).map(move |(&frame, index)| (run.va + index * PAGE_SIZE, frame, run))
         })
     };
-    let writable: HashSet<u32> = pages().filter(|(.., run)| run.writable).map(|(_, frame, _)| frame).collect();
+    let writable: HashSet<u32> =
+        pages().filter(|(.., run)| rights(run.attributes).0).map(|(_, frame, _)| frame).collect();
     let mapped: HashSet<u64> = pages().map(|(va, ..)| va).collect();
     for (va, frame, run) in pages() {
         audit.own_pages += 1;
         let is_own = own.contains(&frame);
+        let (is_writable, is_executable) = rights(run.attributes);
+        // The index in MAIR_EL2: 0 for devices, 1 for write-back, 2 for non-cacheable memory.
+        let memory = (run.attributes >> 2 & 7, run.attributes >> 8 & 3);
         let wrong = match run.part {
-            _ if run.executable && writable.contains(&frame) => Some("is writable and executable"),
-            Part::Image | Part::Trampoline if !is_own => Some("is on a frame that is not the hypervisor's"),
-            Part::Image | Part::Trampoline => None,
-            _ if run.executable => Some("is executable but not text"),
+            _ if is_executable && writable.contains(&frame) => Some("is writable and executable"),
+            Part::Devices if memory != (0, 0) => Some("is a device mapped as memory"),
+            Part::Payload if memory != (2, 3) => Some("is a guest image that is cached or not shareable"),
+            Part::Image | Part::Tables | Part::Stacks if memory != (1, 3) => Some("is not cached and shareable"),
+            Part::Trampoline => Some("is the trampoline, which the last core has run"),
+            Part::Image if !is_own => Some("is on a frame that is not the hypervisor's"),
+            Part::Image => None,
+            _ if is_executable => Some("is executable but not text"),
             Part::Tables | Part::Stacks if !is_own => Some("is on a frame that is not the hypervisor's"),
-            Part::Payload if run.writable => Some("is a writable guest image"),
+            Part::Payload if is_writable => Some("is a writable guest image"),
             Part::Windows => Some("is a window left open"),
             Part::Stacks if va == run.va && mapped.contains(&(va - PAGE_SIZE)) => {
                 Some("is a stack without a gap below")
@@ -250,7 +340,7 @@ fn judge_own_pages(system: &System, telemetry: &Telemetry, own: &HashSet<u32>, a
             audit.contradictions.push(format!("the hypervisor's page {va:#x} (frame {frame:#x}) {wrong}"));
         }
     }
-    let stacks = telemetry.stage1.iter().filter(|run| run.part == Part::Stacks).count();
+    let stacks = pass.stage1.iter().filter(|run| run.part == Part::Stacks).count();
     let cores = system.board.cores.len();
     if stacks != cores {
         audit.contradictions.push(format!("{cores} cores have {stacks} stacks with gaps between them"));
@@ -276,12 +366,15 @@ fn contradictions(system: &System, telemetry: &Telemetry) -> Vec<String> {
             found.push("the hypervisor reports no frame as its own".to_owned());
         }
     }
-    match telemetry.audit_end {
-        None => found.push("the audit did not end".to_owned()),
-        Some(pages) if pages != telemetry.audited_pages() => {
-            found.push(format!("{pages} pages were read back, but {} arrived", telemetry.audited_pages()));
+    let passes = telemetry.passes.len();
+    if passes != PASSES || telemetry.passes.iter().any(|pass| pass.end.is_none()) {
+        found.push(format!("the audit did not end: {passes} of {PASSES} passes"));
+    }
+    for pass in &telemetry.passes {
+        let (sent, arrived) = (pass.end.unwrap_or(0), pass.pages());
+        if sent != arrived {
+            found.push(format!("{sent} pages were read back, but {arrived} arrived"));
         }
-        Some(_) => {}
     }
     found.extend(telemetry.problems.iter().map(|(offset, problem)| format!("telemetry, byte {offset}: {problem}")));
     if telemetry.dropped() > 0 {
@@ -359,6 +452,8 @@ impl Audit {
             .count("pages_missing", self.missing)
             .count("pages_unexpected", self.unexpected)
             .count("frames_shared", self.shared)
+            .count("attributes_wrong", self.attributes_wrong)
+            .count("pages_moved", self.moved)
             .count("hypervisor_frames", self.hypervisor_frames)
             .count("hypervisor_frames_outside", self.hypervisor_outside)
             .count("own_pages_checked", self.own_pages)
@@ -387,12 +482,13 @@ impl Audit {
         Err(miette!(
             help = "the image does not match its configuration; do not rely on its isolation",
             "stage 2 is not as configured: {} pages checked, {} outside their pool, {} missing, {} unexpected, {} frames \
-             shared\n{}",
+             shared, {} with wrong attributes\n{}",
             self.checked,
             self.outside,
             self.missing,
             self.unexpected,
             self.shared,
+            self.attributes_wrong,
             lines.join("\n")
         ))
     }
@@ -402,13 +498,16 @@ impl fmt::Display for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, {} frames shared; {} of \
-             the hypervisor's own {} frames outside its colors; {} pages of EL2 read back, {} with wrong rights",
+            "{} pages read back from stage 2: {} outside their pool, {} missing, {} unexpected, {} frames shared, {} \
+             with wrong attributes; {} pages moved and came back; {} of the hypervisor's own {} frames outside its colors; \
+             {} pages of EL2 read back, {} with wrong rights",
             self.checked,
             self.outside,
             self.missing,
             self.unexpected,
             self.shared,
+            self.attributes_wrong,
+            self.moved,
             self.hypervisor_outside,
             self.hypervisor_frames,
             self.own_pages,
@@ -451,9 +550,15 @@ mod tests {
 
     const RAM: u64 = 0x4000_0000;
     const DEVICE: u64 = 0x0a00_0000;
+    /// Bits of stage-1 descriptors.
+    const READ_ONLY: u64 = 1 << 7;
+    const XN: u64 = 1 << 54;
+    /// Stage-2 descriptors: write-back, inner shareable, writable; Device-nGnRE, writable, never executed.
+    const GUEST_RAM: u64 = 0x7ff;
+    const GUEST_DEVICE: u64 = 0x4c7 | XN;
 
     fn region(name: &str, ipa: u64, pages: u32, backing: Backing) -> Region {
-        Region { name: name.into(), ipa: Ipa(ipa), pages, backing }
+        Region { name: name.into(), ipa: Ipa(ipa), pages, backing, executable: true }
     }
 
     fn vm(name: &str, core: u8, regions: Vec<Region>) -> Vm {
@@ -530,12 +635,17 @@ mod tests {
 
     /// Returns what a correct board sends for [`system`].
     fn sent() -> Telemetry {
-        let run = |vm, ipa, frames: &[u32]| Stage2Run { vm, ipa: Ipa(ipa), frames: frames.to_vec() };
+        let run = |vm, ipa, frames: &[u32]| {
+            let attributes = if ipa < RAM { GUEST_DEVICE } else { GUEST_RAM };
+            Stage2Run { vm, ipa: Ipa(ipa), attributes, frames: frames.to_vec() }
+        };
         let own = |va, part, writable, executable, frames: &[u32]| Stage1Run {
             va,
             part,
-            writable,
-            executable,
+            attributes: 0x703
+                | if part == Part::Payload { 2 << 2 } else { 1 << 2 }
+                | if writable { 0 } else { READ_ONLY }
+                | if executable { 0 } else { XN },
             frames: frames.to_vec(),
         };
         let stage2 = vec![
@@ -557,15 +667,20 @@ mod tests {
                 hypervisor_frames: vec![0x41010, 0x41020, 0x41030, 0x41040],
                 timer_hz: 1,
             }),
-            stage1: vec![
-                own(0x40_0000_0000, Part::Image, false, true, &[0x41010]),
-                own(0x40_0000_1000, Part::Image, true, false, &[0x41020]),
-                own(0x60_0000_0000, Part::Payload, false, false, &[0x40300]),
-                own(0x68_0000_1000, Part::Stacks, true, false, &[0x41030]),
-                own(0x68_0000_9000, Part::Stacks, true, false, &[0x41040]),
+            passes: vec![
+                Pass {
+                    stage1: vec![
+                        own(0x40_0000_0000, Part::Image, false, true, &[0x41010]),
+                        own(0x40_0000_1000, Part::Image, true, false, &[0x41020]),
+                        own(0x60_0000_0000, Part::Payload, false, false, &[0x40300]),
+                        own(0x68_0000_1000, Part::Stacks, true, false, &[0x41030]),
+                        own(0x68_0000_9000, Part::Stacks, true, false, &[0x41040]),
+                    ],
+                    end: Some(stage2.iter().map(|run: &Stage2Run| run.frames.len() as u64).sum()),
+                    stage2,
+                };
+                PASSES
             ],
-            audit_end: Some(stage2.iter().map(|run: &Stage2Run| run.frames.len() as u64).sum()),
-            stage2,
             ..Telemetry::default()
         }
     }
@@ -588,38 +703,55 @@ mod tests {
         let audit = judge(&system(), &sent());
         assert_eq!(audit.offenders, []);
         assert!(audit.holds(), "{audit:?}");
-        assert_eq!((audit.checked, audit.hypervisor_frames, audit.own_pages), (10, 4, 5));
+        assert_eq!((audit.checked, audit.hypervisor_frames, audit.own_pages), (10, 4, 15));
     }
 
     #[test]
     fn each_fault_is_found() {
-        let wrong = only_fault(|sent| sent.stage2[1].frames[0] = 0x41003 + 0x10);
+        let wrong = only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x41003 + 0x10);
         assert!(matches!(wrong, Fault::Color { color: 3, .. }), "{wrong:?}");
-        assert_eq!(only_fault(|sent| sent.stage2[1].frames[0] = 0x40001), Fault::NotRam, "reserved");
-        assert_eq!(only_fault(|sent| sent.stage2[1].frames[0] = 0x60001), Fault::NotRam, "no RAM there");
-        let wrong = only_fault(|sent| sent.stage2[2].frames[1] = 0x42005);
+        assert_eq!(only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x40001), Fault::NotRam, "reserved");
+        assert_eq!(only_fault(|sent| sent.passes[0].stage2[1].frames[0] = 0x60001), Fault::NotRam, "no RAM there");
+        let wrong = only_fault(|sent| sent.passes[0].stage2[2].frames[1] = 0x42005);
         assert_eq!(wrong, Fault::Scattered { expected: PhysAddr(0x4200_1000) });
-        let wrong = only_fault(|sent| sent.stage2[5].frames[0] = 0x0a001);
+        let wrong = only_fault(|sent| sent.passes[0].stage2[5].frames[0] = 0x0a001);
         assert_eq!(wrong, Fault::Device { expected: PhysAddr(DEVICE) });
-        let wrong = only_fault(|sent| sent.stage2[3].frames[1] = 0x8011);
+        let wrong = only_fault(|sent| sent.passes[0].stage2[3].frames[1] = 0x8011);
         assert_eq!(wrong, Fault::Device { expected: PhysAddr(0x0804_1000) });
-        assert_eq!(only_fault(|sent| sent.stage2[4].frames[0] = 0x41010), Fault::Hypervisor);
-        let wrong = only_fault(|sent| sent.stage2[1].frames[1] = 0x41001);
+        assert_eq!(only_fault(|sent| sent.passes[0].stage2[4].frames[0] = 0x41010), Fault::Hypervisor);
+        let wrong = only_fault(|sent| sent.passes[0].stage2[1].frames[1] = 0x41001);
         assert_eq!(wrong, Fault::Shared { vm: "one".into(), ipa: Ipa(RAM) });
         let wrong = only_fault(|sent| {
-            sent.stage2.push(Stage2Run { vm: 1, ipa: Ipa(0x7000_0000), frames: vec![0x41013] });
-            sent.audit_end = Some(11);
+            sent.passes[0].stage2.push(Stage2Run {
+                vm: 1,
+                ipa: Ipa(0x7000_0000),
+                attributes: GUEST_RAM,
+                frames: vec![0x41013],
+            });
+            sent.passes[0].end = Some(11);
         });
         assert_eq!(wrong, Fault::Unexpected);
+        for (bits, field) in [
+            (1 << 2, "memory type"),
+            (1 << 6, "access permission"),
+            (1 << 8, "shareability"),
+            (1 << 10, "access flag"),
+            (XN, "execute-never bits"),
+        ] {
+            for (pass, run) in [(0, 4), (1, 4), (2, 5)] {
+                let wrong = only_fault(|sent| sent.passes[pass].stage2[run].attributes ^= bits);
+                assert!(matches!(wrong, Fault::Attribute { field: found, .. } if found == field), "{wrong:?}");
+            }
+        }
         let wrong = only_fault(|sent| {
-            let again = sent.stage2[4].clone();
-            sent.stage2.push(again);
-            sent.audit_end = Some(11);
+            let again = sent.passes[0].stage2[4].clone();
+            sent.passes[0].stage2.push(again);
+            sent.passes[0].end = Some(11);
         });
         assert_eq!(wrong, Fault::Twice);
         let wrong = only_fault(|sent| {
-            sent.stage2.remove(4);
-            sent.audit_end = Some(9);
+            sent.passes[0].stage2.remove(4);
+            sent.passes[0].end = Some(9);
         });
         assert_eq!(wrong, Fault::Missing);
     }
@@ -632,22 +764,28 @@ mod tests {
             assert!(!judge(&system(), &telemetry).holds());
         };
         fails(|sent| sent.boot = None);
-        fails(|sent| sent.audit_end = None);
-        fails(|sent| sent.audit_end = Some(9));
+        fails(|sent| sent.passes[0].end = None);
+        fails(|sent| sent.passes[0].end = Some(9));
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_frames.push(0x41011)));
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_frames.clear()));
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.hypervisor_colors = ColorSet(2)));
         fails(|sent| sent.boot.iter_mut().for_each(|boot| boot.colors = 8));
         fails(|sent| *sent = Telemetry::default());
-        fails(|sent| sent.stage1.clear());
-        fails(|sent| sent.stage1[0].writable = true);
-        fails(|sent| sent.stage1[1].executable = true);
-        fails(|sent| sent.stage1[1].frames[0] = 0x41010);
-        fails(|sent| sent.stage1[1].frames[0] = 0x41001);
-        fails(|sent| sent.stage1[2].writable = true);
-        fails(|sent| sent.stage1[2].executable = true);
-        fails(|sent| sent.stage1[2].part = Part::Windows);
-        fails(|sent| sent.stage1[3].va = 0x60_0000_1000);
-        fails(|sent| sent.stage1[3].part = Part::Tables);
+        fails(|sent| sent.passes[0].stage1.clear());
+        fails(|sent| sent.passes[0].stage1[0].attributes &= !READ_ONLY);
+        fails(|sent| sent.passes[0].stage1[1].attributes &= !XN);
+        fails(|sent| sent.passes[0].stage1[1].attributes ^= 1 << 2);
+        fails(|sent| sent.passes[0].stage1[1].attributes ^= 1 << 8);
+        fails(|sent| sent.passes[0].stage1[2].attributes ^= 3 << 2);
+        fails(|sent| sent.passes[0].stage1[0].part = Part::Trampoline);
+        fails(|sent| _ = sent.passes.pop());
+        fails(|sent| sent.passes[2].stage1[0].attributes &= !READ_ONLY);
+        fails(|sent| sent.passes[0].stage1[1].frames[0] = 0x41010);
+        fails(|sent| sent.passes[0].stage1[1].frames[0] = 0x41001);
+        fails(|sent| sent.passes[0].stage1[2].attributes &= !READ_ONLY);
+        fails(|sent| sent.passes[0].stage1[2].attributes &= !XN);
+        fails(|sent| sent.passes[0].stage1[2].part = Part::Windows);
+        fails(|sent| sent.passes[0].stage1[3].va = 0x60_0000_1000);
+        fails(|sent| sent.passes[0].stage1[3].part = Part::Tables);
     }
 }

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn region(name: &str, ipa: u64, mib: u32) -> Region {
-        Region { name: name.into(), ipa: Ipa(ipa), pages: mib << 8, backing: Backing::Pool(0) }
+        Region { name: name.into(), ipa: Ipa(ipa), pages: mib << 8, backing: Backing::Pool(0), executable: true }
     }
 
     const KERNEL: Kernel = Kernel { text_offset: 0, size: 0x1ab_0000, file_len: 0x1a0_0000 };

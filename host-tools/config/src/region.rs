@@ -91,10 +91,11 @@ fn read_region<'a>(
     let pages = size_field.as_ref().and_then(|field| field.pages());
     let backing = read_backing(&table, scene, pages);
     let (shown, shown_fields) = read_shown(&table, irqs);
+    let executable = table.optional("execute").map_or(Some(true), |field| field.boolean());
     table.finish_ref();
     let (ipa_field, size_field) = (ipa_field?, size_field?);
     let (backing, backing_span) = backing?;
-    let region = Region { name: name?.0.to_owned(), ipa: ipa?, pages: pages?, backing };
+    let region = Region { name: name?.0.to_owned(), ipa: ipa?, pages: pages?, backing, executable: executable? };
     let bytes = u64::from(region.pages) * PAGE_SIZE;
     let end = u128::from(region.ipa.0) + u128::from(bytes);
     let (ipa_span, size_span) = (ipa_field.span(), size_field.span());

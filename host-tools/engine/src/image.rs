@@ -369,7 +369,13 @@ mod tests {
             reserved: vec![],
         };
         let ram = Ipa(0x4000_0000);
-        let region = image::Region { name: "ram".into(), ipa: ram, pages: 4, backing: image::Backing::Pool(0) };
+        let region = image::Region {
+            name: "ram".into(),
+            ipa: ram,
+            pages: 4,
+            backing: image::Backing::Pool(0),
+            executable: true,
+        };
         let vm = Vm {
             name: "one".into(),
             cores: vec![0],
@@ -438,6 +444,7 @@ mod tests {
                 ipa: Ipa(0x0a00_0000),
                 pages: 1,
                 backing: image::Backing::Device(PhysAddr(at)),
+                executable: false,
             });
         }
         /// The GIC of the ZCU102.
@@ -575,6 +582,7 @@ mod tests {
             poll: Nanos(1),
             backstop: false,
             trace: false,
+            page_cost: Events(0),
         };
         let mut system = system();
         assert_eq!(system.counters(), 0);

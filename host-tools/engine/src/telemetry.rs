@@ -41,16 +41,30 @@ pub struct Telemetry {
     pub pools: Vec<PoolInfo>,
     /// The VMs; a VM's id is its index.
     pub vms: Vec<VmInfo>,
-    /// Pages read back from the hypervisor's own tables.
-    pub stage1: Vec<Stage1Run>,
-    /// The stage-2 tables, read back page by page (audit only).
-    pub stage2: Vec<Stage2Run>,
-    /// Number of pages that the audit reports, once it is complete.
-    pub audit_end: Option<u64>,
+    /// The passes of an audit.
+    pub passes: Vec<Pass>,
     /// What happened while guests ran, in the order of arrival.
     pub events: Vec<Event>,
     /// Messages that could not be read or are inconsistent, each with the byte at which it starts.
     pub problems: Vec<(usize, Problem)>,
+}
+
+/// The tables as one pass of an audit found them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pass {
+    /// Pages read back from the hypervisor's own tables.
+    pub stage1: Vec<Stage1Run>,
+    /// The stage-2 tables, read back page by page.
+    pub stage2: Vec<Stage2Run>,
+    /// Number of pages that the pass reports, once it is complete.
+    pub end: Option<u64>,
+}
+
+impl Pass {
+    /// Returns the number of pages in all `Stage2` messages.
+    pub fn pages(&self) -> u64 {
+        self.stage2.iter().map(|run| run.frames.len() as u64).sum()
+    }
 }
 
 /// A stream that is decoded while it grows.
@@ -227,9 +241,9 @@ impl Telemetry {
             }
             Message::Pool(pool) => self.pools.push(pool),
             Message::Vm(vm) => self.vms.push(vm),
-            Message::Stage2(run) => self.stage2.push(run),
-            Message::Stage1(run) => self.stage1.push(run),
-            Message::AuditEnd { pages } => self.audit_end = Some(pages),
+            Message::Stage2(run) => self.open_pass().stage2.push(run),
+            Message::Stage1(run) => self.open_pass().stage1.push(run),
+            Message::AuditEnd { pages } => self.open_pass().end = Some(pages),
             Message::Event(event) => {
                 if let Record::Hem(HemRecord { len, .. }) = event.record
                     && usize::from(len) > MAX_HEMS
@@ -332,9 +346,13 @@ impl Telemetry {
         self.events.iter().map(lost).sum()
     }
 
-    /// Returns the number of pages in all `Stage2` messages.
-    pub fn audited_pages(&self) -> u64 {
-        self.stage2.iter().map(|run| run.frames.len() as u64).sum()
+    /// Returns the audit's pass that has not ended.
+    fn open_pass(&mut self) -> &mut Pass {
+        if self.passes.last().is_none_or(|pass| pass.end.is_some()) {
+            self.passes.push(Pass::default());
+        }
+        let last = self.passes.len() - 1;
+        &mut self.passes[last]
     }
 
     /// Returns the sum of all quotas' overshoot, and the maximum of one period.
@@ -391,7 +409,7 @@ mod tests {
     fn the_example_of_the_documentation() {
         let example = [0x07, 0x04, 0x03, 0x41, 0x86, 0xbc, 0xbc, 0x00];
         assert_eq!(stream(&[Message::AuditEnd { pages: 3 }]), example);
-        assert_eq!(Telemetry::parse(&example).audit_end, Some(3));
+        assert_eq!(Telemetry::parse(&example).passes[0].end, Some(3));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -374,6 +374,8 @@ pub struct Region {
     pub pages: u32,
     /// What backs it.
     pub backing: Backing,
+    /// Whether the guest may execute what is there; never a device's registers.
+    pub executable: bool,
 }
 
 /// What backs a region.

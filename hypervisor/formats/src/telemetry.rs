@@ -15,7 +15,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -36,9 +36,10 @@ pub enum Message {
     Vm(VmInfo),
     /// Consecutive pages read back from a VM's stage-2 tables (audit).
     Stage2(Stage2Run),
-    /// The end of the audit.
+    /// The end of one pass of the audit: over the tables as built, after the profiled pages have moved, after they have
+    /// come back.
     AuditEnd {
-        /// Number of pages in all `Stage2` messages.
+        /// Number of pages in all `Stage2` messages of the pass.
         pages: u64,
     },
     /// Something that happened while guests ran.
@@ -95,13 +96,15 @@ pub struct VmInfo {
     pub pages: u32,
 }
 
-/// Consecutive IPA pages and the frames that back them.
+/// Consecutive IPA pages with the same attributes, and the frames that back them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stage2Run {
     /// Id of the VM.
     pub vm: u8,
     /// IPA of the first page.
     pub ipa: Ipa,
+    /// The bits of the pages' descriptors apart from the address: memory type, shareability, rights.
+    pub attributes: u64,
     /// Physical page numbers, at most [`MAX_RUN`].
     pub frames: Vec<u32>,
 }
@@ -113,10 +116,8 @@ pub struct Stage1Run {
     pub va: u64,
     /// Purpose of the pages.
     pub part: Part,
-    /// Whether EL2 may write to them.
-    pub writable: bool,
-    /// Whether EL2 may execute them.
-    pub executable: bool,
+    /// The bits of the pages' descriptors apart from the address.
+    pub attributes: u64,
     /// Physical page numbers, at most [`MAX_RUN`].
     pub frames: Vec<u32>,
 }

@@ -113,8 +113,20 @@ mod tests {
 
     fn regions() -> Vec<Region> {
         vec![
-            Region { name: String::from("text"), ipa: Ipa(0x4000_0000), pages: 100, backing: Backing::Pool(0) },
-            Region { name: String::from("heap"), ipa: Ipa(0x5000_0000), pages: 50, backing: Backing::Pool(0) },
+            Region {
+                name: String::from("text"),
+                ipa: Ipa(0x4000_0000),
+                pages: 100,
+                backing: Backing::Pool(0),
+                executable: true,
+            },
+            Region {
+                name: String::from("heap"),
+                ipa: Ipa(0x5000_0000),
+                pages: 50,
+                backing: Backing::Pool(0),
+                executable: true,
+            },
         ]
     }
 

@@ -166,7 +166,7 @@ fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: 
     }
     if life::kills(vm) {
         let what = ["instruction fetch", "read", "write"][attempt as usize];
-        life::kill(cpu, format_args!("{what} of unmapped IPA {ipa} (virtual address {far:#x})"));
+        life::kill(cpu, format_args!("{what} of forbidden IPA {ipa} (virtual address {far:#x})"));
     }
     FAR_EL1.set(far);
     inject(Syndrome::external_abort(attempt, vector()));

@@ -249,19 +249,23 @@ pub fn unmap_trampoline(frames: &OwnFrames, ttbr: PhysAddr, trampoline: PhysAddr
     sysreg::tlbi_el2(trampoline.0);
 }
 
-/// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, descriptor.
-pub fn walk(frames: &OwnFrames, ttbr: PhysAddr, mut visit: impl FnMut(u64, PhysAddr, Attr)) {
+/// The address in a descriptor.
+const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
+
+/// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, the rest
+/// of the descriptor.
+pub fn walk(frames: &OwnFrames, ttbr: PhysAddr, mut visit: impl FnMut(u64, PhysAddr, u64)) {
     walk_level(frames, ttbr, 1, 0, &mut visit);
 }
 
-fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut impl FnMut(u64, PhysAddr, Attr)) {
+fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut impl FnMut(u64, PhysAddr, u64)) {
     let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
     for index in 0..512 {
         // SAFETY: `table` is one of the EL2 tables, all of which are in the hypervisor's frames and in the arena.
         let descriptor = unsafe { entries.add(index).read_volatile() };
         let (va, attributes) = (base + index as u64 * span, Attr::from_bits_retain(descriptor as usize));
-        let target = PhysAddr(descriptor & 0x0000_ffff_ffff_f000);
+        let target = PhysAddr(descriptor & ADDRESS);
         if !attributes.contains(Attr::VALID) {
             continue;
         }
@@ -269,7 +273,7 @@ fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit:
             walk_level(frames, target, level + 1, va, visit);
         } else {
             for page in 0..span / PAGE_SIZE {
-                visit(va + page * PAGE_SIZE, target.page(page), attributes);
+                visit(va + page * PAGE_SIZE, target.page(page), descriptor & !ADDRESS);
             }
         }
     }

@@ -18,6 +18,7 @@ const RAM: Attr = PAGE.union(Attr::SH_INNER);
 const NORMAL: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_WB).union(Attr::MEMATTR_NORMAL_OUTER_WB).bits() as u64;
 const UNCACHED: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_NC).union(Attr::MEMATTR_NORMAL_OUTER_NC).bits() as u64;
 const DEVICE: u64 = PAGE.union(Attr::MEMATTR_DEVICE_nGnRE).union(Attr::XN).bits() as u64;
+const XN: u64 = Attr::XN.bits() as u64;
 const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
 const VALID: u64 = Attr::VALID.bits() as u64;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
@@ -54,12 +55,23 @@ impl Cacheability {
     /// Returns the cacheability in a descriptor, if it maps a page of RAM.
     #[inline(always)]
     fn of(descriptor: u64) -> Option<Self> {
-        match descriptor & !ADDRESS {
+        match descriptor & !(ADDRESS | XN) {
             NORMAL => Some(Self::WriteBack),
             UNCACHED => Some(Self::NonCacheable),
             _ => None,
         }
     }
+}
+
+/// What a guest may do with a page, apart from its cacheability.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// RAM.
+    Memory,
+    /// RAM that is never executed.
+    Data,
+    /// Device registers, which are never executed either.
+    Device,
 }
 
 /// What currently backs a page.
@@ -141,10 +153,15 @@ impl Stage2 {
         source: &mut TableSource,
         ipa: Ipa,
         pages: u64,
-        device: bool,
+        kind: Kind,
         mut frames: impl FnMut(&mut [PhysAddr]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let attributes = if device { DEVICE } else { NORMAL };
+        let attributes = match kind {
+            Kind::Memory => NORMAL,
+            Kind::Data => NORMAL | XN,
+            Kind::Device if cfg!(feature = "fault-injection") => DEVICE & !XN,
+            Kind::Device => DEVICE,
+        };
         let mut batch = [PhysAddr(0); 512];
         let mut done = 0;
         while done < pages {
@@ -205,13 +222,16 @@ impl Stage2 {
     #[inline(always)]
     pub fn remap(&self, ipa: Ipa, frame: PhysAddr, cacheability: Cacheability) {
         if let Some(leaf) = self.leaf(ipa) {
-            leaf.store(frame.0 | cacheability.attributes(), Ordering::Release);
+            let planted = if cfg!(feature = "fault-injection") { XN } else { 0 };
+            let rights = leaf.load(Ordering::Relaxed) & XN | planted;
+            leaf.store(frame.0 | cacheability.attributes() | rights, Ordering::Release);
             sysreg::dsb_ish();
         }
     }
 
-    /// Visits every mapped page as the MMU would find it, in order of IPA.
-    pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr)) {
+    /// Visits every mapped page as the MMU would find it, in order of IPA: with its frame and the rest of its
+    /// descriptor.
+    pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr, u64)) {
         let entries = |table: &'static Table| {
             let descriptors = table.iter().map(|entry| entry.load(Ordering::Relaxed));
             (0u64..).zip(descriptors).filter(|(_, descriptor)| descriptor & VALID != 0)
@@ -219,7 +239,7 @@ impl Stage2 {
         for (i, level1) in entries(self.root) {
             for (j, level2) in entries(self.table_at(level1)) {
                 for (k, leaf) in entries(self.table_at(level2)) {
-                    visit(Ipa((i << 18 | j << 9 | k) * PAGE_SIZE), PhysAddr(leaf & ADDRESS));
+                    visit(Ipa((i << 18 | j << 9 | k) * PAGE_SIZE), PhysAddr(leaf & ADDRESS), leaf & !ADDRESS);
                 }
             }
         }

@@ -2,39 +2,43 @@
 
 use crate::machine::layout;
 use crate::machine::mmu;
-use crate::vm::{partition, telemetry};
-use aarch64_paging::descriptor::El23Attributes as Attr;
+use crate::vm::cpu::Cpu;
+use crate::vm::{migrate, partition, telemetry};
 use alloc::vec::Vec;
-use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::addr::{PAGE_SIZE, PhysAddr};
 use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
 use cloison_logic::own_frames::OwnFrames;
 
-/// Walks EL2's own tables and sends each page that they map.
-pub fn own(frames: &OwnFrames, ttbr: PhysAddr) {
+/// Sends the tables as they are built, once the profiled pages have moved, and once these have come back. To be called
+/// when all cores are up, before any guest runs.
+pub fn run(cpu: &Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
+    pass(frames, ttbr);
+    for vm in partition::all() {
+        let moved = vm.spec.profile.as_ref().map(|profile| migrate::top(cpu, vm, profile.pages.len() as u64));
+        log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
+    }
+    pass(frames, ttbr);
+    for vm in partition::all() {
+        let back = migrate::restore_all(cpu, vm);
+        log::debug!("VM {}: moved back: {back:?}", vm.spec.name);
+    }
+    pass(frames, ttbr);
+}
+
+/// Walks all tables and sends each page that they map.
+fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
     let mut run: Option<Stage1Run> = None;
     mmu::walk(frames, ttbr, |va, frame, attributes| {
-        let next = Stage1Run {
-            va,
-            part: part(va),
-            writable: !attributes.contains(Attr::READ_ONLY),
-            executable: !attributes.contains(Attr::XN),
-            frames: Vec::new(),
-        };
-        if let Some(open) = &mut run {
-            let follows = open.va + open.frames.len() as u64 * PAGE_SIZE == va && open.frames.len() < MAX_RUN;
-            let alike = (open.part, open.writable, open.executable) == (next.part, next.writable, next.executable);
-            if !(follows && alike) {
-                let full = core::mem::replace(open, next);
-                telemetry::send(&Message::Stage1(full));
-            }
-            open.frames.push(frame.page_number() as u32);
-        } else {
-            run = Some(Stage1Run { frames: alloc::vec![frame.page_number() as u32], ..next });
+        let next = Stage1Run { va, part: part(va), attributes, frames: Vec::new() };
+        let open = run.get_or_insert_with(|| next.clone());
+        let follows = open.va + open.frames.len() as u64 * PAGE_SIZE == va && open.frames.len() < MAX_RUN;
+        if !(follows && (open.part, open.attributes) == (next.part, next.attributes)) {
+            telemetry::send(&Message::Stage1(core::mem::replace(open, next)));
         }
+        open.frames.push(frame.page_number() as u32);
     });
-    if let Some(last) = run {
-        telemetry::send(&Message::Stage1(last));
-    }
+    run.into_iter().for_each(|last| telemetry::send(&Message::Stage1(last)));
+    guests();
 }
 
 fn part(va: u64) -> Part {
@@ -49,26 +53,21 @@ fn part(va: u64) -> Part {
     }
 }
 
-/// Walks every VM's tables and sends each page that they map. To be called before any guest runs.
-pub fn run() {
+fn guests() {
     let mut pages = 0;
     for vm in partition::all() {
-        let mut run = Stage2Run { vm: vm.id, ipa: Ipa(0), frames: Vec::with_capacity(MAX_RUN) };
-        vm.stage2.walk(|ipa, frame| {
-            let next = run.ipa.0 + run.frames.len() as u64 * PAGE_SIZE;
-            if run.frames.len() == MAX_RUN || (ipa.0 != next && !run.frames.is_empty()) {
-                let full = Stage2Run { frames: core::mem::take(&mut run.frames), ..run };
-                telemetry::send(&Message::Stage2(full));
+        let mut run: Option<Stage2Run> = None;
+        vm.stage2.walk(|ipa, frame, attributes| {
+            let next = Stage2Run { vm: vm.id, ipa, attributes, frames: Vec::new() };
+            let open = run.get_or_insert_with(|| next.clone());
+            let follows = open.ipa.page(open.frames.len() as u64) == ipa && open.frames.len() < MAX_RUN;
+            if !(follows && open.attributes == attributes) {
+                telemetry::send(&Message::Stage2(core::mem::replace(open, next)));
             }
-            if run.frames.is_empty() {
-                run.ipa = ipa;
-            }
-            run.frames.push(frame.page_number() as u32);
+            open.frames.push(frame.page_number() as u32);
             pages += 1;
         });
-        if !run.frames.is_empty() {
-            telemetry::send(&Message::Stage2(run));
-        }
+        run.into_iter().for_each(|last| telemetry::send(&Message::Stage2(last)));
     }
     telemetry::send(&Message::AuditEnd { pages });
 }

@@ -175,18 +175,17 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
         Err(error) => refuse(format_args!("{error}")),
     };
     describe(&system, colors, frames);
-    if system.audit {
-        audit::own(frames, PhysAddr(built.ttbr));
-        audit::run();
-        log::info!("audit done; turning the machine off");
-        power::off();
-    }
     gic::init_distributor();
     sysreg::tlbi_guests();
     let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
     core_up(shared, own_number(&shared.system));
     start_secondaries(&shared.system, built.trampoline);
     mmu::unmap_trampoline(frames, PhysAddr(built.ttbr), built.trampoline);
+    if shared.system.audit {
+        audit::run(cpu::this(), frames, PhysAddr(built.ttbr));
+        log::info!("audit done; turning the machine off");
+        power::off();
+    }
     console_input::init(console, shared.system.board.console.irq);
     let cpu = cpu::this();
     for vm in partition::all() {

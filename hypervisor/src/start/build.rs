@@ -1,6 +1,6 @@
 //! Builds the VMs: their memory, stage-2 tables and devices.
 
-use crate::machine::stage2::{Stage2, TableSource};
+use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::life;
 use crate::vm::partition::{self, Memory, Vcpu, Vm};
 use alloc::string::String;
@@ -45,12 +45,13 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
         for region in &spec.regions {
             let failed = |why: String| BuildError { vm: spec.name.clone(), region: region.name.clone(), why };
             let pages = u64::from(region.pages);
+            let kind = if region.executable { Kind::Memory } else { Kind::Data };
             let first = match region.backing {
                 Backing::Pool(pool) => {
                     let Memory { frames, pools, .. } = &mut memory;
                     let pool = &mut pools[usize::from(pool)];
                     stage2
-                        .map(&mut tables, region.ipa, pages, false, |batch| pool.allocate_many(frames, batch))
+                        .map(&mut tables, region.ipa, pages, kind, |batch| pool.allocate_many(frames, batch))
                         .map_err(|error| failed(alloc::format!("pool {}: {error}", pool.spec().name)))?;
                     continue;
                 }
@@ -60,12 +61,12 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
                 },
                 Backing::Device(pa) => pa,
             };
-            let device = matches!(region.backing, Backing::Device(_));
-            map_range(&stage2, &mut tables, region.ipa, pages, device, first);
+            let kind = if matches!(region.backing, Backing::Device(_)) { Kind::Device } else { kind };
+            map_range(&stage2, &mut tables, region.ipa, pages, kind, first);
         }
         // The guest's CPU interface is the hardware's virtual one.
-        map_range(&stage2, &mut tables, Ipa(map::GICC), 1, true, gic.gicv);
-        map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, true, gic.gicv_dir);
+        map_range(&stage2, &mut tables, Ipa(map::GICC), 1, Kind::Device, gic.gicv);
+        map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, Kind::Device, gic.gicv_dir);
 
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::new(cores);
@@ -95,9 +96,9 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
 }
 
 /// Maps consecutive frames.
-fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, device: bool, first: PhysAddr) {
+fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, kind: Kind, first: PhysAddr) {
     let mut next = first;
-    let Ok(()) = stage2.map(tables, ipa, pages, device, |batch| {
+    let Ok(()) = stage2.map(tables, ipa, pages, kind, |batch| {
         for frame in batch {
             *frame = next;
             next = next.page(1);

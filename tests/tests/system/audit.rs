@@ -4,7 +4,7 @@ use cloison::inspect::{InspectArgs, inspect};
 use cloison::live;
 use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::{Backing, Region};
-use cloison_tests::{VIRT, ZCU102, all_shipped, image, load, shipped};
+use cloison_tests::{BOTH, VIRT, ZCU102, all_shipped, config, image, load, shipped};
 use miette::Result;
 use serde_json::Value;
 use std::path::Path;
@@ -37,7 +37,14 @@ pub fn every_page_of(config: &Path, board: &str) -> Result<()> {
     let (verdict, figures) = inspected(config, board, false);
     verdict?;
     assert_eq!(figures["pages_checked"], configured, "{}", config.display());
-    for none in ["pages_outside", "pages_missing", "pages_unexpected", "frames_shared", "hypervisor_frames_outside"] {
+    for none in [
+        "pages_outside",
+        "pages_missing",
+        "pages_unexpected",
+        "frames_shared",
+        "attributes_wrong",
+        "hypervisor_frames_outside",
+    ] {
         assert_eq!(figures[none], 0, "{none} of {}", config.display());
     }
     assert!(figures["hypervisor_frames"].as_u64().is_some_and(|frames| frames > 0), "{figures}");
@@ -86,6 +93,36 @@ fn a_fault_in_the_allocator_fails_the_proof_on_zcu102() {
 }
 
 #[test]
+fn moved_pages_are_proven_where_they_are_and_when_they_are_back() -> Result<()> {
+    for board in BOTH {
+        let path = config("migrate");
+        every_page_of(&path, board)?;
+        let vms = load(&path, board)?.system.vms;
+        let profiled: usize = vms.iter().filter_map(|vm| vm.profile.as_ref()).map(|profile| profile.pages.len()).sum();
+        let (verdict, figures) = inspected(&path, board, false);
+        verdict?;
+        assert!(profiled > 0);
+        assert_eq!(figures["pages_moved"], profiled, "{figures}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_page_with_a_wrong_attribute_fails_the_proof() -> Result<()> {
+    let path = config("migrate");
+    let vms = load(&path, VIRT)?.system.vms.len() as u64;
+    // This hypervisor maps devices executable, and moved pages not executable.
+    let (verdict, figures) = inspected(&path, VIRT, true);
+    let message = verdict.expect_err("wrong rights must not pass").to_string();
+    let wrong = figures["attributes_wrong"].as_u64().expect("a figure");
+    assert!(message.contains(&format!("{wrong} with wrong attributes")), "{message}");
+    assert!(message.contains("the descriptor's execute-never bits is 0b0, not 0b10"), "{message}");
+    // Devices in each of three passes; the others have moved.
+    assert!(wrong > 3 * GICV_PAGES * vms, "{figures}");
+    Ok(())
+}
+
+#[test]
 fn contiguous_memory_and_passed_through_devices_are_proven_too() -> Result<()> {
     let mut checked = load(&shipped("strict"), VIRT)?;
     let system = &mut checked.system;
@@ -93,9 +130,27 @@ fn contiguous_memory_and_passed_through_devices_are_proven_too() -> Result<()> {
     system.contiguous = 8 << 20;
     let clock = Backing::Device(PhysAddr(0x0901_0000));
     for (vm, region) in [
-        (0, Region { name: "buffer".into(), ipa: Ipa(0x6000_0000), pages: 700, backing: Backing::Contiguous }),
-        (1, Region { name: "buffer".into(), ipa: Ipa(0x6000_0000), pages: 1, backing: Backing::Contiguous }),
-        (1, Region { name: "clock".into(), ipa: Ipa(0x0a00_0000), pages: 1, backing: clock }),
+        (
+            0,
+            Region {
+                name: "buffer".into(),
+                ipa: Ipa(0x6000_0000),
+                pages: 700,
+                backing: Backing::Contiguous,
+                executable: true,
+            },
+        ),
+        (
+            1,
+            Region {
+                name: "buffer".into(),
+                ipa: Ipa(0x6000_0000),
+                pages: 1,
+                backing: Backing::Contiguous,
+                executable: true,
+            },
+        ),
+        (1, Region { name: "clock".into(), ipa: Ipa(0x0a00_0000), pages: 1, backing: clock, executable: false }),
     ] {
         system.vms[vm].regions.push(region);
     }

@@ -233,3 +233,18 @@ fn a_budget_is_kept_to_8_events_by_a_guest_that_attacks_it() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_region_that_holds_no_code_is_not_executed() -> Result<()> {
+    for board in BOTH {
+        let mut checked = load(&config("hostile"), board)?;
+        let hostile = &mut checked.system.vms[0];
+        hostile.on_fault = OnFault::Kill;
+        hostile.regions.iter_mut().for_each(|region| region.executable = false);
+        let run = run(&checked, board, Clock::Counted)?.whole();
+        run.position("instruction fetch of forbidden IPA 0x40000000");
+        killed_are(&run, &["hostile"]);
+        assert_eq!(run.said("hostile").count(), 0, "{run}");
+    }
+    Ok(())
+}

@@ -126,7 +126,12 @@ mod tests {
         let frames = [
             Message::AuditEnd { pages: 0 },
             hem(0),
-            Message::Stage2(Stage2Run { vm: 7, ipa: Ipa(0x7f_ffff_f000), frames: vec![u32::MAX; MAX_RUN] }),
+            Message::Stage2(Stage2Run {
+                vm: 7,
+                ipa: Ipa(0x7f_ffff_f000),
+                attributes: u64::MAX,
+                frames: vec![u32::MAX; MAX_RUN],
+            }),
         ];
         let mut stream = vec![];
         for frame in &frames {
