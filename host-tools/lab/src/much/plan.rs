@@ -93,7 +93,15 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
                     .filter(|_| (counter as usize) < args.pmcs)
                     .ok_or_else(|| miette!("--bind {bind}: there is no counter {counter} of {}", args.pmcs))?;
             }
-            bindings[named(event)?] = mask;
+            let event = named(event)?;
+            if bindings[event] != Binding::MAX {
+                return Err(miette!(
+                    help = "name all its counters at once: EVENT=0,2",
+                    "--bind {bind}: {} is bound already",
+                    events[event].name
+                ));
+            }
+            bindings[event] = mask;
         }
         let (plan, counters) = plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
         (plan, Some(counters))
@@ -212,7 +220,7 @@ struct Cached {
 impl Cache {
     /// The version is part of the name: another planner finds other plans.
     fn path() -> PathBuf {
-        installation::cache_dir().join("much").join(concat!("plans-", env!("CARGO_PKG_VERSION"), "-2.json"))
+        installation::cache_dir().join("much").join(concat!("plans-", env!("CARGO_PKG_VERSION"), "-3.json"))
     }
     fn load() -> Self {
         std::fs::read(Self::path()).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()

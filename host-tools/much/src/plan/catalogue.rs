@@ -1,10 +1,11 @@
 //! Finds the best cover from what is known: constructions, combinations of smaller covers, and search.
 
 use super::cyclic::{self, Shape};
+use super::families::FAMILIES;
 use super::field::{Field, prime_power};
 use super::geometry::{self, Blocks};
 use super::search::{self, Any};
-use super::{known, lower_bound, verify};
+use super::{known, lower_bound, triples, verify};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
@@ -63,8 +64,15 @@ impl Catalogue {
         }
         let bound = lower_bound(points, size);
         let mut rng = ChaCha8Rng::seed_from_u64((points * 1000 + size) as u64);
-        let steps: [fn(&mut Self, usize, usize, &mut Cover); 6] =
-            [Self::one_more, Self::blown_up, Self::triples, Self::planes, Self::transversal, Self::halves];
+        let steps: [fn(&mut Self, usize, usize, &mut Cover); 7] = [
+            Self::one_more,
+            Self::blown_up,
+            Self::triples,
+            Self::families,
+            Self::planes,
+            Self::transversal,
+            Self::halves,
+        ];
         for step in steps {
             step(self, points, size, &mut best);
             if best.blocks.len() == bound {
@@ -142,6 +150,18 @@ impl Catalogue {
                 let cut = truncated(&blocks, points);
                 offer(best, points, size, cut, || format!("Steiner triple system on {count} points"));
             }
+        }
+        let mut rng = ChaCha8Rng::seed_from_u64(points as u64);
+        if let Some(blocks) = triples::cover(points, &mut rng) {
+            offer(best, points, size, blocks, || "triples by hill climbing".to_owned());
+        }
+    }
+
+    /// Difference families on as many points or some more.
+    fn families(&mut self, points: usize, size: usize, best: &mut Cover) {
+        for family in FAMILIES.iter().filter(|family| family.size() == size && family.points() >= points) {
+            let cut = truncated(&family.blocks(), points);
+            offer(best, points, size, cut, || format!("difference family on {} points", family.points()));
         }
     }
 

@@ -1,19 +1,21 @@
 //! Plans which events to count together: sub-experiments in which every pair of events is counted together (MUCH,
 //! section 4.2 and step 1 of section 4.4), and HRM's plan with an anchor (section 4.1).
 //!
-//! A plan that covers every pair is a covering design C(v, k, 2). The minimum number of sub-experiments is known for
-//! few sizes only. The planner takes the best of known constructions and searches, and reports a plan as optimal only
-//! if it meets a proven lower bound.
+//! A plan in which every pair meets is a covering design C(v, k, 2). The fewest sub-experiments possible are known for all numbers of
+//! events on 2, 3 and 4 counters (M. K. Fort and G. A. Hedlund; W. H. Mills), and for few sizes on more. The planner takes the best
+//! of known constructions and searches, and says that a plan is optimal only where a proven lower bound is met.
 
 mod bound_events;
 mod bounds;
 mod catalogue;
 mod cyclic;
+mod families;
 mod field;
 mod geometry;
 mod known;
 mod proof;
 mod search;
+mod triples;
 
 pub use bound_events::{Binding, plan_bound};
 pub use bounds::{lower_bound, schoenheim};
