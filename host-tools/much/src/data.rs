@@ -28,10 +28,17 @@ pub struct SubExperiment {
     pub events: Vec<usize>,
     /// For each of these events its counts, run by run.
     pub columns: Vec<Vec<f64>>,
+    /// For each run its place among all runs of the sub-experiment by their numbers, those among them that were left out; may be
+    /// empty where no run was.
+    pub places: Vec<u32>,
 }
 
 impl SubExperiment {
-    /// Returns the number of runs.
+    /// The place of a run among all runs of the sub-experiment, from 0.
+    fn place(&self, run: usize) -> usize {
+        self.places.get(run).map_or(run, |&place| place as usize)
+    }
+    /// How many runs.
     pub fn runs(&self) -> usize {
         self.columns.first().map_or(0, Vec::len)
     }
@@ -51,6 +58,9 @@ pub struct Measurements {
     pub sub_experiments: Vec<SubExperiment>,
     /// Number of runs left out because a count was missing.
     pub incomplete_runs: usize,
+    /// Counts that were left out because hardly any run of their sub-experiment has one of their event: sub-experiment, event, and
+    /// how many.
+    pub strays: Vec<(u64, String, usize)>,
 }
 
 /// A problem that does not prevent a merge.
@@ -104,6 +114,16 @@ pub enum Warning {
         /// Share of the runs that have it, in percent.
         share: f64,
     },
+    /// Counts were left out.
+    #[error("sub-experiment {number} counts {event} in {runs} of its runs only: these counts are not used")]
+    Stray {
+        /// The sub-experiment.
+        number: u64,
+        /// The event.
+        event: String,
+        /// The runs that count it.
+        runs: usize,
+    },
     /// Runs were left out.
     #[error("{0} {was} left out: a count is missing", was = if *.0 == 1 { "run was" } else { "runs were" })]
     Incomplete(usize),
@@ -142,6 +162,24 @@ pub enum DataError {
     /// A sub-experiment has a single run.
     #[error("sub-experiment {0} has only one run: it shows no correlation")]
     OneRun(u64),
+    /// A number of runs for samples that the measurements do not have.
+    #[error("samples of {asked} runs of each sub-experiment cannot be drawn: {} can be{}", match *.most {
+        0 | 1 => "none".to_owned(),
+        most => format!("2 to {most}"),
+    }, if *.left > 0 { format!(", for {} are to be left to compare with", .left) } else { String::new() })]
+    Runs {
+        /// What was asked for.
+        asked: usize,
+        /// The most that there can be.
+        most: usize,
+        /// How many of each sub-experiment must be left.
+        left: usize,
+    },
+    /// The matrix of pairwise estimates is no correlation matrix, and repair was not asked for.
+    #[error(
+        "the pairwise estimates make an indefinite matrix: its least eigenvalue is {0}, and a Gaussian model needs none below 0"
+    )]
+    Indefinite(String),
     /// The anchor is unknown.
     #[error("there is no event {0}")]
     NoEvent(String),
@@ -222,10 +260,25 @@ impl Measurements {
         let choose_from = |sub: &SubExperiment| {
             let chosen = choose(sub.runs());
             let column = |column: &Vec<f64>| chosen.iter().map(|&run| column[run]).collect();
-            SubExperiment { columns: sub.columns.iter().map(column).collect(), ..sub.clone() }
+            SubExperiment {
+                number: sub.number,
+                events: sub.events.clone(),
+                columns: sub.columns.iter().map(column).collect(),
+                places: chosen.iter().map(|&run| sub.place(run) as u32).collect(),
+            }
         };
         let sub_experiments = self.sub_experiments.iter().map(choose_from).collect();
-        Self { events: self.events.clone(), sub_experiments, incomplete_runs: 0 }
+        Self { events: self.events.clone(), sub_experiments, incomplete_runs: 0, strays: vec![] }
+    }
+    /// The runs without the first `skip` of each sub-experiment, and of the others the first `most` only. Runs go by their
+    /// numbers, and those that were left out for a missing count are counted too.
+    pub fn window(&self, skip: usize, most: Option<usize>) -> Self {
+        let end = most.map_or(usize::MAX, |most| skip.saturating_add(most));
+        let mut subs = self.sub_experiments.iter();
+        self.with_runs(|runs| {
+            let sub = subs.next();
+            (0..runs).filter(|&run| (skip..end).contains(&sub.map_or(run, |sub| sub.place(run)))).collect()
+        })
     }
     /// Returns the same measurements with the events in another order, given by name.
     pub fn reordered(&self, events: &[Event]) -> Result<Self, DataError> {
@@ -241,10 +294,15 @@ impl Measurements {
             let mut columns: Vec<_> = sub.events.iter().map(|&event| place[event]).zip(sub.columns.clone()).collect();
             columns.sort_by_key(|(event, _)| *event);
             let (events, columns) = columns.into_iter().unzip();
-            SubExperiment { number: sub.number, events, columns }
+            SubExperiment { number: sub.number, events, columns, places: sub.places.clone() }
         };
         let sub_experiments = self.sub_experiments.iter().map(reorder).collect();
-        Ok(Self { events: events.to_vec(), sub_experiments, incomplete_runs: self.incomplete_runs })
+        Ok(Self {
+            events: events.to_vec(),
+            sub_experiments,
+            incomplete_runs: self.incomplete_runs,
+            strays: self.strays.clone(),
+        })
     }
     /// Draws `runs` runs of each sub-experiment with replacement: a bootstrap sample (section 5.3).
     pub fn bootstrap(&self, runs: usize, rng: &mut ChaCha8Rng) -> Self {
@@ -265,6 +323,28 @@ impl Measurements {
     }
 }
 
+/// The share of an event's variance that its runs must have within sub-experiments. Where runs are alike, it is nearly all.
+const LEAST_WITHIN: f64 = 0.05;
+
+/// Whether an event's grouped values, or scores of them, hardly differ within sub-experiments but from one to another: a
+/// sub-experiment is then as good as one run, and what its event has in common with others is chance.
+pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
+    let around = |values: &[f64]| {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        values.iter().map(|value| (value - mean).powi(2)).sum::<f64>()
+    };
+    let mut rest = grouped;
+    let (mut within, mut steps) = (0.0, 0);
+    for sub in data.sub_experiments.iter().filter(|sub| sub.column(event).is_some()) {
+        let (part, others) = rest.split_at(sub.runs());
+        within += around(part);
+        rest = others;
+        steps += 1;
+    }
+    let all = around(grouped);
+    steps > 1 && all > 0.0 && within < LEAST_WITHIN * all
+}
+
 /// Builds [`Measurements`] from rows in any order.
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -275,12 +355,15 @@ pub struct Builder {
     last: (usize, usize),
 }
 
+/// What no count is: the event's row is there, its count is not.
+const NO_COUNT: f64 = -1.0;
+
 #[derive(Debug, Default)]
 struct Partial {
     number: u64,
     runs: HashMap<u64, usize>,
     order: Vec<u64>,
-    /// Counts by event; NaN if nothing was counted.
+    /// Index by event; NaN where there is no row, [`NO_COUNT`] where its row has no count.
     columns: Vec<Vec<f64>>,
 }
 
@@ -368,45 +451,54 @@ impl Builder {
             let event = self.events[at].name.clone();
             return Err(RowError::Twice { event, sub_experiment, run });
         }
-        column[row] = value;
+        column[row] = if value.is_nan() { NO_COUNT } else { value };
         Ok(())
     }
 
-    /// Returns the measurements: sub-experiments by number, each with its complete runs in their order.
+    /// The measurements: sub-experiments and their runs by number, of these the runs that have every count.
     pub fn finish(self) -> Result<Measurements, DataError> {
-        let mut incomplete_runs = 0;
-        let mut sub_experiments = vec![];
+        let mut measurements = Measurements { events: self.events, ..Measurements::default() };
         for mut partial in self.subs {
             let rows = partial.order.len();
-            let events: Vec<_> = (0..partial.columns.len()).filter(|&at| !partial.columns[at].is_empty()).collect();
-            let whole =
-                |row: &usize| events.iter().all(|&at| partial.columns[at].get(*row).is_some_and(|v| !v.is_nan()));
-            let complete: Vec<_> = (0..rows).filter(whole).collect();
+            let seen = |at: usize| partial.columns[at].iter().filter(|value| !value.is_nan()).count();
+            // An event that hardly any run has is in the wrong place: the others are not to suffer.
+            let (events, strays): (Vec<_>, Vec<_>) =
+                (0..partial.columns.len()).filter(|&at| seen(at) > 0).partition(|&at| 2 * seen(at) >= rows);
+            let named = |at: usize| (partial.number, measurements.events[at].name.clone(), seen(at));
+            measurements.strays.extend(strays.into_iter().map(named));
+            let mut by_number: Vec<usize> = (0..rows).collect();
+            by_number.sort_unstable_by_key(|&row| partial.order[row]);
+            let whole = |row: usize| events.iter().all(|&at| partial.columns[at].get(row).is_some_and(|v| *v >= 0.0));
+            let complete: Vec<_> = by_number.iter().enumerate().filter(|(_, row)| whole(**row)).collect();
             if complete.is_empty() {
                 return Err(DataError::NoCompleteRun(partial.number));
             }
-            incomplete_runs += rows - complete.len();
+            measurements.incomplete_runs += rows - complete.len();
+            let places = complete.iter().map(|&(place, _)| place as u32).collect();
+            let sorted = complete.len() == rows && by_number.is_sorted();
+            let order: Vec<usize> = complete.into_iter().map(|(_, &row)| row).collect();
             let columns = events
                 .iter()
                 .map(|&at| {
                     let column = std::mem::take(&mut partial.columns[at]);
-                    if complete.len() == rows { column } else { complete.iter().map(|&row| column[row]).collect() }
+                    if sorted { column } else { order.iter().map(|&row| column[row]).collect() }
                 })
                 .collect();
-            sub_experiments.push(SubExperiment { number: partial.number, events, columns });
+            measurements.sub_experiments.push(SubExperiment { number: partial.number, events, columns, places });
         }
-        sub_experiments.sort_by_key(|sub| sub.number);
-        Ok(Measurements { events: self.events, sub_experiments, incomplete_runs })
+        measurements.sub_experiments.sort_by_key(|sub| sub.number);
+        Ok(measurements)
     }
 }
 
-/// Rejects values that cannot be a count: negative, infinite, NaN, or too large to be exact.
+/// Refuses what cannot be a count: negative, not whole, infinite or too large to be exact. NaN is refused as well.
 pub fn checked_count(value: f64) -> Result<f64, RowError> {
     let refuse = |why| Err(RowError::NotACount { value: value.to_string(), why });
     match value {
         v if v.is_nan() => refuse(""),
         v if v < 0.0 => refuse(": it is negative"),
         v if v > LARGEST_COUNT => refuse(": above 2^53 it is not exact"),
+        v if v.fract() != 0.0 => refuse(": it is not a whole number"),
         v => Ok(v + 0.0),
     }
 }
@@ -435,9 +527,42 @@ mod tests {
         ];
         let built = build(&rows).unwrap();
         assert_eq!(built.sub_experiments.iter().map(|sub| sub.number).collect::<Vec<_>>(), [1, 3]);
-        assert_eq!(built.sub_experiments[1].column(0), Some(&[1.0, 6.0][..]));
-        assert_eq!(built.sub_experiments[1].column(1), Some(&[3.0, 5.0][..]));
-        assert_eq!(built.grouped(1), [2.0, 3.0, 5.0]);
+        // Run 2 before run 7, whichever came first.
+        assert_eq!(built.sub_experiments[1].column(0), Some(&[6.0, 1.0][..]));
+        assert_eq!(built.sub_experiments[1].column(1), Some(&[5.0, 3.0][..]));
+        assert_eq!(built.grouped(1), [2.0, 5.0, 3.0]);
+    }
+
+    #[test]
+    fn the_first_runs_are_those_with_the_lowest_numbers_complete_or_not() {
+        // Sorted as text: 0, 1, 10, 11, 2, …; run 1 has no count of b.
+        let mut rows = vec![];
+        for run in [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9] {
+            rows.push((0, run, "a", run as f64));
+            rows.push((0, run, "b", if run == 1 { f64::NAN } else { 100.0 + run as f64 }));
+        }
+        let built = build(&rows).unwrap();
+        assert_eq!(built.window(0, None), Measurements { incomplete_runs: 0, ..built.clone() });
+        assert_eq!(built.window(3, None).grouped(0), [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(built.window(1, Some(3)).grouped(0), [2.0, 3.0]);
+        assert_eq!(built.window(3, None).window(5, Some(2)).grouped(1), [105.0, 106.0], "places stay what they were");
+    }
+
+    #[test]
+    fn an_event_in_hardly_any_run_is_left_out_and_not_the_runs() {
+        let mut rows: Vec<_> = (0..60).flat_map(|run| [(2, run, "a", 1.0), (2, run, "b", 2.0)]).collect();
+        rows.push((2, 7, "c", 3.0));
+        let built = build(&rows).unwrap();
+        assert_eq!((built.runs(), built.incomplete_runs), (60, 0));
+        let stray = Warning::Stray { number: 2, event: "c".to_owned(), runs: 1 };
+        assert!(built.warnings().contains(&stray), "{:?}", built.warnings());
+    }
+
+    #[test]
+    fn a_second_count_is_refused_after_a_missing_one_too() {
+        let mut builder = Builder::default();
+        builder.add(0, 0, None, b"a", f64::NAN).unwrap();
+        assert!(matches!(builder.add(0, 0, None, b"a", 5.0), Err(RowError::Twice { .. })));
     }
 
     #[test]
@@ -477,6 +602,7 @@ mod tests {
     #[test]
     fn counts_are_checked() {
         assert!(checked_count(-1.0).is_err() && checked_count(f64::NAN).is_err() && checked_count(1e16).is_err());
+        assert!(checked_count(832.5).is_err());
         assert_eq!(checked_count(-0.0).map(f64::to_bits), Ok(0));
     }
 }

@@ -1,10 +1,10 @@
 //! Compares the correlations of merged vectors with the measured ones (sections 5.2 and 5.3).
 
-use crate::data::{DataError, Measurements};
+use crate::data::{DataError, FEWEST_RUNS, Measurements, SubExperiment, is_stepped};
 use crate::draw::stream;
 use crate::estimate::{self, Kind};
-use crate::matrix::{mean_square_error, pairs};
-use crate::merge::{self, Options, Target};
+use crate::matrix::{nearest_correlation, pairs};
+use crate::merge::{self, Indefinite, Options, Target};
 use crate::scores;
 use crate::table::Vectors;
 use nalgebra::DMatrix;
@@ -19,10 +19,26 @@ pub fn reference(data: &Measurements) -> Both {
     [estimate::pairwise(data, Kind::Counts), estimate::pairwise(data, Kind::Ranks)]
 }
 
-/// Errors of one kind of correlation.
+/// The pairs that are judged: those of which both events vary from run to run. Any other has no correlation, which no
+/// merge can miss.
+pub fn judged_pairs(data: &Measurements) -> Vec<(usize, usize)> {
+    let varies = |event: usize| {
+        let grouped = data.grouped(event);
+        grouped.iter().any(|value| *value != grouped[0]) && !is_stepped(data, event, &grouped)
+    };
+    let varies: Vec<_> = (0..data.events.len()).into_par_iter().map(varies).collect();
+    pairs(data.events.len()).into_iter().filter(|&(a, b)| varies[a] && varies[b]).collect()
+}
+
+/// The mean square of the differences of some pairs; 0 where there are none.
+pub fn mean_square(one: &DMatrix<f64>, other: &DMatrix<f64>, pairs: &[(usize, usize)]) -> f64 {
+    pairs.iter().map(|&pair| (one[pair] - other[pair]).powi(2)).sum::<f64>() / pairs.len().max(1) as f64
+}
+
+/// How near one kind of correlation is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Accuracy {
-    /// The error of each pair, in the order of [`pairs`].
+    /// For each pair that is judged, by how much it is off.
     pub errors: Vec<f64>,
     /// Mean square of the errors.
     pub mean_square: f64,
@@ -30,12 +46,27 @@ pub struct Accuracy {
     pub worst: (usize, usize),
 }
 
-/// Compares two sets of correlations.
-pub fn accuracy(merged: &DMatrix<f64>, reference: &DMatrix<f64>) -> Accuracy {
-    let pairs = pairs(merged.nrows());
+/// Compares some pairs of two sets of correlations.
+pub fn accuracy(merged: &DMatrix<f64>, reference: &DMatrix<f64>, pairs: &[(usize, usize)]) -> Accuracy {
     let errors: Vec<_> = pairs.iter().map(|&pair| (merged[pair] - reference[pair]).abs()).collect();
     let worst = (0..errors.len()).max_by(|&a, &b| errors[a].total_cmp(&errors[b]));
-    Accuracy { mean_square: mean_square_error(merged, reference), worst: worst.map_or((0, 0), |at| pairs[at]), errors }
+    Accuracy { mean_square: mean_square(merged, reference, pairs), worst: worst.map_or((0, 0), |at| pairs[at]), errors }
+}
+
+/// Whether vectors seem to be made from these very measurements: each value occurs in them, about as often. What is then compared
+/// is what was fitted, and says nothing of other runs.
+pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
+    let of_event = |(event, column): (usize, &crate::table::Column)| {
+        let mut measured = data.grouped(event);
+        measured.sort_unstable_by(f64::total_cmp);
+        let known = |value: &f64| measured.binary_search_by(|other| other.total_cmp(value)).is_ok();
+        let distribution: Vec<_> = column.distribution().into_iter().filter(|&(_, uses)| uses > 0).collect();
+        let weighted: Vec<_> = measured.iter().map(|&value| (value, 1)).collect();
+        let distance = scores::kolmogorov_smirnov(&distribution, &weighted);
+        distance <= 1.0 / vectors.len().min(measured.len()).max(1) as f64
+            && distribution.iter().all(|(value, _)| known(value))
+    };
+    vectors.columns.par_iter().enumerate().all(of_event)
 }
 
 /// Returns for each event the Kolmogorov-Smirnov distance between its merged values and the measured ones.
@@ -48,48 +79,67 @@ pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
     vectors.columns.par_iter().enumerate().map(of_event).collect()
 }
 
-/// The effect of chance on a reference, from bootstrap samples of its runs (section 5.3).
+/// The fewest samples of which the ends of the middle 95 % say more than the least and the most of them.
+pub const FEWEST_SAMPLES: usize = 40;
+
+/// The middle 95 % of some values; with fewer than [`FEWEST_SAMPLES`], from the least to the most of them.
+fn band(mut values: Vec<f64>) -> (f64, f64) {
+    values.sort_unstable_by(f64::total_cmp);
+    let last = values.len() - 1;
+    if values.len() < FEWEST_SAMPLES {
+        return (values[0], values[last]);
+    }
+    let at = |share: f64| values[(last as f64 * share).round() as usize];
+    (at(0.025), at(0.975))
+}
+
+/// What chance does to a reference, by bootstrap samples of its runs (section 5.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bands {
     /// For Pearson's and Spearman's correlations: the 95 % band of each pair, in the order of [`pairs`].
     pub pairs: [Vec<(f64, f64)>; 2],
-    /// Number of pairs whose merged correlation is within its band.
+    /// How many of the judged pairs' merged correlations are within theirs.
     pub within: [usize; 2],
-    /// 95 % band of the mean square error of the merged correlations against a sample's.
+    /// The band of 95 % of the mean square error of the merged correlations.
     pub mean_square: [(f64, f64); 2],
     /// Mean square error of a sample's own correlations against the reference's: the error due to chance alone.
     pub chance: [f64; 2],
 }
 
-/// Draws `samples` bootstrap samples of a reference's runs, and compares each with the merged correlations.
+/// Draws `samples` bootstrap samples of the runs of a reference, and compares each with merged correlations.
+///
+/// A sample's distance from the merge is larger than the reference's own by what chance adds to the sample; that is taken
+/// off sample by sample, so that the band of the error is about the error.
 pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> Bands {
     let measured = reference(data);
     let pairs = pairs(data.events.len());
+    let judged = judged_pairs(data);
     let sample = |number: usize| {
         let mut rng = stream(seed, number as u64);
         reference(&data.with_runs(|all| (0..all).map(|_| rng.random_range(0..all)).collect()))
     };
     let drawn: Vec<Both> = (0..samples).into_par_iter().map(sample).collect();
-    let band = |mut values: Vec<f64>| {
-        values.sort_unstable_by(f64::total_cmp);
-        let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
-        (at(0.025), at(0.975))
-    };
     let of_pairs = [0, 1].map(|which| {
         let of_pair = |&pair: &(usize, usize)| band(drawn.iter().map(|both| both[which][pair]).collect());
         pairs.par_iter().map(of_pair).collect::<Vec<_>>()
     });
-    let errors = |from: &Both, which: usize| {
-        drawn.iter().map(|both| mean_square_error(&both[which], &from[which])).collect::<Vec<_>>()
-    };
     let inside = |which: usize| {
-        let is = |(&pair, &(low, high)): (&(usize, usize), &(f64, f64))| (low..=high).contains(&merged[which][pair]);
+        let is = |(&pair, &(low, high)): (&(usize, usize), &(f64, f64))| {
+            judged.binary_search(&pair).is_ok() && (low..=high).contains(&merged[which][pair])
+        };
         pairs.iter().zip(&of_pairs[which]).filter(|&it| is(it)).count()
+    };
+    let chance = [0, 1]
+        .map(|which| drawn.iter().map(|both| mean_square(&both[which], &measured[which], &judged)).collect::<Vec<_>>());
+    let errors = |which: usize| {
+        let of_sample = |(both, chance): (&Both, &f64)| mean_square(&both[which], &merged[which], &judged) - chance;
+        let (low, high) = band(drawn.iter().zip(&chance[which]).map(of_sample).collect());
+        (low.max(0.0), high.max(0.0))
     };
     Bands {
         within: [0, 1].map(inside),
-        mean_square: [0, 1].map(|which| band(errors(merged, which))),
-        chance: [0, 1].map(|which| errors(&measured, which).iter().sum::<f64>() / samples as f64),
+        mean_square: [0, 1].map(errors),
+        chance: [0, 1].map(|which| chance[which].iter().sum::<f64>() / samples as f64),
         pairs: of_pairs,
     }
 }
@@ -97,42 +147,54 @@ pub fn bands(merged: &Both, data: &Measurements, samples: usize, seed: u64) -> B
 /// A method to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// The pairwise estimates themselves, without vectors: the reference's own method, applied to fewer runs.
-    Floor,
+    /// The pairwise estimates themselves, without any vectors: what the reference's own method makes of so few runs.
+    Pairwise,
+    /// The correlation matrix nearest to them (Higham), which is never farther from the truth.
+    Repaired,
     /// MUCH with both targets.
     MuchBoth,
     /// MUCH with Pearson's correlations as its target.
     MuchPearson,
     /// MUCH with Spearman's correlations as its target.
     MuchSpearman,
-    /// The method as published.
+    /// The method as the paper has it, its matrix repaired.
     Paper,
-    /// HRM with the same total number of runs.
+    /// HRM, on as many runs in all where it has its own measurements.
     Hrm,
     /// The blind merge.
     Blind,
 }
 
 impl Method {
-    /// All methods, in the order of tables.
-    pub const ALL: [Self; 7] =
-        [Self::Floor, Self::MuchBoth, Self::MuchPearson, Self::MuchSpearman, Self::Paper, Self::Hrm, Self::Blind];
-    /// Returns its name in tables.
+    /// All, in the order of tables.
+    pub const ALL: [Self; 8] = [
+        Self::Pairwise,
+        Self::Repaired,
+        Self::MuchBoth,
+        Self::MuchPearson,
+        Self::MuchSpearman,
+        Self::Paper,
+        Self::Hrm,
+        Self::Blind,
+    ];
+    /// Its name in tables.
     pub const fn title(self) -> &'static str {
         match self {
-            Self::Floor => "pairwise (floor)",
+            Self::Pairwise => "pairwise",
+            Self::Repaired => "pairwise, repaired",
             Self::MuchBoth => "MUCH, both",
             Self::MuchPearson => "MUCH, Pearson",
             Self::MuchSpearman => "MUCH, Spearman",
-            Self::Paper => "MUCH as in the paper",
-            Self::Hrm => "HRM, equal runs",
+            Self::Paper => "MUCH, plain",
+            Self::Hrm => "HRM",
             Self::Blind => "blind",
         }
     }
     /// Returns its name in files.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Floor => "floor",
+            Self::Pairwise => "pairwise",
+            Self::Repaired => "repaired",
             Self::MuchBoth => "much",
             Self::MuchPearson => "much_pearson",
             Self::MuchSpearman => "much_spearman",
@@ -146,16 +208,25 @@ impl Method {
 /// How the runs of each sample are drawn, and what the result is compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Resampling {
-    /// Runs drawn with replacement; compared with the reference from all runs.
-    #[default]
+    /// Runs drawn with replacement, against the reference from all runs.
     Bootstrap,
     /// Distinct runs; compared with the reference from all runs, including the sample's.
     Subset,
-    /// Distinct runs; compared with the reference from the other runs.
+    /// Different runs, against the reference from the other runs: the two have nothing in common.
+    #[default]
     HeldOut,
 }
 
-/// Input of a comparison.
+impl Resampling {
+    /// The most runs of each sub-experiment that a sample of these measurements can have: the fewest runs of a sub-experiment,
+    /// and with [`Self::HeldOut`] so many less as a reference must have.
+    pub fn most_runs(self, data: &Measurements) -> usize {
+        let fewest = data.sub_experiments.iter().map(SubExperiment::runs).min().unwrap_or(0);
+        if self == Self::HeldOut { fewest.saturating_sub(FEWEST_RUNS) } else { fewest }
+    }
+}
+
+/// What to compare.
 #[derive(Clone, Debug)]
 pub struct Comparison<'a> {
     /// Measurements in which every pair is counted together.
@@ -181,7 +252,7 @@ pub struct Outcome {
     pub method: Method,
     /// Runs per sub-experiment of MUCH.
     pub runs: usize,
-    /// Total number of runs.
+    /// Runs in all that the method used.
     pub total_runs: usize,
     /// The two errors of each sample.
     pub errors: Vec<[f64; 2]>,
@@ -196,10 +267,88 @@ impl Outcome {
     }
     /// Returns the band that contains 95 % of the samples.
     pub fn band(&self, which: usize) -> (f64, f64) {
-        let mut sorted: Vec<_> = self.errors.iter().map(|error| error[which]).collect();
-        sorted.sort_unstable_by(f64::total_cmp);
-        let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share).round() as usize];
-        (at(0.025), at(0.975))
+        band(self.errors.iter().map(|error| error[which]).collect())
+    }
+    /// By how much another method's error is larger, sample by sample: the mean, and the band that holds 95 % of the samples.
+    pub fn difference(&self, other: &Self, which: usize) -> (f64, (f64, f64)) {
+        let of_sample = |(own, other): (&[f64; 2], &[f64; 2])| other[which] - own[which];
+        let differences: Vec<_> = self.errors.iter().zip(&other.errors).map(of_sample).collect();
+        (differences.iter().sum::<f64>() / differences.len() as f64, band(differences))
+    }
+}
+
+/// One method's errors, the runs that it used, and the largest distance of an event's values.
+type Judged = ([f64; 2], usize, f64);
+
+/// One sample: what is merged, and what it is compared with.
+struct Sample {
+    data: Measurements,
+    /// HRM's own measurements, as many runs in all.
+    hrm: Option<Measurements>,
+    reference: Both,
+    pairs: Vec<(usize, usize)>,
+    seed: u64,
+    anchor: usize,
+}
+
+impl Sample {
+    fn draw(comparison: &Comparison<'_>, full: &Both, pairs: &[(usize, usize)], runs: usize, part: u64) -> Self {
+        let data = comparison.data;
+        let mut rng = stream(comparison.seed, part);
+        let (sample, reference) = match comparison.resampling {
+            Resampling::Bootstrap => (data.bootstrap(runs, &mut rng), full.clone()),
+            Resampling::Subset => (data.split(runs, &mut rng).0, full.clone()),
+            Resampling::HeldOut => {
+                let (sample, rest) = data.split(runs, &mut rng);
+                (sample, self::reference(&rest))
+            }
+        };
+        let hrm = comparison.hrm.map(|hrm| {
+            let each = sample.runs() / hrm.sub_experiments.len().max(1);
+            match comparison.resampling {
+                Resampling::Bootstrap => hrm.bootstrap(each, &mut rng),
+                _ => hrm.split(each, &mut rng).0,
+            }
+        });
+        let (pairs, seed) = (pairs.to_vec(), comparison.seed ^ part);
+        Self { data: sample, hrm, reference, pairs, seed, anchor: comparison.anchor }
+    }
+    fn errors(&self, correlations: &Both) -> [f64; 2] {
+        [0, 1].map(|which| mean_square(&correlations[which], &self.reference[which], &self.pairs))
+    }
+    fn of_vectors(&self, vectors: &Vectors, data: &Measurements, runs: usize) -> Judged {
+        let distances = marginal_distances(vectors, data);
+        (self.errors(&vectors.correlations()), runs, distances.into_iter().fold(0.0, f64::max))
+    }
+    fn of_method(&self, method: Method) -> Result<Judged, DataError> {
+        let total = self.data.runs();
+        let options = |target| Options { seed: self.seed, target, ..Options::default() };
+        let much = |target| {
+            let merged = merge::much(&self.data, &options(target))?;
+            Ok(self.of_vectors(&merged.vectors, &self.data, total))
+        };
+        match method {
+            Method::Pairwise => Ok((self.errors(&self::reference(&self.data)), total, 0.0)),
+            Method::Repaired => {
+                let repaired = self::reference(&self.data).map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
+                Ok((self.errors(&repaired), total, 0.0))
+            }
+            Method::MuchBoth => much(Target::Both),
+            Method::MuchPearson => much(Target::Pearson),
+            Method::MuchSpearman => much(Target::Spearman),
+            Method::Paper => {
+                let merged = merge::paper(&self.data, &options(Target::Both), Indefinite::Repair)?;
+                Ok(self.of_vectors(&merged.vectors, &self.data, total))
+            }
+            Method::Hrm => {
+                let measured = self.hrm.as_ref().unwrap_or(&self.data);
+                // Sub-experiments without the anchor are of no use to HRM.
+                let used = measured.sub_experiments.iter().filter(|sub| sub.column(self.anchor).is_some());
+                let used = used.map(SubExperiment::runs).sum();
+                Ok(self.of_vectors(&merge::hrm(measured, self.anchor, None)?, measured, used))
+            }
+            Method::Blind => Ok(self.of_vectors(&merge::blind(&self.data)?, &self.data, total)),
+        }
     }
 }
 
@@ -207,59 +356,19 @@ impl Outcome {
 pub fn compare(comparison: &Comparison<'_>, progress: &(dyn Fn() + Sync)) -> Result<Vec<Outcome>, DataError> {
     let data = comparison.data;
     data.check_pairs()?;
+    let most = comparison.resampling.most_runs(data);
+    if let Some(&asked) = comparison.runs.iter().find(|&&runs| runs > most || runs < 2) {
+        let left = if comparison.resampling == Resampling::HeldOut { FEWEST_RUNS } else { 0 };
+        return Err(DataError::Runs { asked, most, left });
+    }
     let full = reference(data);
+    let pairs = judged_pairs(data);
     let mut outcomes = vec![];
     for (step, &runs) in comparison.runs.iter().enumerate() {
         let sample = |number: usize| {
-            let part = (step as u64) << 32 | number as u64;
-            let mut rng = stream(comparison.seed, part);
-            let (sample, reference) = match comparison.resampling {
-                Resampling::Bootstrap => (data.bootstrap(runs, &mut rng), full.clone()),
-                Resampling::Subset => (data.split(runs, &mut rng).0, full.clone()),
-                Resampling::HeldOut => {
-                    let (sample, rest) = data.split(runs, &mut rng);
-                    rest.check_pairs()?;
-                    (sample, self::reference(&rest))
-                }
-            };
-            let total = sample.runs();
-            let of_hrm = comparison.hrm.map(|hrm| {
-                let each = total / hrm.sub_experiments.len().max(1);
-                match comparison.resampling {
-                    Resampling::Bootstrap => hrm.bootstrap(each, &mut rng),
-                    _ => hrm.split(each, &mut rng).0,
-                }
-            });
-            let errors = |vectors: &Vectors| -> [f64; 2] {
-                let correlations = vectors.correlations();
-                [0, 1].map(|which| mean_square_error(&correlations[which], &reference[which]))
-            };
-            let options = |target| Options { seed: comparison.seed ^ part, target, ..Options::default() };
-            let of_method = |method: Method| -> Result<([f64; 2], usize, f64), DataError> {
-                let with = |vectors: &Vectors, data: &Measurements| {
-                    let distances = marginal_distances(vectors, data);
-                    (errors(vectors), data.runs(), distances.into_iter().fold(0.0, f64::max))
-                };
-                let much = |target| merge::much(&sample, &options(target)).map(|merged| with(&merged.vectors, &sample));
-                match method {
-                    Method::Floor => {
-                        let own = self::reference(&sample);
-                        Ok(([0, 1].map(|which| mean_square_error(&own[which], &reference[which])), total, 0.0))
-                    }
-                    Method::MuchBoth => much(Target::Both),
-                    Method::MuchPearson => much(Target::Pearson),
-                    Method::MuchSpearman => much(Target::Spearman),
-                    Method::Paper => {
-                        merge::paper(&sample, &options(Target::Both)).map(|merged| with(&merged.vectors, &sample))
-                    }
-                    Method::Hrm => {
-                        let measured = of_hrm.as_ref().unwrap_or(&sample);
-                        Ok(with(&merge::hrm(measured, comparison.anchor, None)?, measured))
-                    }
-                    Method::Blind => Ok(with(&merge::blind(&sample)?, &sample)),
-                }
-            };
-            let all = Method::ALL.into_iter().map(of_method).collect::<Result<Vec<_>, DataError>>();
+            let sample = Sample::draw(comparison, &full, &pairs, runs, (step as u64) << 32 | number as u64);
+            let all = Method::ALL.into_iter().map(|method| sample.of_method(method));
+            let all = all.collect::<Result<Vec<_>, DataError>>();
             progress();
             all
         };

@@ -11,8 +11,11 @@
 //! | [`plan`] | which events to count together |
 //! | [`data`] | measured counts and their problems |
 //! | [`scores`] | ranks, normal scores, correlations of two columns |
+//! | [`em`] | fits the Gaussian model in which uncounted events are missing data |
+//! | [`target`] | the correlations that merged vectors get: estimates weighted by how well they predict |
 //! | [`matrix`] | repair and factors of correlation matrices |
 //! | [`estimate`] | correlations of all events from sub-experiments that count a few |
+//! | [`copula`] | what a Gaussian copula with the observed counts implies for correlations |
 //! | [`draw`] | a sample of the Gaussian model |
 //! | [`swap`] | exchanges of values to approach Pearson's and Spearman's correlations |
 //! | [`table`] | merged vectors |
@@ -23,8 +26,10 @@
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
 #![forbid(unsafe_code)]
 
+pub mod copula;
 pub mod data;
 pub mod draw;
+pub mod em;
 pub mod estimate;
 pub mod evaluate;
 pub mod matrix;
@@ -34,5 +39,6 @@ pub mod read;
 pub mod scores;
 pub mod swap;
 pub mod table;
+pub mod target;
 mod warnings;
 pub mod write;

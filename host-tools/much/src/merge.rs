@@ -6,8 +6,9 @@ use crate::draw;
 use crate::estimate::{self, Kind, Scored};
 use crate::matrix::{self, Repaired, mean_square_error};
 use crate::scores;
-use crate::swap::{self, Weights};
+use crate::swap::{self, Exchanges, Weights};
 use crate::table::{Column, Vectors, quantile_index};
+use crate::target::{self, Estimate};
 use nalgebra::DMatrix;
 use rayon::prelude::*;
 
@@ -53,11 +54,13 @@ pub struct Correlations {
     pub pearson_target: DMatrix<f64>,
     /// Spearman's correlations that the vectors should have.
     pub spearman_target: DMatrix<f64>,
-    /// Repairs of the estimates of Pearson's and Spearman's correlations: a matrix of pairwise estimates is nearly
-    /// always indefinite.
-    pub repairs: [Repair; 2],
+    /// What the repair did to the estimates of Pearson's and Spearman's correlations: pairs that were estimated one by one
+    /// make an indefinite matrix nearly always. `None` by the paper's method, which has only the model's matrix.
+    pub repairs: Option<[Repair; 2]>,
     /// The Gaussian model's matrix after its repair.
     pub model: Repaired,
+    /// What the estimates of Pearson's and Spearman's correlations were made of; `None` by the paper's method.
+    pub estimates: Option<[Estimate; 2]>,
 }
 
 /// How a matrix was repaired.
@@ -82,6 +85,8 @@ pub struct Merged {
     pub vectors: Vectors,
     /// Estimates and targets.
     pub correlations: Correlations,
+    /// What exchanges were made; `None` by the paper's method, which makes none.
+    pub exchanges: Option<Exchanges>,
 }
 
 /// Largest change of an element in the last step of a repair.
@@ -91,21 +96,21 @@ const TOLERANCE: f64 = 1e-7;
 pub fn targets(data: &Measurements) -> Correlations {
     let (pearson_measured, spearman_measured) =
         rayon::join(|| estimate::pairwise(data, Kind::Counts), || estimate::pairwise(data, Kind::Ranks));
-    let runs = estimate::runs_of_pairs(data);
-    let target = |kind: Kind, measured: &DMatrix<f64>| {
-        let scored = Scored::new(data, kind);
-        let pooled = estimate::pooled(&scored);
-        let combined = estimate::combined(measured, &pooled, &runs, &scored.varies);
-        matrix::nearest_correlation(&combined.matrix, TOLERANCE)
-    };
-    let (pearson, spearman) =
-        rayon::join(|| target(Kind::Counts, &pearson_measured), || target(Kind::Ranks, &spearman_measured));
-    let repairs = [Repair::from(&pearson), Repair::from(&spearman)];
+    let (estimates, copula) = target::estimates(data);
+    let repaired = |at: usize| matrix::nearest_correlation(&estimates[at].matrix, TOLERANCE);
+    let (pearson, spearman) = rayon::join(|| repaired(0), || repaired(1));
+    let repairs = Some([Repair::from(&pearson), Repair::from(&spearman)]);
     let (pearson_target, spearman_target) = (pearson.matrix, spearman.matrix);
-    let mut gaussian = spearman_target.map(scores::gaussian_of_spearman);
-    gaussian.fill_diagonal(1.0);
-    let model = matrix::nearest_correlation(&gaussian, TOLERANCE);
-    Correlations { pearson_measured, spearman_measured, pearson_target, spearman_target, repairs, model }
+    let model = matrix::nearest_correlation(&copula.of_ranks(&spearman_target), TOLERANCE);
+    Correlations {
+        pearson_measured,
+        spearman_measured,
+        pearson_target,
+        spearman_target,
+        repairs,
+        model,
+        estimates: Some(estimates),
+    }
 }
 
 /// Merges by MUCH: estimates from all sub-experiments, a Gaussian draw, the observations in its order, and exchanges of
@@ -137,27 +142,41 @@ pub fn much(data: &Measurements, options: &Options) -> Result<Merged, DataError>
     let goals = [&correlations.pearson_target, &correlations.spearman_target];
     let mut vectors = ordered(data, &correlations.model.matrix, options, true, goals);
     let weights = Weights { pearson: options.target != Target::Spearman, spearman: options.target != Target::Pearson };
-    swap::swap(&mut vectors, goals[0], goals[1], weights, options.seed);
-    Ok(Merged { vectors, correlations })
+    let exchanges = swap::swap(&mut vectors, goals[0], goals[1], weights, options.seed);
+    Ok(Merged { vectors, correlations, exchanges: Some(exchanges) })
 }
 
-/// Merges by the published method: the matrix of pairwise correlations of normal scores, repaired because it is nearly
-/// always indefinite; one plain draw or the best of several; the observations in its order.
-pub fn paper(data: &Measurements, options: &Options) -> Result<Merged, DataError> {
+/// What to do where the pairwise estimates make an indefinite matrix, as they do nearly always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Indefinite {
+    /// Take the nearest correlation matrix, which the paper does not.
+    Repair,
+    /// Refuse, for the paper's model is not defined then.
+    Refuse,
+}
+
+/// The method as the paper has it: pairwise correlations of the normal scores of the grouped sample (section 4.3, equation 1), one
+/// plain draw or the best of several, the observations in its order.
+pub fn paper(data: &Measurements, options: &Options, indefinite: Indefinite) -> Result<Merged, DataError> {
     data.check_pairs()?;
     let pearson_measured = estimate::pairwise(data, Kind::Counts);
     let spearman_measured = estimate::pairwise(data, Kind::Ranks);
-    let model = matrix::nearest_correlation(&estimate::pairwise(data, Kind::NormalScores), TOLERANCE);
+    let scored = Scored::new(data, Kind::NormalScores);
+    let model = matrix::nearest_correlation(&estimate::pairwise_of_scores(&scored), TOLERANCE);
+    if indefinite == Indefinite::Refuse && model.distance > 0.0 {
+        return Err(DataError::Indefinite(format!("{:.4}", model.least_eigenvalue)));
+    }
     let vectors = ordered(data, &model.matrix, options, false, [&pearson_measured, &spearman_measured]);
     let correlations = Correlations {
         pearson_target: pearson_measured.clone(),
         spearman_target: spearman_measured.clone(),
         pearson_measured,
         spearman_measured,
-        repairs: [Repair::from(&model); 2],
+        repairs: None,
         model,
+        estimates: None,
     };
-    Ok(Merged { vectors, correlations })
+    Ok(Merged { vectors, correlations, exchanges: None })
 }
 
 /// Puts the observations into the order of the best draw (steps 3 to 5 of section 4.4).

@@ -16,10 +16,16 @@ const SHARD: usize = 2048;
 const LANES: usize = 8;
 /// Root mean square error below which further exchanges are not worthwhile.
 const ENOUGH: f64 = 2e-5;
-/// Upper and lower limit of the number of rounds, and the number of products that determines it in between.
-const ROUNDS: u64 = 24;
-const FEWEST_ROUNDS: u64 = 5;
+/// A few vectors with extreme counts, such as those of a first run after a boot, make correlations by themselves, and it takes many
+/// rounds until their values have met. Exchanges end when this many rounds in a row have not brought the root of the mean
+/// square error down to [`GAIN`] of what it was.
+const PATIENCE: usize = 32;
+const GAIN: f64 = 0.95;
+/// One vector in so many is taken for extreme; every other exchange is tried with one of these.
+const EXTREME: usize = 32;
+/// Products that the rounds may take, but for the first few rounds, which are made however many vectors there are.
 const WORK: u64 = 2_000_000_000;
+const FEWEST_ROUNDS: u64 = 5;
 
 /// Which errors are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,17 +36,43 @@ pub struct Weights {
     pub spearman: bool,
 }
 
-/// The scores of one kind, vector by vector, and the distance of their correlations from the target.
+/// Why exchanges ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The targets are met.
+    Met,
+    /// Nothing was left to gain.
+    Settled,
+    /// There are so many vectors that more rounds would take too long.
+    Work,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchanges {
+    /// Rounds in which every vector was tried.
+    pub rounds: u64,
+    /// Why there were no more.
+    pub end: End,
+}
+
+/// The scores of one kind, vector by vector, and how far their correlations are from the target.
 struct Scores {
     values: Vec<f32>,
     target: DMatrix<f64>,
 }
 
-/// Exchanges values within columns until the correlations match the targets, or as closely as exchanges allow.
-pub fn swap(vectors: &mut Vectors, pearson: &DMatrix<f64>, spearman: &DMatrix<f64>, weights: Weights, seed: u64) {
+/// Exchanges values within columns until the correlations are those of the targets, or as near as exchanges bring them.
+pub fn swap(
+    vectors: &mut Vectors,
+    pearson: &DMatrix<f64>,
+    spearman: &DMatrix<f64>,
+    weights: Weights,
+    seed: u64,
+) -> Exchanges {
     let (events, count) = (vectors.columns.len(), vectors.len());
     if count < 2 || events < 2 {
-        return;
+        return Exchanges { rounds: 0, end: End::Settled };
     }
     let width = events.next_multiple_of(LANES);
     let tables: Vec<[Vec<f64>; 2]> = vectors.columns.par_iter().map(|column| column.score_tables()).collect();
@@ -67,26 +99,36 @@ pub fn swap(vectors: &mut Vectors, pearson: &DMatrix<f64>, spearman: &DMatrix<f6
         kinds.push(Scores { values, target });
     }
     drop(tables);
-    let mut before = f64::INFINITY;
-    let rounds = (WORK / (count * events * events) as u64).clamp(FEWEST_ROUNDS, ROUNDS);
-    for round in 0..rounds {
+    let most = (WORK / (count * events * events) as u64).max(FEWEST_ROUNDS);
+    let mut history: Vec<f64> = vec![];
+    let mut round = 0;
+    let end = loop {
         let errors: Vec<DMatrix<f64>> = kinds.iter().map(|kind| error(kind, width)).collect();
         let square = errors.iter().map(|error| error.norm_squared()).sum::<f64>();
         let mean = (square / (kinds.len() * events * (events - 1)) as f64).sqrt();
-        if mean < ENOUGH || mean > before * 0.98 {
-            break;
+        let before = history.len().checked_sub(PATIENCE).map_or(f64::INFINITY, |at| history[at]);
+        history.push(mean);
+        if mean < ENOUGH {
+            break End::Met;
         }
-        before = mean;
+        if mean > before * GAIN {
+            break End::Settled;
+        }
+        if round == most {
+            break End::Work;
+        }
         exchange_all(&mut kinds, &errors, &mut chosen, width, events, |shard| {
             stream(seed, round << 32 | 1 << 24 | shard)
         });
-    }
+        round += 1;
+    };
     drop(kinds);
     let columns: Vec<Vec<u32>> =
         (0..events).into_par_iter().map(|event| chosen.iter().skip(event).step_by(events).copied().collect()).collect();
     for (column, chosen) in vectors.columns.iter_mut().zip(columns) {
         *column = crate::table::Column::new(column.observed().to_vec(), chosen);
     }
+    Exchanges { rounds: round, end }
 }
 
 /// Returns the correlations minus the target, 0 on the diagonal.
@@ -144,8 +186,17 @@ fn exchange_all<R: Rng>(
     }
 }
 
-/// Tries exchanges between random pairs of a shard's vectors. For each kind, `open` is the excess of every sum of
-/// products.
+/// The vectors that are farthest out.
+fn extreme(values: &[f32], width: usize, rows: usize) -> Vec<usize> {
+    let mut order: Vec<(f32, usize)> =
+        values.chunks(width).enumerate().map(|(row, scores)| (dot(scores, scores), row)).collect();
+    let count = rows.div_ceil(EXTREME);
+    order.select_nth_unstable_by(count - 1, |one, other| other.0.total_cmp(&one.0).then(one.1.cmp(&other.1)));
+    order[..count].iter().map(|&(_, row)| row).collect()
+}
+
+/// Tries exchanges between random pairs of a shard's vectors. `open` is, for each kind, by how much every sum of products
+/// is too large.
 fn exchange(
     kinds: &mut [&mut [f32]],
     open: &mut [Vec<f32>],
@@ -158,12 +209,13 @@ fn exchange(
     if rows < 2 {
         return;
     }
+    let extreme = extreme(kinds[0], width, rows);
     let mut differences = vec![vec![0.0_f32; width]; kinds.len()];
     let mut squares = vec![0.0_f32; kinds.len()];
-    for _ in 0..rows {
+    for attempt in 0..rows {
         let random = rng.next_u64();
         let below = |random: u64, limit: usize| (((random & 0xFFFF_FFFF) * limit as u64) >> 32) as usize;
-        let a = below(random, rows);
+        let a = if attempt % 2 == 0 { below(random, rows) } else { extreme[below(random, extreme.len())] };
         let b = below(random >> 32, rows - 1);
         let b = b + usize::from(b >= a);
         for ((kind, difference), square) in kinds.iter().zip(&mut differences).zip(&mut squares) {

@@ -99,8 +99,8 @@ impl Vectors {
     /// Returns the vectors as measurements with one sub-experiment that counts everything.
     pub fn measurements(&self) -> Measurements {
         let columns = self.columns.iter().map(Column::values).collect();
-        let all = SubExperiment { number: 0, events: (0..self.columns.len()).collect(), columns };
-        Measurements { events: self.events.clone(), sub_experiments: vec![all], incomplete_runs: 0 }
+        let all = SubExperiment { number: 0, events: (0..self.columns.len()).collect(), columns, places: vec![] };
+        Measurements { events: self.events.clone(), sub_experiments: vec![all], ..Measurements::default() }
     }
     /// Returns whether there are no vectors.
     pub fn is_empty(&self) -> bool {

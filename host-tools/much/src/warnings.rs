@@ -1,7 +1,6 @@
 //! Warnings about measurements that can be merged nevertheless.
 
-use crate::data::{FEWEST_RUNS, Measurements, SubExperiment, Warning};
-use crate::estimate::is_stepped;
+use crate::data::{FEWEST_RUNS, Measurements, SubExperiment, Warning, is_stepped};
 
 impl Measurements {
     /// Returns what a user should know before trusting the result.
@@ -9,6 +8,9 @@ impl Measurements {
         let mut found = vec![];
         if self.incomplete_runs > 0 {
             found.push(Warning::Incomplete(self.incomplete_runs));
+        }
+        for (number, event, runs) in &self.strays {
+            found.push(Warning::Stray { number: *number, event: event.clone(), runs: *runs });
         }
         let few: Vec<_> = self.sub_experiments.iter().filter(|sub| sub.runs() < FEWEST_RUNS).collect();
         if let Some(fewest) = few.iter().map(|sub| sub.runs()).min() {

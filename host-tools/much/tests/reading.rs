@@ -136,3 +136,79 @@ fn csv_gzip_and_parquet_are_the_same_measurements() {
     assert!(matches!(of(&write("zeros", &[0; 64])), Err(ReadError::NotText)));
     assert!(matches!(of(&directory.path().join("nothing")), Err(ReadError::File(_))));
 }
+
+/// What tests/fixtures/parquet/write.py writes into every file.
+fn fixture() -> Vec<(u64, Vec<Vec<f64>>)> {
+    let base = |event: char| f64::from(u32::from(event) - 96) * 1e6;
+    let of_sub = |(number, events): (usize, &str)| {
+        // The count of c in sub-experiment 1, run 3 is missing.
+        let runs: Vec<u32> = (0..6).filter(|&run| (number, run) != (1, 3)).collect();
+        let column = |event| {
+            runs.iter().map(|&run| base(event) + 1000.0 * number as f64 + f64::from(run * run)).collect::<Vec<_>>()
+        };
+        (number as u64, events.chars().map(column).collect())
+    };
+    ["ab", "bc", "ac"].into_iter().enumerate().map(of_sub).collect()
+}
+
+#[test]
+fn files_of_pandas_polars_and_pyarrow_are_read_right() {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet");
+    let mut files = 0;
+    for entry in std::fs::read_dir(&directory).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        if path.extension().is_none_or(|extension| extension != "parquet") || name.ends_with("vectors") {
+            continue;
+        }
+        let data = read(&path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error}: {error:?}"));
+        let found: Vec<_> = data.sub_experiments.iter().map(|sub| (sub.number, sub.columns.clone())).collect();
+        assert_eq!(found, fixture(), "{name}");
+        assert_eq!(data.incomplete_runs, 1, "{name}");
+        files += 1;
+    }
+    assert_eq!(files, 8);
+    let vectors = cloison_much::read::read_vectors(&directory.join("polars-vectors.parquet")).unwrap();
+    assert_eq!(vectors.columns[1].values(), [4.0, 5.0, 9.0]);
+}
+
+#[test]
+fn booleans_of_pandas_and_r_are_no_overflows() {
+    for (no, yes) in [("False", "True"), ("FALSE", "TRUE"), ("false", "true"), ("0.0", "1.0"), ("0", "3"), ("NA", "T")]
+    {
+        let text = format!(
+            "\"sub_experiment\",run,event,value,overflowed\n\
+             0,0,a,1,{no}\n0,0,b,2,{no}\n0,1,a,3,{no}\n0,1,b,4,{yes}\n0,2,a,5,{no}\n0,2,b,6,{no}\n"
+        );
+        let data = csv(&text).unwrap();
+        assert_eq!((data.incomplete_runs, data.grouped(0)), (1, vec![1.0, 5.0]), "{no}");
+    }
+    let text = "sub_experiment,run,event,value,overflowed\n0,0,a,1,maybe\n";
+    let message = "line 2, column `overflowed`: \"maybe\" is neither a number nor true nor false";
+    assert_eq!(csv(text).unwrap_err(), message);
+}
+
+#[test]
+fn what_is_no_whole_number_of_events_is_refused() {
+    let inexact = |value: &str| format!("line 2, column `value`: {value} is not a count: above 2^53 it is not exact");
+    refused("0,0,1,a,9007199254740993\n", &inexact("9007199254740993"));
+    refused("0,0,1,a,832.5\n", "line 2, column `value`: 832.5 is not a count: it is not a whole number");
+    refused("0,0,1,a,+7\n", "line 2, column `value`: \"+7\" is not a count");
+    let whole = csv(&format!("{HEADER}0,0,1,a,832.0\n0,0,2,b,1e6\n0,1,1,a,9007199254740992\n0,1,2,b,0\n")).unwrap();
+    assert_eq!((whole.grouped(0), whole.grouped(1)), (vec![832.0, 9_007_199_254_740_992.0], vec![1e6, 0.0]));
+}
+
+#[test]
+fn a_second_count_after_one_that_overflowed_is_an_error() {
+    let text = "sub_experiment,run,event,value,overflowed\n0,0,a,1,1\n0,0,a,2,0\n";
+    assert_eq!(csv(text).unwrap_err(), "line 3, column `run`: a already has a count in sub-experiment 0, run 0");
+}
+
+#[test]
+fn text_in_two_bytes_a_letter_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("wide.csv");
+    let bytes: Vec<u8> = std::iter::once(0xFEFF).chain(HEADER.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    std::fs::write(&path, bytes).unwrap();
+    assert!(matches!(read(&path, &Selection::default()), Err(ReadError::Utf16)));
+}

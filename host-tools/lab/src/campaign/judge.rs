@@ -3,10 +3,11 @@
 use super::runs::{Counted, Run};
 use super::spec::Campaign;
 use cloison_engine::report::Section;
+use cloison_much::data::is_stepped;
 use cloison_much::data::{Builder, Measurements};
-use cloison_much::estimate;
-use cloison_much::evaluate::{accuracy, reference};
-use cloison_much::merge::{self, Options};
+use cloison_much::evaluate::{Both, accuracy, judged_pairs, reference};
+use cloison_much::matrix::nearest_correlation;
+use cloison_much::merge::{self, Indefinite, Options};
 use cloison_much::table::Vectors;
 use miette::{Result, miette};
 use nalgebra::DMatrix;
@@ -60,20 +61,26 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
     let name = |event: &usize| counted.events[*event].clone();
     let wrong = |error: &dyn std::fmt::Display| miette!("workload {}: {error}", counted.name);
     let data = measurements(counted, &counted.much, &varying, false)?;
-    let truth = measurements(counted, &counted.much, &varying, true)?.reordered(&data.events).map_err(|e| wrong(&e))?;
+    let truth_of = |runs: &[Run]| -> Result<Both> {
+        let truth = measurements(counted, runs, &varying, true)?.reordered(&data.events).map_err(|e| wrong(&e))?;
+        Ok(reference(&truth))
+    };
+    // HRM's runs are others, and so is their truth.
+    let (truth, truth_of_hrm) = (truth_of(&counted.much)?, truth_of(&counted.hrm)?);
+    let pairs = judged_pairs(&data);
     let hrm = measurements(counted, &counted.hrm, &varying, false)?.reordered(&data.events).map_err(|e| wrong(&e))?;
-    let truth = reference(&truth);
     let options = Options { seed: campaign.seed + 1, ..Options::default() };
     let merged = merge::much(&data, &options).map_err(|e| wrong(&e))?;
-    let paper = merge::paper(&data, &options).map_err(|e| wrong(&e))?;
+    let paper = merge::paper(&data, &options, Indefinite::Repair).map_err(|e| wrong(&e))?;
     let anchor = &counted.events[campaign.anchor];
     let anchor =
         data.event(anchor).ok_or_else(|| miette!("workload {}: the anchor {anchor} is constant", counted.name))?;
     let by_hrm = merge::hrm(&hrm, anchor, None).map_err(|e| wrong(&e))?;
     let blind = merge::blind(&data).map_err(|e| wrong(&e))?;
     let merged_correlations = merged.vectors.correlations();
-    let row = |method, title, [pearson, spearman]: &[DMatrix<f64>; 2]| {
-        let (of_pearson, of_spearman) = (accuracy(pearson, &truth[0]), accuracy(spearman, &truth[1]));
+    let row = |method, title, [pearson, spearman]: &Both| {
+        let truth = if method == "hrm" { &truth_of_hrm } else { &truth };
+        let (of_pearson, of_spearman) = (accuracy(pearson, &truth[0], &pairs), accuracy(spearman, &truth[1], &pairs));
         let (one, other) = of_pearson.worst;
         let off = of_pearson.errors.iter().copied().fold(0.0, f64::max);
         let pair = format!("{} / {}", data.events[one].name, data.events[other].name);
@@ -86,14 +93,17 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
             errors: [of_pearson.errors, of_spearman.errors],
         }
     };
+    let pairwise = reference(&data);
+    let repaired = pairwise.clone().map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
     let rows = vec![
-        row("floor", "pairwise (floor)", &reference(&data)),
+        row("pairwise", "pairwise", &pairwise),
+        row("repaired", "pairwise, repaired", &repaired),
         row("much", "MUCH", &merged_correlations),
         row("paper", "MUCH, plain", &paper.vectors.correlations()),
         row("hrm", "HRM", &by_hrm.correlations()),
         row("blind", "blind", &blind.correlations()),
     ];
-    let stepped = |event: &usize| estimate::is_stepped(&data, *event, &data.grouped(*event));
+    let stepped = |event: &usize| is_stepped(&data, *event, &data.grouped(*event));
     let stepped = (0..data.events.len()).filter(stepped).map(|event| data.events[event].name.clone()).collect();
     let [pearson_truth, _] = truth;
     let [pearson_merged, _] = merged_correlations;
@@ -144,9 +154,9 @@ pub fn tables(judged: &[Judged]) -> Vec<Section> {
     }
     let best = judged.iter().filter(|one| is_best(one)).count();
     section = section.note(format!(
-        "Truth: all events of every run of MUCH's plan, which the model counts at once and no board can. The floor is \
-         the error of the pairwise estimates that MUCH starts from. In {best} of {} workloads MUCH is closer to the \
-         truth than HRM and the blind merge, for both kinds of correlation.",
+        "Truth: all events of every run of the method's own plan, which the model counts at once and no board can. Pairwise: the \
+         estimates from the runs that count both events, without vectors; repaired: the correlation matrix nearest to them. In {best} of {} workloads MUCH is closer \
+         to the truth than HRM and the blind merge, for both kinds of correlation.",
         judged.len()
     ));
     let mut left_out = Section::new("Events without correlations", &["workload", "the same in every run", "stepped"]);

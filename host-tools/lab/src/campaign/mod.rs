@@ -93,9 +93,13 @@ pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures,
         let parquet = cloison_much::write::to_parquet(&one.vectors, &made_by);
         write_atomic(&directory.join("vectors.parquet"), &parquet.map_err(|error| miette::miette!("{error}"))?)?;
         for row in &one.rows {
-            figures
-                .value(format!("{}_{}_pearson", one.workload, row.method), row.pearson)
-                .value(format!("{}_{}_spearman", one.workload, row.method), row.spearman);
+            // The pairwise estimates had another name once, which kept figures are still found by.
+            let names = if row.method == "pairwise" { vec!["pairwise", "floor"] } else { vec![row.method] };
+            for method in names {
+                figures
+                    .value(format!("{}_{method}_pearson", one.workload), row.pearson)
+                    .value(format!("{}_{method}_spearman", one.workload), row.spearman);
+            }
         }
         judged.push(one);
     }

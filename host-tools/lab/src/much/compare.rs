@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
-use cloison_much::evaluate::{self, Comparison, Method, Outcome, Resampling};
+use cloison_much::evaluate::{self, Comparison, FEWEST_SAMPLES, Method, Outcome, Resampling};
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
@@ -22,14 +22,14 @@ pub struct CompareArgs {
     /// HRM's anchor (default: the event that most sub-experiments count)
     #[arg(long, value_name = "EVENT")]
     anchor: Option<String>,
-    /// Runs of each sub-experiment
-    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [50, 100, 200, 400])]
+    /// Runs of each sub-experiment (default: 50, 100, 200 and 400, as far as there are so many)
+    #[arg(long, value_name = "N", value_delimiter = ',')]
     runs: Vec<usize>,
     /// Samples of each number of runs
     #[arg(long, value_name = "N", default_value_t = 50)]
     samples: usize,
     /// How runs are drawn, and what the result is compared with
-    #[arg(long, value_enum, default_value_t = ResamplingArg::Bootstrap)]
+    #[arg(long, value_enum, default_value_t = ResamplingArg::HeldOut)]
     resampling: ResamplingArg,
     /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -78,20 +78,22 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     if args.samples == 0 {
         return Err(miette!("--samples 0: there is nothing to compare"));
     }
+    let resampling = match args.resampling {
+        ResamplingArg::Bootstrap => Resampling::Bootstrap,
+        ResamplingArg::Subset => Resampling::Subset,
+        ResamplingArg::HeldOut => Resampling::HeldOut,
+    };
+    let runs = if args.runs.is_empty() { usual_runs(resampling.most_runs(&data))? } else { args.runs.clone() };
     let comparison = Comparison {
         data: &data,
         hrm: hrm.as_ref(),
         anchor,
-        runs: &args.runs,
+        runs: &runs,
         samples: args.samples,
-        resampling: match args.resampling {
-            ResamplingArg::Bootstrap => Resampling::Bootstrap,
-            ResamplingArg::Subset => Resampling::Subset,
-            ResamplingArg::HeldOut => Resampling::HeldOut,
-        },
+        resampling,
         seed: args.seed,
     };
-    let bar = ProgressBar::new((args.runs.len() * args.samples) as u64);
+    let bar = ProgressBar::new((runs.len() * args.samples) as u64);
     let outcomes = evaluate::compare(&comparison, &|| bar.inc(1));
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(|error| miette!("{}: {error}", args.input.display()))?;
@@ -99,11 +101,16 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     let mut figures = Figures::new("much compare");
     figures.count("samples", args.samples as u64).count("seed", args.seed);
     for outcome in &outcomes {
-        let name = |kind: &str| format!("{}_{}_{kind}", outcome.method.name(), outcome.runs);
-        figures
-            .count(name("runs"), outcome.total_runs as u64)
-            .value(name("pearson"), outcome.mean(0))
-            .value(name("spearman"), outcome.mean(1));
+        // The pairwise estimates had another name once, which kept figures are still found by.
+        let names =
+            if outcome.method == Method::Pairwise { vec!["pairwise", "floor"] } else { vec![outcome.method.name()] };
+        for method in names {
+            let name = |kind: &str| format!("{method}_{}_{kind}", outcome.runs);
+            figures
+                .count(name("runs"), outcome.total_runs as u64)
+                .value(name("pearson"), outcome.mean(0))
+                .value(name("spearman"), outcome.mean(1));
+        }
     }
     let csv = if args.csv.is_some() { Some(table(&outcomes)?) } else { None };
     let page = args.report.is_some().then(|| page::compared(&outcomes, &section, &figures));
@@ -117,10 +124,34 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     figures.write(args.json.as_deref())
 }
 
+/// The numbers of runs that are compared where none are asked for: the usual ones, as far as the measurements go.
+fn usual_runs(most: usize) -> Result<Vec<usize>> {
+    let usual = [50, 100, 200, 400];
+    let (mut runs, others): (Vec<_>, Vec<_>) = usual.into_iter().partition(|&runs| runs <= most);
+    if runs.is_empty() {
+        if most < 2 {
+            return Err(miette!(
+                help = "measure more runs, or take --resampling subset, whose reference is not independent",
+                "there are too few runs of each sub-experiment to merge some and compare with the others"
+            ));
+        }
+        runs.push(most);
+    }
+    if !others.is_empty() {
+        let others = others.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+        eprintln!("warning: samples can have up to {most} runs of each sub-experiment; none of {others} is drawn");
+    }
+    Ok(runs)
+}
+
 fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
-    let header = ["runs each", "total", "method", "Pearson", "95 %", "× floor", "Spearman", "95 %", "× floor", "KS"];
+    let band = if args.samples < FEWEST_SAMPLES { "least … most" } else { "95 %" };
+    let ratio = "× pairwise";
+    let more = "more than MUCH";
+    let header = ["runs each", "total", "method", "Pearson", band, ratio, more, "Spearman", band, ratio, more, "KS"];
     let mut section = Section::new("Mean square error of the correlations", &header);
     for of_runs in outcomes.chunks(Method::ALL.len()) {
+        let much = of_runs.iter().find(|outcome| outcome.method == Method::MuchBoth);
         for outcome in of_runs {
             let mut row =
                 vec![outcome.runs.to_string(), outcome.total_runs.to_string(), outcome.method.title().to_owned()];
@@ -128,7 +159,15 @@ fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
                 let (low, high) = outcome.band(at);
                 row.push(format!("{:.6}", outcome.mean(at)));
                 row.push(format!("{low:.5} … {high:.5}"));
-                row.push(format!("{:.2}", outcome.mean(at) / of_runs[0].mean(at)));
+                let pairwise = of_runs[0].mean(at);
+                row.push(if pairwise > 0.0 { format!("{:.2}", outcome.mean(at) / pairwise) } else { "–".to_owned() });
+                row.push(match much.filter(|much| much.method != outcome.method) {
+                    Some(much) => {
+                        let (_, (low, high)) = much.difference(outcome, at);
+                        format!("{low:+.5} … {high:+.5}")
+                    }
+                    None => String::new(),
+                });
             }
             row.push(format!("{:.4}", outcome.marginal));
             section.row(row);
@@ -137,13 +176,15 @@ fn section(args: &CompareArgs, anchor: &str, outcomes: &[Outcome]) -> Section {
     let how = match args.resampling {
         ResamplingArg::Bootstrap => "drawn with replacement, against the pairs as all runs have them",
         ResamplingArg::Subset => {
-            "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, \
-             the closer the floor is to its own reference"
+            "drawn without replacement, against the pairs as all runs have them: the more of the runs are in a sample, the \
+             nearer the pairwise estimates are to themselves"
         }
         ResamplingArg::HeldOut => "drawn without replacement, against the pairs as the other runs have them",
     };
     section.note(format!(
-        "{} samples each, {how}. The floor is the error of the pairwise estimates themselves. HRM's anchor: {anchor}. \
+        "{} samples each, {how}; pairs of which both events vary. Pairwise: the estimates themselves, without vectors; repaired: \
+         the correlation matrix nearest to them, never farther from the truth. More than MUCH: a method's error less MUCH's in the \
+         same sample. HRM's anchor: {anchor}; without its own measurements, HRM uses only the sub-experiments that have it. \
          KS: the largest Kolmogorov-Smirnov distance between an event's merged and original values.",
         args.samples
     ))

@@ -6,7 +6,7 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use cloison_much::data::{Event, Measurements};
-use cloison_much::evaluate::{self, Accuracy, Bands, Both, accuracy, marginal_distances, reference};
+use cloison_much::evaluate::{self, Accuracy, Bands, Both, FEWEST_SAMPLES, accuracy, marginal_distances, reference};
 use cloison_much::matrix::pairs;
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
@@ -48,6 +48,12 @@ pub struct EvaluateArgs {
 pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     let vectors = input::vectors(&args.vectors)?;
     let path = args.truth.as_ref().or(args.reference.as_ref()).ok_or_else(|| miette!("there is no reference"))?;
+    if args.truth.is_some() && args.chosen.some_runs() {
+        return Err(miette!(
+            help = "complete vectors have no runs of sub-experiments to choose from",
+            "--skip-runs and --first-runs say nothing of --truth"
+        ));
+    }
     let data = if args.truth.is_some() {
         // A truth may have more events: constant ones were left out of the merge.
         let mut truth = input::vectors(path)?;
@@ -64,13 +70,19 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     data.check_pairs().map_err(|error| miette!("{}: {error}", path.display()))?;
     let merged = vectors.correlations();
     let measured = reference(&data);
-    let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at]));
+    let judged = evaluate::judged_pairs(&data);
+    let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at], &judged));
     let distances = marginal_distances(&vectors, &data);
     let bar = input::working(format!("drawing {} samples", args.samples));
     let bands = (args.samples > 0).then(|| evaluate::bands(&merged, &data, args.samples, args.seed));
     bar.finish_and_clear();
     let mut figures = Figures::new("much evaluate");
-    figures.count("vectors", vectors.len() as u64).count("events", data.events.len() as u64);
+    let in_sample = args.truth.is_none() && evaluate::is_in_sample(&vectors, &data);
+    figures
+        .count("vectors", vectors.len() as u64)
+        .count("events", data.events.len() as u64)
+        .count("pairs", judged.len() as u64)
+        .count("in_sample", in_sample.into());
     let mut section = Section::new("Correlations of the vectors and as measured", &["", "Pearson", "Spearman"]);
     let both = |f: &dyn Fn(&Accuracy) -> f64| [f(&accuracies[0]), f(&accuracies[1])];
     let mut row = |what: &str, name: &str, values: [f64; 2]| {
@@ -81,29 +93,42 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     row(
         "mean error",
         "mean_error",
-        both(&|accuracy| accuracy.errors.iter().sum::<f64>() / accuracy.errors.len() as f64),
+        both(&|accuracy| accuracy.errors.iter().sum::<f64>() / accuracy.errors.len().max(1) as f64),
     );
     row("worst pair", "worst", both(&|accuracy| accuracy.errors.iter().copied().fold(0.0, f64::max)));
     let mut about_bands = String::new();
     if let Some(bands) = &bands {
-        row("… from samples of the reference: low end of 95 %", "mse_low", bands.mean_square.map(|band| band.0));
-        row("… high end of 95 %", "mse_high", bands.mean_square.map(|band| band.1));
+        let ends = if args.samples < FEWEST_SAMPLES {
+            ["least of few samples", "most"]
+        } else {
+            ["low end of 95 %", "high end of 95 %"]
+        };
+        row(&format!("… its band: {}", ends[0]), "mse_low", bands.mean_square.map(|band| band.0));
+        row(&format!("… {}", ends[1]), "mse_high", bands.mean_square.map(|band| band.1));
         row("mean square error that chance alone makes", "mse_chance", bands.chance);
         row(
             "share of pairs within their 95 % band",
             "within",
-            bands.within.map(|count| count as f64 / bands.pairs[0].len() as f64),
+            bands.within.map(|count| count as f64 / judged.len().max(1) as f64),
         );
         about_bands = format!(
-            " The bands are those of {} bootstrap samples of the reference; chance alone: the error of a sample's own pairs.",
+            " The bands are those of {} bootstrap samples of the reference, less what chance adds to each; chance alone: the error \
+             of a sample's own pairs.",
             args.samples
         );
+    }
+    if in_sample {
+        about_bands += " In-sample: the vectors were made from these very runs, so this says how well they were fitted and not how near \
+                        they are to other runs. Merge some runs (--first-runs) and compare with the others (--skip-runs) for that.";
     }
     let farthest = (0..distances.len()).max_by(|&a, &b| distances[a].total_cmp(&distances[b])).unwrap_or(0);
     figures.value("marginal_distance", distances[farthest]);
     let section = section.note(format!(
-        "The values of {} differ most from the measured ones: Kolmogorov-Smirnov distance {:.5}.{about_bands}",
-        data.events[farthest].name, distances[farthest]
+        "{} pairs of which both events vary. The values of {} are the farthest from those measured: Kolmogorov-Smirnov distance \
+         {:.5}.{about_bands}",
+        judged.len(),
+        data.events[farthest].name,
+        distances[farthest]
     ));
     let csv = if args.csv.is_some() { Some(table(&data, &merged, &measured, bands.as_ref())?) } else { None };
     let page =
@@ -115,13 +140,12 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
         write_atomic(path, page.as_bytes())?;
     }
     print!("{}", section.to_text());
-    print!("{}", worst(&data, &accuracies, args.worst).to_text());
+    print!("{}", worst(&data, &judged, &accuracies, args.worst).to_text());
     figures.write(args.json.as_deref())
 }
 
-fn worst(data: &Measurements, accuracies: &[Accuracy; 2], count: usize) -> Section {
+fn worst(data: &Measurements, pairs: &[(usize, usize)], accuracies: &[Accuracy; 2], count: usize) -> Section {
     let mut section = Section::new("The worst pairs", &["correlation", "pair", "error"]);
-    let pairs = pairs(data.events.len());
     for (kind, accuracy) in ["Pearson", "Spearman"].iter().zip(accuracies) {
         let mut order: Vec<_> = (0..pairs.len()).collect();
         order.sort_by(|&a, &b| accuracy.errors[b].total_cmp(&accuracy.errors[a]));

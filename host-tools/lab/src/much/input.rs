@@ -24,7 +24,7 @@ pub struct Chosen {
     /// Only this workload's runs
     #[arg(long, value_name = "NUMBER")]
     pub workload: Option<u64>,
-    /// Leave out the first N runs of each sub-experiment, because they warmed up or were used for the merge
+    /// Leave out the first N runs of each sub-experiment, by their numbers: they warmed up, or were merged and are not to judge the merge
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_runs: usize,
     /// Use only the first N runs of each sub-experiment, after those left out
@@ -36,16 +36,18 @@ impl Chosen {
     fn selection(&self) -> Selection {
         Selection { vm: self.vm.clone(), vcpu: self.vcpu, workload: self.workload }
     }
-    /// Selects the runs.
+    /// Whether runs are chosen at all.
+    pub fn some_runs(&self) -> bool {
+        self.skip_runs > 0 || self.first_runs.is_some()
+    }
+    /// The runs that are wanted.
     fn runs(&self, data: Measurements) -> Result<Measurements> {
-        let wanted = |all: usize| {
-            let end = self.first_runs.map_or(all, |first| all.min(self.skip_runs.saturating_add(first)));
-            (self.skip_runs..end).collect::<Vec<_>>()
-        };
-        if self.skip_runs == 0 && self.first_runs.is_none() {
+        if !self.some_runs() {
             return Ok(data);
         }
-        if let Some(sub) = data.sub_experiments.iter().find(|sub| wanted(sub.runs()).is_empty()) {
+        let wanted = data.window(self.skip_runs, self.first_runs);
+        let empty = wanted.sub_experiments.iter().position(|sub| sub.runs() == 0);
+        if let Some(sub) = empty.map(|at| &data.sub_experiments[at]) {
             return Err(miette!(
                 help = "ask for fewer",
                 "--skip-runs and --first-runs leave no run of sub-experiment {}, which has {}",
@@ -53,7 +55,7 @@ impl Chosen {
                 sub.runs()
             ));
         }
-        Ok(data.with_runs(wanted))
+        Ok(wanted)
     }
 }
 
@@ -132,7 +134,9 @@ fn is_log(path: &Path) -> std::io::Result<bool> {
     let mut start = vec![];
     std::fs::File::open(path)?.take(4096).read_to_end(&mut start)?;
     let known = start.starts_with(&[0x1f, 0x8b]) || start.starts_with(b"PAR1");
-    Ok(!known && start.contains(&0))
+    // Text in two bytes a letter has zeros too.
+    let wide = start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]);
+    Ok(!known && !wide && start.contains(&0))
 }
 
 /// Formats the error with its file, its causes and advice.
@@ -161,9 +165,54 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
         ReadError::Csv { .. } | ReadError::Field { .. } | ReadError::Row { .. } => {
             "fix the line, or leave out the whole run"
         }
-        ReadError::Parquet(_) => "was it copied completely? The end of a Parquet file is its index",
+        ReadError::Utf16 => "save it as UTF-8",
+        ReadError::Contents(_) => "write it again, or as CSV",
+        ReadError::Compression(_) => "write it again with zstd, snappy or gzip",
+        ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",
         ReadError::Several(_) | ReadError::NoneChosen(_) => "choose one with --vm, --vcpu and --workload",
         ReadError::Data(_) => "see docs/much.md for what is needed",
     };
     miette!(help = help, "{}{joint}{text}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cloison_formats::units::EventId;
+    use hem::{Count, Row, Table};
+
+    #[test]
+    fn the_projects_own_parquet_and_csv_are_the_same_measurements() {
+        let mut rows = vec![];
+        for (sub_experiment, events) in [["A", "B"], ["B", "C"], ["A", "C"]].into_iter().enumerate() {
+            for run in 0..4_u32 {
+                for (at, name) in events.into_iter().enumerate() {
+                    let event = EventId(u16::from(name.as_bytes()[0]));
+                    let value = 1000 * (at as u32 + 1) + run * run;
+                    let overflowed = (sub_experiment, run, at) == (1, 2, 1);
+                    rows.push(Row {
+                        vm: "victim".to_owned(),
+                        vcpu: 0,
+                        core: 3,
+                        at_ns: 5000,
+                        workload: 1,
+                        sub_experiment: sub_experiment as u32,
+                        run,
+                        cycles: 90_000 + u64::from(run),
+                        count: Some(Count { event, name: name.to_owned(), value, overflowed }),
+                    });
+                }
+            }
+        }
+        let table = Table { rows, metadata: vec![] };
+        let directory = tempfile::tempdir().unwrap();
+        let read = |name: &str, bytes: Vec<u8>| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            load(&path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error:?}"))
+        };
+        let parquet = read("hem.parquet", table.to_parquet().unwrap());
+        assert_eq!(parquet, read("hem.csv", table.to_csv().unwrap()));
+        assert_eq!((parquet.runs(), parquet.incomplete_runs, parquet.events.len()), (11, 1, 4));
+    }
 }

@@ -7,9 +7,11 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::installation;
 use cloison_engine::report::Section;
-use cloison_much::data::Measurements;
-use cloison_much::evaluate::{accuracy, marginal_distances, reference};
-use cloison_much::merge::{self, Merged, Options, Target};
+use cloison_much::data::{DataError, Measurements};
+use cloison_much::estimate::runs_of_pairs;
+use cloison_much::evaluate::{accuracy, judged_pairs, marginal_distances, reference};
+use cloison_much::merge::{self, Indefinite, Merged, Options, Target};
+use cloison_much::swap::End;
 use cloison_much::table::Vectors;
 use cloison_much::write;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -57,8 +59,10 @@ pub struct MergeArgs {
 pub enum MethodArg {
     /// Every pair's correlation, from all sub-experiments together
     Much,
-    /// MUCH as published: pairwise estimates, one plain draw
+    /// MUCH exactly as published: pairwise estimates of normal scores, one plain draw; refused where their matrix is indefinite
     Paper,
+    /// The same with the nearest correlation matrix
+    Plain,
     /// By the rank of an anchor that every sub-experiment counts
     Hrm,
     /// Run by run, regardless of what they have in common
@@ -107,20 +111,21 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
         },
         draws: args.draws,
     };
-    let place = |error: cloison_much::data::DataError| {
-        miette!(
-            help = format!(
+    let place = |error: DataError| {
+        let help = match error {
+            DataError::Indefinite(_) => "--method plain repairs it first; --method much does not start from it".into(),
+            _ => format!(
                 "`{} much plan` makes sub-experiments in which every pair is counted together",
                 installation::program()
             ),
-            "{}: {error}",
-            args.input.display()
-        )
+        };
+        miette!(help = help, "{}: {error}", args.input.display())
     };
     let bar = input::working(format!("merging {} runs of {} events", data.runs(), data.events.len()));
     let merged: Result<Merged, Vectors> = match args.method {
         MethodArg::Much => Ok(merge::much(&data, &options).map_err(place)?),
-        MethodArg::Paper => Ok(merge::paper(&data, &options).map_err(place)?),
+        MethodArg::Paper => Ok(merge::paper(&data, &options, Indefinite::Refuse).map_err(place)?),
+        MethodArg::Plain => Ok(merge::paper(&data, &options, Indefinite::Repair).map_err(place)?),
         MethodArg::Hrm => {
             let anchor = anchor(&data, args.anchor.as_deref())?;
             Err(merge::hrm(&data, anchor, args.vectors).map_err(place)?)
@@ -135,7 +140,14 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     bar.finish_and_clear();
     // All outputs are complete in memory before the first file is written.
     let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
+    let pairs = match (&args.output, &merged) {
+        (Some(path), Ok(merged)) => Some((path.with_extension("pairs.csv"), pairs(&data, merged)?)),
+        _ => None,
+    };
     output(args.output.as_deref(), vectors)?;
+    if let Some((path, pairs)) = &pairs {
+        write_atomic(path, pairs)?;
+    }
     if let (Some(path), Some(page)) = (&args.report, &page) {
         write_atomic(path, page.as_bytes())?;
     }
@@ -157,6 +169,69 @@ fn output(path: Option<&Path>, vectors: &Vectors) -> Result<()> {
     write_atomic(path, &bytes)
 }
 
+/// Every pair: how many runs its correlations rest on, whatever the number of vectors, and what they were and became.
+fn pairs(data: &Measurements, merged: &Merged) -> Result<Vec<u8>> {
+    let (of, runs) = (&merged.correlations, runs_of_pairs(data));
+    let made = merged.vectors.correlations();
+    let mut writer = csv::Writer::from_writer(vec![]);
+    let header = ["event", "other", "effective_runs", "pearson_measured", "pearson_target", "pearson_merged"];
+    let spearman = ["spearman_measured", "spearman_target", "spearman_merged"];
+    writer.write_record(header.iter().chain(&spearman)).into_diagnostic()?;
+    for pair in cloison_much::matrix::pairs(data.events.len()) {
+        let values = [
+            of.pearson_measured[pair],
+            of.pearson_target[pair],
+            made[0][pair],
+            of.spearman_measured[pair],
+            of.spearman_target[pair],
+            made[1][pair],
+        ];
+        let mut record =
+            vec![data.events[pair.0].name.clone(), data.events[pair.1].name.clone(), runs[pair].to_string()];
+        record.extend(values.map(|value| value.to_string()));
+        writer.write_record(record).into_diagnostic()?;
+    }
+    writer.into_inner().into_diagnostic()
+}
+
+/// Which events have larger counts than any vector, for with fewer vectors than counts the extremes are the first to go.
+fn lost_extremes(data: &Measurements, vectors: &Vectors) -> Option<String> {
+    let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let lost: Vec<&str> = (0..data.events.len())
+        .filter(|&event| most(&vectors.columns[event].values()) < most(&data.grouped(event)))
+        .map(|event| data.events[event].name.as_str())
+        .collect();
+    let named = lost.iter().take(5).copied().collect::<Vec<_>>().join(", ");
+    let more = if lost.len() > 5 { format!(" and {} more", lost.len() - 5) } else { String::new() };
+    (!lost.is_empty()).then(|| {
+        format!("The largest counts of {named}{more} are in no vector: do not take maxima from so few vectors.")
+    })
+}
+
+/// What the estimates were made of and how exchanges ended, where that should be known.
+fn remarks(merged: &Merged) -> String {
+    let mut text = String::new();
+    if let Some(estimates) = &merged.correlations.estimates {
+        for (kind, estimate) in ["Pearson", "Spearman"].iter().zip(estimates) {
+            let used = estimate.weights.iter().filter(|(_, weight)| *weight >= 0.005);
+            let parts = used.map(|(name, weight)| format!("{:.0} % {name}", weight * 100.0)).collect::<Vec<_>>();
+            text += &format!("{kind}'s estimates: {}. ", parts.join(", "));
+            if !estimate.converged {
+                text += &format!(
+                    "The fit of the Gaussian model ended after {} steps without reaching its optimum. ",
+                    estimate.steps
+                );
+            }
+        }
+    }
+    if let Some(exchanges) = merged.exchanges
+        && exchanges.end == End::Work
+    {
+        text += &format!("With so many vectors, exchanges ended after {} rounds. ", exchanges.rounds);
+    }
+    text
+}
+
 fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Option<&Merged>) -> (Section, Figures) {
     let mut figures = Figures::new("much merge");
     figures
@@ -167,6 +242,7 @@ fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Opt
         .count("seed", args.seed);
     let mut section = Section::new("Merged", &["", "Pearson", "Spearman"]);
     let correlations = vectors.correlations();
+    let judged = judged_pairs(data);
     let mut row = |what: &str, name: &str, values: [f64; 2]| {
         for (kind, value) in ["pearson", "spearman"].iter().zip(values) {
             figures.value(format!("{kind}_{name}"), value);
@@ -183,43 +259,57 @@ fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Opt
         row(
             "mean square error from the target",
             "mse_target",
-            both(&|at| accuracy(&correlations[at], targets[at]).mean_square),
+            both(&|at| accuracy(&correlations[at], targets[at], &judged).mean_square),
         );
         row(
             "… from the pairs as measured",
             "mse_measured",
-            both(&|at| accuracy(&correlations[at], measured[at]).mean_square),
+            both(&|at| accuracy(&correlations[at], measured[at], &judged).mean_square),
         );
         row(
             "the target from the pairs as measured",
             "mse_between",
-            both(&|at| accuracy(targets[at], measured[at]).mean_square),
+            both(&|at| accuracy(targets[at], measured[at], &judged).mean_square),
         );
-        row("least eigenvalue of the estimates", "least_eigenvalue", of.repairs.map(|repair| repair.least_eigenvalue));
-        row(
-            "their distance from the nearest correlations",
-            "repair_distance",
-            of.repairs.map(|repair| repair.distance),
-        );
+        if let Some(repairs) = of.repairs {
+            row("least eigenvalue of the estimates", "least_eigenvalue", repairs.map(|repair| repair.least_eigenvalue));
+            row(
+                "their distance from the nearest correlations",
+                "repair_distance",
+                repairs.map(|repair| repair.distance),
+            );
+        }
+        note = remarks(merged);
         if of.model.distance > 0.0 {
-            note = format!(
-                "The Gaussian model's own matrix had the smallest eigenvalue {:.4}; its repair moved it by {:.4}. ",
+            note += &format!(
+                "The Gaussian model's own matrix had the least eigenvalue {:.4}; its repair moved it by {:.4}. ",
                 of.model.least_eigenvalue, of.model.distance
             );
         }
     } else if missing == 0 {
         let measured = reference(data);
-        let errors = [0, 1].map(|at| accuracy(&correlations[at], &measured[at]).mean_square);
+        let errors = [0, 1].map(|at| accuracy(&correlations[at], &measured[at], &judged).mean_square);
         row("mean square error from the pairs as measured", "mse_measured", errors);
     }
     let distances = marginal_distances(vectors, data);
     let largest = distances.iter().copied().fold(0.0, f64::max);
     figures.value("marginal_distance", largest);
+    let runs = runs_of_pairs(data);
+    let mut effective: Vec<u64> = judged.iter().map(|&pair| runs[pair] as u64).collect();
+    effective.sort_unstable();
+    if let (Some(fewest), Some(most)) = (effective.first(), effective.last()) {
+        figures.count("effective_runs_least", *fewest).count("effective_runs_most", *most);
+        let runs = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+        note += &format!("Each correlation rests on {runs} runs, not on as many as there are vectors. ");
+    }
     note += &format!(
         "{} vectors of {} events; the largest Kolmogorov-Smirnov distance between an event's values and the measured \
          ones is {largest:.5}.",
         vectors.len(),
         data.events.len()
     );
+    if let Some(lost) = lost_extremes(data, vectors) {
+        note += &format!(" {lost}");
+    }
     (section.note(note), figures)
 }

@@ -4,7 +4,7 @@ use super::charts;
 use cloison_engine::figures::Figures;
 use cloison_engine::report::{self, Section};
 use cloison_much::data::Measurements;
-use cloison_much::evaluate::{Bands, Both, Outcome, accuracy, reference};
+use cloison_much::evaluate::{Bands, Both, Outcome, accuracy, judged_pairs, reference};
 use cloison_much::matrix;
 use cloison_much::merge::Merged;
 use cloison_much::table::Vectors;
@@ -62,7 +62,7 @@ pub fn evaluated(
 pub fn compared(outcomes: &[Outcome], section: &Section, figures: &Figures) -> String {
     let body = html! {
         @for (which, kind) in KINDS.iter().enumerate() {
-            (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and 95 % band"), outcomes, which))
+            (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and band"), outcomes, which))
         }
     };
     page("MUCH, HRM and a blind merge", section, figures, &body)
@@ -70,7 +70,8 @@ pub fn compared(outcomes: &[Outcome], section: &Section, figures: &Figures) -> S
 
 fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
     let names: Vec<_> = data.events.iter().map(|event| event.name.clone()).collect();
-    let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at]));
+    let pairs = judged_pairs(data);
+    let accuracies = [0, 1].map(|at| accuracy(&merged[at], &measured[at], &pairs));
     let missing = data.missing_pairs().len();
     html! {
         @if missing > 0 {
@@ -84,7 +85,7 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
                 ("merged less measured", &(&merged[at] - &measured[at]), 0.2),
             ]))
         }
-        h2 { "Errors of all pairs" }
+        h2 { "Errors of all pairs of which both events vary" }
         (charts::sorted_errors(
             "Difference of merged and measured correlation, pairs in ascending order",
             &[("Pearson", &accuracies[0].errors), ("Spearman", &accuracies[1].errors)],

@@ -1,6 +1,6 @@
 //! Code shared by both readers: the columns, the selection of rows, and the position of errors.
 
-use crate::data::{Builder, DataError, Measurements, RowError, checked_count};
+use crate::data::{Builder, DataError, LARGEST_COUNT, Measurements, RowError, checked_count};
 use std::collections::BTreeSet;
 
 /// Selects one program of a log with several. `None` accepts any value, but all rows must then have the same.
@@ -65,10 +65,19 @@ pub enum ReadError {
         /// What is wrong.
         what: String,
     },
-    /// The Parquet file is invalid or incomplete.
-    #[error("is not a complete Parquet file")]
+    /// Text in two bytes a letter.
+    #[error("is UTF-16 text, not UTF-8")]
+    Utf16,
+    /// Parquet that is none, or only half of it.
+    #[error("is no complete Parquet file")]
     Parquet(#[source] ::parquet::errors::ParquetError),
-    /// The file has several programs.
+    /// A Parquet file whose end is there, but not all before it.
+    #[error("is a Parquet file with damaged contents")]
+    Contents(#[source] ::parquet::errors::ParquetError),
+    /// A compression that is not supported.
+    #[error("has columns compressed with {0}, which is not supported")]
+    Compression(String),
+    /// Several programs in one file.
     #[error("has measurements of several programs: {0}")]
     Several(String),
     /// No row matches the selection.
@@ -104,7 +113,43 @@ pub const NEEDED: usize = 4;
 /// The event that a `cycles` column becomes.
 const CYCLES: &[u8] = b"cycles";
 
-/// One row, as seen by both readers.
+/// Whether a count overflowed, as the column says it: as a number, or as the words that pandas and R write. Nothing, and R's NA, say
+/// that nothing is known of an overflow. `None` where it is none of these.
+pub fn overflowed(text: &[u8]) -> Option<bool> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    match text.to_ascii_lowercase().as_str() {
+        "" | "na" | "nan" | "false" | "f" => Some(false),
+        "true" | "t" => Some(true),
+        number => number.parse().ok().filter(|number: &f64| number.is_finite()).map(|number| number != 0.0),
+    }
+}
+
+/// What is wrong with a field of the column `overflowed` that is none of these.
+pub const NO_FLAG: &str = "is neither a number nor true nor false";
+
+/// A count from a text of digits. Whole numbers are compared before they are rounded to a double.
+pub fn number(text: &[u8]) -> Option<Result<f64, RowError>> {
+    if let Some(whole) = whole(text) {
+        let exact = whole <= LARGEST_COUNT as u64;
+        let refused = || RowError::NotACount { value: whole.to_string(), why: ": above 2^53 it is not exact" };
+        return Some(if exact { Ok(whole as f64) } else { Err(refused()) });
+    }
+    let text = std::str::from_utf8(text).ok()?.trim();
+    if text.starts_with('+') {
+        return None;
+    }
+    text.parse().ok().map(checked_count)
+}
+
+/// A whole number from decimal digits.
+pub fn whole(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 19 {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
+}
+
+/// One row, as both readers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
     /// `line` or `row`.

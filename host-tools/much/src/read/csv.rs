@@ -1,7 +1,7 @@
 //! Reads measurements from long CSV, and merged vectors from wide CSV.
 
-use super::columns::{NAMES, NEEDED, ReadError, Row, Selection, Taker};
-use crate::data::{Event, Measurements, checked_count};
+use super::columns::{NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker, number, overflowed, whole};
+use crate::data::{Event, Measurements};
 use crate::table::{Column, Vectors};
 use std::io::Read;
 
@@ -39,35 +39,20 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
         }
         let line = record.position().map_or(0, csv::Position::line);
         let field = |at: usize| places[at].and_then(|place| record.get(place)).unwrap_or_default();
-        let whole = |at: usize| {
-            whole(field(at)).ok_or_else(|| ReadError::Field {
-                place: "line",
-                number: line,
-                column: NAMES[at],
-                what: format!("{:?} is not a whole number", String::from_utf8_lossy(field(at))),
-            })
-        };
+        let fault = |at: usize, what: String| ReadError::Field { place: "line", number: line, column: NAMES[at], what };
+        let shown = |at: usize, what: &str| fault(at, format!("{:?} {what}", String::from_utf8_lossy(field(at))));
+        let whole = |at: usize| whole(field(at)).ok_or_else(|| shown(at, "is not a whole number"));
         let optional = |at: usize| if field(at).is_empty() { Ok(None) } else { whole(at).map(Some) };
-        let count = |at: usize| {
-            let text = field(at);
-            if text.is_empty() {
-                return Ok(None);
-            }
-            number(text).map(Some).ok_or_else(|| ReadError::Field {
-                place: "line",
-                number: line,
-                column: NAMES[at],
-                what: format!("{:?} is not a count", String::from_utf8_lossy(text)),
-            })
+        let count = |at: usize| match field(at) {
+            b"" | b"NA" => Ok(None),
+            text => match number(text) {
+                Some(count) => count.map(Some).map_err(|error| fault(at, error.to_string())),
+                None => Err(shown(at, "is not a count")),
+            },
         };
-        let overflowed = !matches!(field(5), b"" | b"0" | b"false");
+        let overflowed = overflowed(field(5)).ok_or_else(|| shown(5, NO_FLAG))?;
         let code = match optional(4)? {
-            Some(code) => Some(u32::try_from(code).map_err(|_| ReadError::Field {
-                place: "line",
-                number: line,
-                column: NAMES[4],
-                what: format!("{code} is not an event number"),
-            })?),
+            Some(code) => Some(u32::try_from(code).map_err(|_| fault(4, format!("{code} is not an event's number")))?),
             None => None,
         };
         let value = count(3)?.filter(|_| !overflowed);
@@ -85,21 +70,7 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
     }
 }
 
-fn whole(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 19 {
-        return None;
-    }
-    text.iter().try_fold(0_u64, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0')))
-}
-
-fn number(text: &[u8]) -> Option<f64> {
-    match whole(text) {
-        Some(number) => Some(number as f64),
-        None => std::str::from_utf8(text).ok()?.trim().parse().ok(),
-    }
-}
-
-/// Reads merged vectors from wide CSV.
+/// Reads merged vectors.
 pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
     let mut reader = reader(input);
     let header = reader.byte_headers().map_err(fault)?.clone();
@@ -109,7 +80,7 @@ pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
     while reader.read_byte_record(&mut record).map_err(fault)? {
         let line = record.position().map_or(0, csv::Position::line);
         for (at, field) in record.iter().enumerate() {
-            let value = number(field).and_then(|value| checked_count(value).ok()).ok_or_else(|| ReadError::Csv {
+            let value = number(field).and_then(Result::ok).ok_or_else(|| ReadError::Csv {
                 line,
                 what: format!("{}: {:?} is not a count", names[at], String::from_utf8_lossy(field)),
             })?;

@@ -1,8 +1,8 @@
 //! Readers of measurements: long CSV (plain or gzip) and Parquet.
 //!
-//! Columns are identified by name. `sub_experiment`, `run`, `event` and `value` are required. `event_code` is the
-//! event's number. If `overflowed` is not 0, the count is missing. `cycles` is repeated in every row of a run and
-//! becomes the event `cycles`. `vm`, `vcpu` and `workload` must be the same in all rows, or be selected.
+//! Columns are found by name. `sub_experiment`, `run`, `event` and `value` are needed; `event_code` gives the event's
+//! number; `overflowed` other than 0 or false makes the count missing; `cycles` is what every row of a run has beside its event,
+//! and becomes the event `cycles`; `vm`, `vcpu` and `workload` must be the same in all rows, or be chosen.
 
 mod columns;
 mod csv;
@@ -21,6 +21,7 @@ enum Kind {
     Parquet,
     Gzip,
     Binary,
+    Utf16,
     Text,
 }
 
@@ -33,6 +34,7 @@ fn open(path: &Path) -> Result<(Kind, File), ReadError> {
         [] => Kind::Empty,
         b"PAR1" => Kind::Parquet,
         [0x1f, 0x8b, ..] => Kind::Gzip,
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Kind::Utf16,
         [0, ..] => Kind::Binary,
         _ => Kind::Text,
     };
@@ -47,6 +49,7 @@ pub fn read(path: &Path, selection: &Selection) -> Result<Measurements, ReadErro
         Kind::Parquet => parquet::read(file, selection),
         Kind::Gzip => csv::read(flate2::read::MultiGzDecoder::new(file), selection),
         Kind::Binary => Err(ReadError::NotText),
+        Kind::Utf16 => Err(ReadError::Utf16),
         Kind::Text => csv::read(file, selection),
     }
 }
@@ -64,6 +67,7 @@ pub fn read_vectors(path: &Path) -> Result<crate::table::Vectors, ReadError> {
         Kind::Parquet => parquet::read_vectors(file),
         Kind::Gzip => csv::read_vectors(flate2::read::MultiGzDecoder::new(file)),
         Kind::Binary => Err(ReadError::NotText),
+        Kind::Utf16 => Err(ReadError::Utf16),
         Kind::Text => csv::read_vectors(file),
     }
 }

@@ -1,0 +1,166 @@
+//! What a Gaussian copula makes of correlations: from the ranks' to the model's, and from the model's to the counts'.
+//!
+//! An event's counts are a function of a normal variable: the one that takes the normal's quantiles to the counts'. Its
+//! Hermite coefficients a₁, a₂, … say what two such functions of normal variables with the correlation ρ have in common: Σ
+//! a_k b_k ρᵏ (F. G. Mehler, J. reine angew. Math. 66, 1866). Counts with many equal values are no exception.
+
+use crate::scores::normal_quantile;
+use nalgebra::DMatrix;
+use rayon::prelude::*;
+
+/// Coefficients that are computed. What they miss of the variance is accounted for by [`Series::correlation`].
+const TERMS: usize = 40;
+/// Steps of the bisection: more than a double resolves.
+const STEPS: usize = 50;
+/// The strongest correlation of the model: at 1, two of its events would be one.
+const STRONGEST: f64 = 0.999_99;
+
+/// The Hermite coefficients of a function of a normal variable, scaled to variance 1; all 0 where it is constant.
+#[derive(Clone, Debug)]
+struct Series {
+    coefficients: [f64; TERMS],
+    /// The variance of what is not computed.
+    rest: f64,
+}
+
+impl Series {
+    /// Of the function that takes a normal variable to these values with its quantiles. They ascend.
+    fn new(ascending: &[f64]) -> Self {
+        let count = ascending.len() as f64;
+        let mean = ascending.iter().sum::<f64>() / count;
+        let variance = ascending.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        let mut coefficients = [0.0; TERMS];
+        if variance <= (mean * 1e-14).powi(2) {
+            return Self { coefficients, rest: 0.0 };
+        }
+        // The function is a staircase: each step at z adds its height times φ(z) h_{k−1}(z) / √k, where h are the Hermite
+        // polynomials of unit norm.
+        for (at, pair) in ascending.windows(2).enumerate() {
+            let height = (pair[1] - pair[0]) / variance.sqrt();
+            if height == 0.0 {
+                continue;
+            }
+            let z = normal_quantile((at as f64 + 1.0) / count);
+            let density = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt();
+            let (mut before, mut polynomial) = (0.0, 1.0);
+            for (order, coefficient) in coefficients.iter_mut().enumerate() {
+                let order = order as f64 + 1.0;
+                *coefficient += height * density * polynomial / order.sqrt();
+                (before, polynomial) = (polynomial, (z * polynomial - (order - 1.0).sqrt() * before) / order.sqrt());
+            }
+        }
+        let rest = (1.0 - coefficients.iter().map(|a| a * a).sum::<f64>()).max(0.0);
+        Self { coefficients, rest }
+    }
+
+    /// The correlation of two functions of normal variables that have the correlation `rho`.
+    fn correlation(&self, other: &Self, rho: f64) -> f64 {
+        let (mut power, mut sum) = (1.0, 0.0);
+        let (mut of_both, mut of_one, mut of_other) = (0.0, 0.0, 0.0);
+        for (order, (a, b)) in self.coefficients.iter().zip(&other.coefficients).enumerate() {
+            power *= rho;
+            sum += a * b * power;
+            if order >= TERMS / 2 {
+                of_both += if rho < 0.0 && order % 2 == 0 { -a * b } else { a * b };
+                of_one += a * a;
+                of_other += b * b;
+            }
+        }
+        // The rest agrees as much as the last half of the coefficients do.
+        let alike = if of_one > 0.0 && of_other > 0.0 { of_both / (of_one * of_other).sqrt() } else { 0.0 };
+        sum + alike * (self.rest * other.rest).sqrt() * power.abs() * rho.abs()
+    }
+
+    /// The correlation of the normal variables with which the functions have the correlation `wanted`.
+    fn inverse(&self, other: &Self, wanted: f64) -> f64 {
+        let (mut low, mut high) = (-STRONGEST, STRONGEST);
+        for _ in 0..STEPS {
+            let middle = f64::midpoint(low, high);
+            if self.correlation(other, middle) < wanted { low = middle } else { high = middle }
+        }
+        f64::midpoint(low, high)
+    }
+}
+
+/// A Gaussian copula with the marginal distributions that were observed.
+#[derive(Clone, Debug)]
+pub struct Copula {
+    counts: Vec<Series>,
+    ranks: Vec<Series>,
+}
+
+impl Copula {
+    /// With each event's observed counts, ascending, and their ranks.
+    pub fn new(observed: &[(Vec<f64>, Vec<f64>)]) -> Self {
+        let (counts, ranks) =
+            observed.par_iter().map(|(counts, ranks)| (Series::new(counts), Series::new(ranks))).unzip();
+        Self { counts, ranks }
+    }
+    /// The model's correlations with which the ranks have those of `spearman`.
+    pub fn of_ranks(&self, spearman: &DMatrix<f64>) -> DMatrix<f64> {
+        map(spearman, |a, b, value| self.ranks[a].inverse(&self.ranks[b], value))
+    }
+    /// The counts' correlations where the model has those of `gaussian`.
+    pub fn of_counts(&self, gaussian: &DMatrix<f64>) -> DMatrix<f64> {
+        map(gaussian, |a, b, value| self.counts[a].correlation(&self.counts[b], value))
+    }
+}
+
+fn map(matrix: &DMatrix<f64>, of: impl Fn(usize, usize, f64) -> f64 + Sync) -> DMatrix<f64> {
+    let pairs = crate::matrix::pairs(matrix.nrows());
+    let values: Vec<f64> = pairs.par_iter().map(|&(a, b)| of(a, b, matrix[(a, b)])).collect();
+    let mut mapped = DMatrix::identity(matrix.nrows(), matrix.nrows());
+    for ((a, b), value) in pairs.into_iter().zip(values) {
+        (mapped[(a, b)], mapped[(b, a)]) = (value, value);
+    }
+    mapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scores::ranks;
+
+    fn copula(columns: [fn(f64) -> f64; 2]) -> Copula {
+        let observed = columns.map(|of| {
+            let counts: Vec<f64> =
+                (0..20_000).map(|at| of(normal_quantile((f64::from(at) + 0.5) / 20_000.0))).collect();
+            let ranks = ranks(&counts);
+            (counts, ranks)
+        });
+        Copula::new(&observed)
+    }
+
+    #[test]
+    fn lognormal_counts_have_the_correlations_of_the_textbook() {
+        let copula = copula([f64::exp, |z| (0.5 * z).exp()]);
+        for rho in [-0.9, -0.3, 0.0, 0.5, 0.95] {
+            let given = DMatrix::from_row_slice(2, 2, &[1.0, rho, rho, 1.0]);
+            let of_counts = copula.of_counts(&given)[(0, 1)];
+            let expected = ((0.5 * rho).exp() - 1.0) / ((1.0_f64.exp() - 1.0) * (0.25_f64.exp() - 1.0)).sqrt();
+            assert!((of_counts - expected).abs() < 0.01, "{rho}: {of_counts}, expected {expected}");
+        }
+    }
+
+    #[test]
+    fn ranks_of_continuous_counts_follow_the_sine() {
+        let copula = copula([f64::exp, |z| z]);
+        for spearman in [-0.8, 0.1, 0.7] {
+            let given = DMatrix::from_row_slice(2, 2, &[1.0, spearman, spearman, 1.0]);
+            let expected = crate::scores::gaussian_of_spearman(spearman);
+            assert!((copula.of_ranks(&given)[(0, 1)] - expected).abs() < 1e-3);
+        }
+    }
+
+    #[test]
+    fn many_equal_counts_need_a_stronger_model() {
+        // 70 % zeros: the ranks' correlation is weaker than the sine's formula says.
+        let copula = copula([|z| (z - 0.524_4).max(0.0), |z| (z - 0.524_4).max(0.0)]);
+        let given = DMatrix::from_row_slice(2, 2, &[1.0, 0.4, 0.4, 1.0]);
+        let model = copula.of_ranks(&given);
+        assert!(model[(0, 1)] > crate::scores::gaussian_of_spearman(0.4) + 0.05, "{model}");
+        // The same counts go together entirely where the model does.
+        let whole = copula.of_counts(&DMatrix::from_element(2, 2, 1.0));
+        assert!((whole[(0, 1)] - 1.0).abs() < 1e-6, "{whole}");
+    }
+}

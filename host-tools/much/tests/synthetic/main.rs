@@ -1,0 +1,107 @@
+//! Merges of synthetic counts whose population is known: how far each method's correlations are from it.
+//!
+//! `cargo test -p cloison-much --release -- --ignored synthetic --nocapture` prints the whole table, in some minutes. `MUCH_SETS`,
+//! `MUCH_RUNS` and `MUCH_CASES` (comma-separated) ask for a part of it.
+
+mod population;
+
+use cloison_much::draw::stream;
+use cloison_much::estimate::{self, Kind};
+use cloison_much::matrix::{mean_square_error, nearest_correlation};
+use cloison_much::merge::{self, Indefinite, Options};
+use nalgebra::DMatrix;
+use population::{Case, Population};
+use std::time::Instant;
+
+/// Pearson's and Spearman's correlations.
+type Both = [DMatrix<f64>; 2];
+/// What is compared, in the order of columns.
+const METHODS: [&str; 5] = ["pairwise", "repaired", "plain", "target", "MUCH"];
+
+/// Mean square errors of one data set: method by method, Pearson's and Spearman's.
+fn errors(population: &Population, truth: &Both, runs: usize, set: u64) -> [[f64; 2]; METHODS.len()] {
+    let data = population.measured(runs, &mut stream(set, 1));
+    let pairwise = [Kind::Counts, Kind::Ranks].map(|kind| estimate::pairwise(&data, kind));
+    let repaired = pairwise.clone().map(|matrix| nearest_correlation(&matrix, 1e-7).matrix);
+    let options = Options { seed: set + 1, ..Options::default() };
+    let plain = merge::paper(&data, &options, Indefinite::Repair).expect("every pair meets").vectors.correlations();
+    let much = merge::much(&data, &options).expect("every pair meets");
+    let target = [much.correlations.pearson_target.clone(), much.correlations.spearman_target.clone()];
+    let all: [Both; METHODS.len()] = [pairwise, repaired, plain, target, much.vectors.correlations()];
+    all.map(|both| [0, 1].map(|kind| mean_square_error(&both[kind], &truth[kind])))
+}
+
+/// For each number of runs, the errors of `sets` data sets, set by set.
+fn of_sets(case: Case, runs: &[usize], sets: u64) -> Vec<Vec<[[f64; 2]; METHODS.len()]>> {
+    let mut all = vec![vec![]; runs.len()];
+    for set in 0..sets {
+        let population = Population::new(case, set);
+        let truth = population.truth(&mut stream(set, 2));
+        for (all, &runs) in all.iter_mut().zip(runs) {
+            all.push(errors(&population, &truth, runs, set));
+        }
+    }
+    all
+}
+
+fn means(of_sets: &[[[f64; 2]; METHODS.len()]], kind: usize) -> [f64; METHODS.len()] {
+    std::array::from_fn(|method| of_sets.iter().map(|set| set[method][kind]).sum::<f64>() / of_sets.len() as f64)
+}
+
+/// How often MUCH is worse than the best of the other methods: the mean over data sets, as a ratio.
+fn ratio(means: &[f64; METHODS.len()]) -> f64 {
+    means[4] / means[..3].iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn wanted<T: std::str::FromStr>(variable: &str, otherwise: Vec<T>) -> Vec<T> {
+    match std::env::var(variable) {
+        Ok(text) => text.split(',').filter_map(|item| item.parse().ok()).collect(),
+        Err(_) => otherwise,
+    }
+}
+
+#[test]
+#[ignore = "takes minutes; prints a table"]
+fn synthetic_counts_of_every_shape() {
+    let sets = wanted("MUCH_SETS", vec![20_u64])[0];
+    let names = wanted::<String>("MUCH_CASES", vec![]);
+    let cases = Case::ALL.into_iter().filter(|case| names.is_empty() || names.iter().any(|name| name == case.name()));
+    println!("{:>18} {:>4} {:>8} {} ratio  s", "case", "n", "kind", METHODS.map(|name| format!("{name:>9}")).join(" "));
+    let runs = wanted("MUCH_RUNS", vec![8, 50, 300]);
+    let mut worse = vec![];
+    for case in cases {
+        let started = Instant::now();
+        let of_sets = of_sets(case, &runs, sets);
+        let seconds = started.elapsed().as_secs_f64();
+        for (&runs, of_sets) in runs.iter().zip(&of_sets) {
+            for (kind, name) in ["Pearson", "Spearman"].into_iter().enumerate() {
+                let means = means(of_sets, kind);
+                let columns = means.map(|error| format!("{error:9.6}")).join(" ");
+                println!("{:>18} {runs:>4} {name:>8} {columns} {:5.2} {seconds:4.1}", case.name(), ratio(&means));
+                if ratio(&means) > 1.05 {
+                    worse.push(format!("{} n={runs} {name}: {:.3}", case.name(), ratio(&means)));
+                }
+            }
+        }
+    }
+    assert!(worse.is_empty(), "worse than the best of the other methods by more than 5 %: {worse:#?}");
+}
+
+/// A few of the cases, small enough for every day: by Pearson's and Spearman's correlations, MUCH is no worse than the best of the other
+/// methods, and much better where the counts are as a Gaussian model has them.
+#[test]
+fn a_few_synthetic_counts() {
+    for (case, most) in [
+        (Case::Gaussian(3), 0.75),
+        (Case::Lognormal(10), 0.75),
+        (Case::ZeroInflated, 0.75),
+        (Case::Bimodal, 0.75),
+        (Case::Collinear, 0.75),
+    ] {
+        let of_sets = of_sets(case, &[50], 2);
+        for kind in 0..2 {
+            let ratio = ratio(&means(&of_sets[0], kind));
+            assert!(ratio < most, "{}, {}: {ratio:.3}", case.name(), ["Pearson", "Spearman"][kind]);
+        }
+    }
+}
