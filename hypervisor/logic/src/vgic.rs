@@ -543,7 +543,7 @@ impl Banked {
             Register::Implementer => IMPLEMENTER,
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
             Register::Bits(State::Enabled, _, n) => host.lock().groups[n].enabled,
-            Register::Bits(State::Pending, _, n) => self.pending(n, host),
+            Register::Bits(State::Pending, _, n) => return Ok(self.pending(n, host) >> shift & mask),
             Register::Bits(State::Active, _, n) => self.listed(n, LR_ACTIVE, host),
             Register::Priority(n @ 0..8) => self.group.priority[n],
             Register::Priority(n) => host.lock().groups[n >> 3].priority[n & 7],
@@ -561,11 +561,16 @@ impl Banked {
     /// Returns the interrupts of group `n` that are pending.
     #[inline(never)]
     fn pending(&self, n: usize, host: &impl Host) -> u32 {
+        let (waiting, physical) = if n == 0 {
+            let sgis = host.distributor().mail(self.vcpu).pending();
+            (self.group.line | self.group.latched | sgis, self.group.physical)
+        } else {
+            let group = &host.lock().groups[n];
+            (group.line | group.latched, group.physical)
+        };
         // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC knows its line.
-        let pending = |group: &Group| group.line | group.latched | host.pending(n) & group.physical;
-        let sgis = || host.distributor().mail(self.vcpu).pending();
-        let waiting = if n == 0 { pending(&self.group) | sgis() } else { pending(&host.lock().groups[n]) };
-        waiting | self.listed(n, LR_PENDING, host)
+        let raised = if physical == 0 { 0 } else { host.pending(n) & physical };
+        waiting | raised | self.listed(n, LR_PENDING, host)
     }
     /// Returns the interrupts of group `n` that are in `state` in a list register of this vCPU.
     fn listed(&self, n: usize, state: u32, host: &impl Host) -> u32 {

@@ -89,6 +89,7 @@ pub fn kick(targets: u8) {
 }
 
 /// Returns the pending state of a group of 32 interrupts.
+#[inline(always)]
 pub fn pending(group: usize) -> u32 {
     GICD.ispendr[group % 32].get()
 }

@@ -41,6 +41,7 @@ impl Host for Physical<'_> {
     fn underflow(&self, on: bool) {
         gic::set_underflow_interrupt(on);
     }
+    #[inline(always)]
     fn pending(&self, group: usize) -> u32 {
         gic::pending(group)
     }
