@@ -36,7 +36,7 @@ pub fn tlbi_ipa(ipa: Ipa) {
     }
 }
 
-/// Invalidates the running VM's translations, those of its own tables too, on all cores.
+/// Invalidates the running VM's translations on all cores, those by the guest's tables too.
 pub fn tlbi_vm() {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe { asm!("dsb ishst", "tlbi vmalls12e1is", "dsb ish", "isb", options(nostack, preserves_flags)) };
