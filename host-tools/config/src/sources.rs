@@ -10,6 +10,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("cacheability-check", "writes and checks its pages while they go in and out of the caches"),
     ("disparity", "finds depth in two images; args: size 1 to 3, runs, seed"),
     ("echo", "writes back what it reads from its UART"),
+    ("flood", "prints without end; args: lines (0: forever), letters per line"),
     ("heartbeat", "counts timer interrupts and checksums its memory"),
     ("hostile", "tries everything that it must not do"),
     ("interf", "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first"),

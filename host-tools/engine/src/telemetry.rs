@@ -370,7 +370,7 @@ fn vm_of(record: &Record) -> Option<u8> {
         Record::QuotaPeriod(period) => Some(period.vm),
         Record::QuotaTotal(total) => Some(total.vm),
         Record::VmState { vm, .. } | Record::Exits { vm, .. } => Some(*vm),
-        Record::Dropped { .. } => None,
+        Record::Dropped { .. } | Record::ConsoleLost(_) => None,
     }
 }
 

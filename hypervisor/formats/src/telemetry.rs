@@ -15,7 +15,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -182,6 +182,8 @@ pub enum Record {
         /// Number of entries by [`ExitReason`].
         counts: [u64; ExitReason::ALL.len()],
     },
+    /// The console accepts nothing any more and has lost this many bytes since reset.
+    ConsoleLost(u32),
 }
 
 /// Why a core entered the hypervisor from a guest.

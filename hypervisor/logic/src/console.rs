@@ -1,9 +1,11 @@
-//! Sharing one console: guests' output as lines of text, and the selection of the VM that gets the input.
+//! Sharing one console: guests' output as lines of text, the hypervisor's messages between them, and the selection of
+//! the VM that gets the input.
 //!
 //! ```text
-//! byte from a guest   if let Some(part) = buffer.push(byte) { output.prefix(vm, &part) … }
-//! guest is quiet      if let Some(part) = buffer.pause() { output.prefix(vm, &part) … }
-//! guest stops         if let Some(part) = buffer.flush() { output.prefix(vm, &part) … }
+//! byte from a guest   if let Some(part) = buffer.push(byte) { output.part((vm, name), &part, has_input, send) }
+//! guest is quiet      if let Some(part) = buffer.pause() { … }
+//! guest stops         if let Some(part) = buffer.flush() { … }
+//! messages wait       while let Some(byte) = output.message(&rings) { send(byte) }
 //! byte of input       match switch.push(byte) {
 //!                         Action::Deliver(vm, byte) => uart[vm].push_rx(byte),
 //!                         Action::Switched(vm) => print "input goes to [name]",
@@ -12,6 +14,8 @@
 //!                     }
 //! ```
 
+use crate::messages::Messages;
+
 /// Maximum length of a guest's line before it is printed in parts.
 pub const MAX_LINE: usize = 160;
 /// Starts a command to the switch: Ctrl-T.
@@ -19,13 +23,21 @@ pub const ESCAPE: u8 = 0x14;
 
 /// Maximum length of the text for one byte: `\xNN`.
 const ESCAPED: usize = 4;
-const HEX: &[u8; 16] = b"0123456789abcdef";
+/// Bytes that print nothing, but that an interactive guest needs: they move the cursor, or make a terminal answer.
+const BACKSPACE: u8 = 0x08;
+const ESC: u8 = 0x1b;
 
-/// A part of a guest's line of text, ready to be printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
-    /// Printable text.
-    pub text: &'a str,
+/// Returns the text that shows a byte which is not printed.
+const fn escaped(byte: u8) -> [u8; ESCAPED] {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    [b'\\', b'x', HEX[byte as usize >> 4], HEX[byte as usize & 15]]
+}
+
+/// A part of a guest's line of text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    bytes: [u8; MAX_LINE],
+    len: usize,
     /// An earlier part of the same line was already returned.
     pub continues: bool,
     /// The line ends with this part.
@@ -34,103 +46,115 @@ pub struct Part<'a> {
 
 /// Collects a guest's output into lines.
 ///
-/// Tabs, backspaces and terminal sequences (ESC) pass through, other bytes that are not printable ASCII become `\xNN`,
-/// and carriage returns are dropped. A line that is too long, or whose guest pauses before its end (a prompt), is
-/// returned in parts.
-#[derive(Clone, Debug)]
+/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::part`] to decide, other bytes that are not printable
+/// ASCII become `\xNN`, and carriage returns are dropped. A line that is too long, or whose guest pauses before its end (a
+/// prompt), is returned in parts.
 pub struct LineBuffer {
     bytes: [u8; MAX_LINE],
     len: usize,
-    /// The collected bytes were returned; the next byte starts a new part.
-    taken: bool,
-    /// A part of the line was returned.
     continues: bool,
 }
 
 impl Default for LineBuffer {
     /// Creates an empty buffer.
     fn default() -> Self {
-        Self { bytes: [0; MAX_LINE], len: 0, taken: false, continues: false }
+        Self { bytes: [0; MAX_LINE], len: 0, continues: false }
     }
 }
 
 impl LineBuffer {
     /// Adds a byte. Returns a line when it is complete, or a part when no more fits.
-    pub fn push(&mut self, byte: u8) -> Option<Part<'_>> {
-        if self.taken {
-            (self.taken, self.len) = (false, 0);
-        }
+    pub fn push(&mut self, byte: u8) -> Option<Part> {
         match byte {
             b'\n' => return Some(self.take(true)),
             b'\r' => return None,
-            b'\t' | 0x08 | 0x1b | b' '..=b'~' => self.append(&[byte]),
-            _ => self.append(&[b'\\', b'x', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
+            b'\t' | BACKSPACE | ESC | b' '..=b'~' => self.append(&[byte]),
+            _ => self.append(&escaped(byte)),
         }
         (self.len + ESCAPED > MAX_LINE).then(|| self.take(false))
     }
 
     /// Returns what was collected of an unfinished line, which may continue later.
-    pub fn pause(&mut self) -> Option<Part<'_>> {
+    pub fn pause(&mut self) -> Option<Part> {
         self.is_waiting().then(|| self.take(false))
     }
 
     /// Returns whether there are collected bytes that have not been returned.
     pub const fn is_waiting(&self) -> bool {
-        !self.taken && self.len > 0
+        self.len > 0
     }
 
     /// Returns the end of a line that its guest will not finish.
-    pub fn flush(&mut self) -> Option<Part<'_>> {
-        if self.taken {
-            (self.taken, self.len) = (false, 0);
-        }
+    pub fn flush(&mut self) -> Option<Part> {
         (self.len > 0 || self.continues).then(|| self.take(true))
     }
 
     fn append(&mut self, text: &[u8]) {
-        for (slot, &byte) in self.bytes[self.len..].iter_mut().zip(text) {
-            *slot = byte;
-            self.len += 1;
-        }
+        self.bytes[self.len..][..text.len()].copy_from_slice(text);
+        self.len += text.len();
     }
 
-    fn take(&mut self, ends: bool) -> Part<'_> {
-        self.taken = true;
+    fn take(&mut self, ends: bool) -> Part {
         let continues = core::mem::replace(&mut self.continues, !ends);
-        Part { text: core::str::from_utf8(&self.bytes[..self.len]).unwrap_or(""), continues, ends }
+        Part { bytes: self.bytes, len: core::mem::take(&mut self.len), continues, ends }
     }
 }
 
-/// The VM with an unfinished line on the console, shared by all that print there.
+/// What is unfinished on the console, shared by all that print there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Output {
+    /// The VM whose line is unfinished.
     open: Option<u8>,
-}
-
-/// What is printed before a part of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefix {
-    /// A line end, because another line is unfinished.
-    pub line_end: bool,
-    /// The VM's name: `[name] ` for a new line, `[name]+` if it continues one that was interrupted.
-    pub name: Option<char>,
+    /// The core whose message is unfinished. Nothing else can be printed then.
+    pub begun: Option<usize>,
+    /// The line end before that message, of which the first byte was printed.
+    line_end: bool,
 }
 
 impl Output {
-    /// Returns the prefix for a part that a VM prints.
-    pub fn part(&mut self, vm: u8, part: &Part<'_>) -> Prefix {
-        let goes_on = part.continues && self.open == Some(vm);
-        let prefix = Prefix {
-            line_end: self.open.is_some() && !goes_on,
-            name: (!goes_on).then_some(if part.continues { '+' } else { ' ' }),
-        };
+    /// Prints a part of a VM's line with `send`: with the VM's name, `[name] ` before a new line and `[name]+` before one
+    /// that was interrupted, and never after another's text. Only of the VM that has the console's input do terminal sequences
+    /// pass: a terminal types its answers to that VM, and only the user who has chosen it can be deceived.
+    pub fn part(&mut self, (vm, name): (u8, &str), part: &Part, has_input: bool, mut send: impl FnMut(u8)) {
+        if !part.continues || self.open != Some(vm) {
+            let line_end = if self.line() { "\r\n" } else { "" };
+            let mark = if part.continues { "]+" } else { "] " };
+            [line_end, "[", name, mark].iter().flat_map(|text| text.bytes()).for_each(&mut send);
+        }
+        for &byte in &part.bytes[..part.len] {
+            match byte {
+                BACKSPACE | ESC if !has_input => escaped(byte).into_iter().for_each(&mut send),
+                _ => send(byte),
+            }
+        }
+        if part.ends {
+            b"\r\n".iter().copied().for_each(send);
+        }
         self.open = (!part.ends).then_some(vm);
-        prefix
     }
 
     /// Prepares for a complete line from elsewhere. Returns whether a line end must be printed before it.
     pub fn line(&mut self) -> bool {
         self.open.take().is_some()
+    }
+
+    /// Returns the next byte of the messages in the cores' rings, each on its own line.
+    pub fn message<const N: usize>(&mut self, rings: &[Messages<N>]) -> Option<u8> {
+        if core::mem::take(&mut self.line_end) {
+            return Some(b'\n');
+        }
+        if self.begun.is_none() {
+            self.begun = Some(rings.iter().position(|ring| !ring.is_empty())?);
+            if self.line() {
+                self.line_end = true;
+                return Some(b'\r');
+            }
+        }
+        let byte = rings[self.begun?].pop();
+        if byte == Some(b'\n') {
+            self.begun = None;
+        }
+        byte
     }
 }
 
@@ -148,7 +172,6 @@ pub enum Action {
 }
 
 /// Selects the VM that gets the console's input, initially the first one.
-#[derive(Clone, Debug)]
 pub struct InputSwitch {
     vms: u8,
     selected: u8,
@@ -159,11 +182,6 @@ impl InputSwitch {
     /// Creates the switch for a system with this many VMs, at least one.
     pub const fn new(vms: u8) -> Self {
         Self { vms: if vms == 0 { 1 } else { vms }, selected: 0, escaped: false }
-    }
-
-    /// Returns the VM that gets the input.
-    pub const fn selected(&self) -> u8 {
-        self.selected
     }
 
     /// Processes a byte of input.
@@ -199,7 +217,24 @@ mod tests {
 
     fn shown(part: &Part) -> String {
         let (before, behind) = (if part.continues { ">" } else { "" }, if part.ends { "" } else { ">" });
-        std::format!("{before}{}{behind}", part.text)
+        std::format!("{before}{}{behind}", text(part, true))
+    }
+
+    fn text(part: &Part, has_input: bool) -> String {
+        let part = Part { ends: false, ..part.clone() };
+        let text = said(&mut Output { open: Some(0), ..Output::default() }, 0, &part, has_input);
+        text.strip_prefix("\r\n[0] ").unwrap_or(&text).into()
+    }
+
+    /// Returns what is printed for a part of the VM with this number and name.
+    fn said(output: &mut Output, vm: u8, part: &Part, has_input: bool) -> String {
+        let mut bytes = Vec::new();
+        output.part((vm, &vm.to_string()), part, has_input, |byte| bytes.push(byte));
+        String::from_utf8(bytes).expect("ASCII")
+    }
+
+    fn part(continues: bool, ends: bool) -> Part {
+        Part { bytes: [b'x'; MAX_LINE], len: 1, continues, ends }
     }
 
     #[test]
@@ -245,19 +280,41 @@ mod tests {
     #[test]
     fn speakers_do_not_mix_their_lines() {
         let mut output = Output::default();
-        let mut say = |vm, continues, ends| {
-            let Prefix { line_end, name } = output.part(vm, &Part { text: "", continues, ends });
-            (line_end, name)
-        };
-        assert_eq!(say(0, false, true), (false, Some(' ')));
-        assert_eq!(say(0, false, false), (false, Some(' ')));
-        assert_eq!(say(0, true, false), (false, None));
-        assert_eq!(say(1, false, true), (true, Some(' ')));
-        assert_eq!(say(0, true, false), (false, Some('+')));
+        let mut say = |vm, continues, ends| said(&mut output, vm, &part(continues, ends), true);
+        assert_eq!(say(0, false, true), "[0] x\r\n");
+        assert_eq!(say(0, false, false), "[0] x");
+        assert_eq!(say(0, true, false), "x");
+        assert_eq!(say(1, false, true), "\r\n[1] x\r\n");
+        assert_eq!(say(0, true, false), "[0]+x");
         // A VM that was restarted within a line starts a new one.
-        assert_eq!(say(0, false, false), (true, Some(' ')));
+        assert_eq!(say(0, false, false), "\r\n[0] x");
         assert!(output.line());
         assert!(!output.line());
+    }
+
+    #[test]
+    fn only_the_vm_with_the_input_moves_the_cursor() {
+        let mut buffer = LineBuffer::default();
+        b"a\x1b[6n\x08\tb\x9b".iter().for_each(|&byte| assert_eq!(buffer.push(byte), None));
+        let part = buffer.push(b'\n').expect("a line");
+        assert_eq!(text(&part, true), "a\x1b[6n\x08\tb\\x9b");
+        assert_eq!(text(&part, false), "a\\x1b[6n\\x08\tb\\x9b");
+    }
+
+    #[cfg(not(loom))]
+    #[test]
+    fn a_message_ends_an_unfinished_line_and_is_not_torn() {
+        let rings = [Messages::<64>::empty(), Messages::empty()];
+        let mut output = Output::default();
+        said(&mut output, 3, &part(false, false), true);
+        rings[1].push(format_args!("one\r\n"));
+        let begin: Vec<u8> = core::iter::from_fn(|| output.message(&rings)).take(3).collect();
+        assert_eq!((&begin[..], output.begun.is_some()), (&b"\r\no"[..], true));
+        // Another core's message waits for the end of this one.
+        rings[0].push(format_args!("two\r\n"));
+        let rest: Vec<u8> = core::iter::from_fn(|| output.message(&rings)).collect();
+        assert_eq!((&rest[..], output.begun.is_some()), (&b"ne\r\ntwo\r\n"[..], false));
+        assert_eq!(said(&mut output, 3, &part(true, true), true), "[3]+x\r\n");
     }
 
     proptest! {
@@ -267,11 +324,11 @@ mod tests {
             let mut out = String::new();
             for &byte in &bytes {
                 if let Some(part) = buffer.push(byte) {
-                    prop_assert!(part.text.len() <= MAX_LINE);
-                    out.push_str(part.text);
+                    prop_assert!(part.len <= MAX_LINE);
+                    out.push_str(&text(&part, true));
                 }
             }
-            out.push_str(buffer.flush().map_or("", |part| part.text));
+            out.push_str(&buffer.flush().map_or(String::new(), |part| text(&part, true)));
             let expected: String = bytes
                 .iter()
                 .filter(|byte| !b"\r\n".contains(byte))
@@ -290,12 +347,12 @@ mod tests {
                 match switch.push(byte) {
                     Action::Deliver(vm, delivered) => {
                         prop_assert_eq!(delivered, byte);
-                        prop_assert_eq!(vm, switch.selected());
+                        prop_assert_eq!(vm, switch.selected);
                     }
-                    Action::Switched(vm) => prop_assert_eq!(vm, switch.selected()),
+                    Action::Switched(vm) => prop_assert_eq!(vm, switch.selected),
                     Action::Help | Action::None => {}
                 }
-                prop_assert!(switch.selected() < vms);
+                prop_assert!(switch.selected < vms);
             }
         }
     }

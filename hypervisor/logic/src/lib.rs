@@ -5,7 +5,7 @@
 //! | [`clock`] | instants and lengths in ticks, and their conversion |
 //! | [`own_frames`] | the frames of the hypervisor itself |
 //! | [`placement`] | room for contiguous memory; how many stage-2 tables a VM needs |
-//! | [`power`] | power states of vCPUs: start, stop, restart, end |
+//! | [`power`] | power states of vCPUs: start, stop, restart, end; requests from core to core |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`features`] | what a guest reads from the feature registers |
@@ -17,7 +17,8 @@
 //! | [`vgic`] | a VM's GICv2 distributor and the list registers |
 //! | [`vpmu`] | a vCPU's PMU |
 //! | [`vuart`] | a VM's PL011 |
-//! | [`console`] | guests' lines of text on the console, and the selection of the VM that gets the input |
+//! | [`console`] | guests' lines of text on the console, messages between them, and who gets the input |
+//! | [`messages`] | the hypervisor's messages that wait for the console |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -28,6 +29,7 @@ extern crate std;
 pub mod clock;
 pub mod console;
 pub mod features;
+pub mod messages;
 pub mod migrate;
 pub mod own_frames;
 pub mod placement;

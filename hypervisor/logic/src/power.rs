@@ -235,5 +235,27 @@ impl Power {
     }
 }
 
+/// The requests that have arrived for a core.
+pub struct Requests(AtomicU32);
+
+impl Requests {
+    /// None.
+    #[cfg(not(loom))]
+    pub const fn none() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Adds a request, which is a bit. The caller interrupts the core afterwards.
+    pub fn post(&self, request: u32) {
+        self.0.fetch_or(request, Ordering::Release);
+    }
+
+    /// Takes the requests, as a mask. The core has acknowledged the interrupt: what is posted later
+    /// interrupts it again.
+    pub fn take(&self) -> u32 {
+        self.0.swap(0, Ordering::Acquire)
+    }
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

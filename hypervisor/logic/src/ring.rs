@@ -2,7 +2,7 @@
 //!
 //! A full ring drops records and counts them; the count is logged as soon as there is room.
 
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 use cloison_formats::telemetry::{Event, Record};
 use cloison_formats::units::Nanos;
 
@@ -10,79 +10,50 @@ use cloison_formats::units::Nanos;
 pub const CAPACITY: usize = 256;
 
 /// The ring of one core. It allocates only when it is created.
-#[derive(Debug)]
 pub struct Ring {
-    events: Vec<Event>,
-    head: usize,
-    len: usize,
+    events: VecDeque<Event>,
     dropped: u32,
 }
 
 impl Default for Ring {
     /// Creates an empty ring.
     fn default() -> Self {
-        Self { events: Vec::with_capacity(CAPACITY), head: 0, len: 0, dropped: 0 }
+        Self { events: VecDeque::with_capacity(CAPACITY), dropped: 0 }
     }
 }
 
 impl Ring {
     /// Returns whether no record waits. Losses may still be unreported.
-    #[inline]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.events.is_empty()
     }
 
     /// Adds a record, after a report of losses if one is due. If the ring is full, the record is counted as lost.
     #[inline]
     pub fn push(&mut self, event: Event) {
-        if self.dropped > 0 && self.len < CAPACITY - 1 {
+        if self.dropped > 0 && self.events.len() < CAPACITY - 1 {
             self.report_losses(event.core, event.at);
         }
-        if self.len < CAPACITY && self.dropped == 0 {
-            self.put(event);
+        if self.events.len() < CAPACITY && self.dropped == 0 {
+            self.events.push_back(event);
         } else {
-            self.count_loss();
+            self.dropped = self.dropped.saturating_add(1);
         }
-    }
-
-    /// Counts a record that was taken from the ring and could not be sent.
-    #[inline]
-    pub fn count_loss(&mut self) {
-        self.dropped = self.dropped.saturating_add(1);
     }
 
     /// Reports losses that no later record has reported, if there is room. Returns whether there were any.
-    #[inline]
     pub fn report_losses(&mut self, core: u8, at: Nanos) -> bool {
         let due = self.dropped > 0;
-        if due && self.len < CAPACITY {
+        if due && self.events.len() < CAPACITY {
             let count = core::mem::take(&mut self.dropped);
-            self.put(Event { core, at, record: Record::Dropped { count } });
+            self.events.push_back(Event { core, at, record: Record::Dropped { count } });
         }
         due
     }
 
-    #[inline]
-    fn put(&mut self, event: Event) {
-        let at = (self.head + self.len) % CAPACITY;
-        if at == self.events.len() {
-            self.events.push(event);
-        } else {
-            self.events[at] = event;
-        }
-        self.len += 1;
-    }
-
     /// Removes and returns the oldest record.
-    #[inline]
     pub fn pop(&mut self) -> Option<Event> {
-        if self.len == 0 {
-            return None;
-        }
-        let event = self.events[self.head];
-        self.head = (self.head + 1) % CAPACITY;
-        self.len -= 1;
-        Some(event)
+        self.events.pop_front()
     }
 }
 
@@ -91,6 +62,7 @@ mod tests {
     use super::*;
     use cloison_formats::telemetry::VmState;
     use proptest::prelude::*;
+    use std::vec::Vec;
 
     fn entry(number: u64) -> Event {
         Event { core: 1, at: Nanos(number), record: Record::VmState { vm: 0, state: VmState::Started } }

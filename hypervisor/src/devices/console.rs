@@ -1,66 +1,80 @@
 //! The physical UARTs: the console shared by all VMs, and the telemetry UART.
 
+use crate::devices::timer;
 use crate::machine::layout;
-use crate::machine::mmio::Mapped;
-use crate::machine::registers::{Readable, Writeable};
-use cloison_abi::pl011::{CR, FR, INTERRUPT, LCR_H, Pl011};
+use crate::machine::mmio::{Mapped, Page};
+use crate::machine::registers::{CNTFRQ_EL0, Readable, Writeable};
+use cloison_abi::pl011::offset::{CR, DR, FR, ICR, IMSC, LCR_H};
+use cloison_abi::pl011::{CR, FR, INTERRUPT, LCR_H};
 use cloison_formats::boot::BootParameters;
 use cloison_formats::image::UartKind;
+use cloison_formats::limits::MAX_CORES;
+use cloison_logic::clock::Instant;
 use cloison_logic::console::{Output, Part};
+use cloison_logic::messages::Messages;
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use spin::Once;
 use spin::mutex::TicketMutex;
-use tock_registers::interfaces::ReadWriteable;
 use tock_registers::registers::ReadWrite;
-use tock_registers::{register_bitfields, register_structs};
 
-register_bitfields! { u32,
-    CADENCE_STATUS [TXFULL OFFSET(4) NUMBITS(1) [], RXEMPTY OFFSET(1) NUMBITS(1) []],
-    MINI_STATUS [TXROOM OFFSET(5) NUMBITS(1) [], RXREADY OFFSET(0) NUMBITS(1) []],
+/// What the driver needs to know of a kind of UART. Registers are given by their offsets, in a page of them.
+struct Kind {
+    /// What turns on transmitter and receiver: the bits of a register that stay, and those that are set.
+    on: &'static [(u16, u32, u32)],
+    /// What makes received bytes raise the interrupt, and what acknowledges it.
+    input: &'static [(u16, u32)],
+    acknowledge: &'static [(u16, u32)],
+    data: u16,
+    status: u16,
+    /// A mask of the status, and what it shows while the transmit FIFO is full, or while the receive FIFO is empty.
+    full: (u32, u32),
+    empty: (u32, u32),
 }
 
-register_structs! {
-    /// The UART of a Zynq UltraScale+ (UG1087, module UART).
-    pub Cadence {
-        (0x00 => control: ReadWrite<u32>),
-        (0x04 => _mode),
-        (0x08 => interrupt_enable: ReadWrite<u32>),
-        (0x0c => _disable),
-        (0x14 => interrupt_status: ReadWrite<u32>),
-        (0x18 => _baud),
-        (0x20 => receive_trigger: ReadWrite<u32>),
-        (0x24 => _modem),
-        (0x2c => status: ReadWrite<u32, CADENCE_STATUS::Register>),
-        (0x30 => fifo: ReadWrite<u32>),
-        (0x34 => @END),
-    },
-    /// A Raspberry Pi's mini UART among the auxiliary peripherals (BCM2711 peripherals, 2.2).
-    pub Mini {
-        (0x00 => _irq),
-        (0x04 => enables: ReadWrite<u32>),
-        (0x08 => _reserved),
-        (0x40 => io: ReadWrite<u32>),
-        (0x44 => interrupt_enable: ReadWrite<u32>),
-        (0x48 => _identify),
-        (0x4c => line_control: ReadWrite<u32>),
-        (0x50 => _modem),
-        (0x54 => status: ReadWrite<u32, MINI_STATUS::Register>),
-        (0x58 => _scratch),
-        (0x60 => control: ReadWrite<u32>),
-        (0x64 => @END),
-    }
-}
+/// Bytes have arrived, or have waited for a while.
+const RECEIVED: u32 = INTERRUPT::RX::SET.value | INTERRUPT::RT::SET.value;
+
+/// The UART, its transmitter and its receiver are on.
+const ON: u32 = CR::UARTEN::SET.value | CR::TXE::SET.value | CR::RXE::SET.value;
+
+/// Arm's.
+static PL011: Kind = Kind {
+    on: &[(LCR_H, u32::MAX, LCR_H::FEN::SET.value), (CR, 0, ON)],
+    input: &[(IMSC, RECEIVED)],
+    acknowledge: &[(ICR, RECEIVED)],
+    data: DR,
+    status: FR,
+    full: (FR::TXFF::SET.value, FR::TXFF::SET.value),
+    empty: (FR::RXFE::SET.value, FR::RXFE::SET.value),
+};
+
+/// The UART of a Zynq UltraScale+ (UG1087, module UART): control; receive trigger level 1 and RTRIG; status TXFULL, RXEMPTY.
+static CADENCE: Kind = Kind {
+    on: &[(0, 0, 0x14)],
+    input: &[(0x20, 1), (0x08, 1)],
+    acknowledge: &[(0x14, 1)],
+    data: 0x30,
+    status: 0x2c,
+    full: (1 << 4, 1 << 4),
+    empty: (1 << 1, 1 << 1),
+};
+
+/// A Raspberry Pi's mini UART among the auxiliary peripherals (BCM2711 peripherals, 2.2): the UART itself, 8 bits,
+/// transmitter and receiver; an interrupt while there is a byte; status TXROOM, RXREADY.
+static MINI: Kind = Kind {
+    on: &[(0x04, 0, 1), (0x4c, 0, 3), (0x60, 0, 3)],
+    input: &[(0x44, 1)],
+    acknowledge: &[],
+    data: 0x40,
+    status: 0x54,
+    full: (1 << 5, 0),
+    empty: (1, 0),
+};
 
 /// A UART's driver: polled output, interrupt-driven input.
 #[derive(Clone, Copy)]
-pub enum Uart {
-    /// Arm's.
-    Pl011(Mapped<Pl011>),
-    /// The ZCU102's.
-    Cadence(Mapped<Cadence>),
-    /// The Raspberry Pi's.
-    Mini(Mapped<Mini>),
-}
+pub struct Uart(Mapped<Page>, &'static Kind);
 
 impl Uart {
     /// Turns on transmitter and receiver of the UART at `address`. Line settings stay as the boot loader left them.
@@ -68,89 +82,86 @@ impl Uart {
     /// # Safety
     /// The page of `address` must be mapped as a device and show a UART of this kind as long as the driver is used.
     unsafe fn new(kind: UartKind, address: u64) -> Self {
-        // SAFETY: the caller's obligations are the same.
-        let uart = unsafe {
-            match kind {
-                UartKind::Pl011 => Self::Pl011(Mapped::new(address)),
-                UartKind::Cadence => Self::Cadence(Mapped::new(address)),
-                UartKind::Mini => Self::Mini(Mapped::new(address)),
-            }
+        let kind = match kind {
+            UartKind::Pl011 => &PL011,
+            UartKind::Cadence => &CADENCE,
+            UartKind::Mini => &MINI,
         };
-        match uart {
-            Self::Pl011(uart) => {
-                uart.lcr_h.modify(LCR_H::FEN::SET);
-                uart.cr.write(CR::UARTEN::SET + CR::TXE::SET + CR::RXE::SET);
-            }
-            // Enable transmitter and receiver.
-            Self::Cadence(uart) => uart.control.set(0x14),
-            // Enable the UART itself, 8 bits, transmitter and receiver.
-            Self::Mini(uart) => {
-                uart.enables.set(1);
-                uart.line_control.set(3);
-                uart.control.set(3);
-            }
-        }
+        // SAFETY: the caller's obligations are the same.
+        let uart = Self(unsafe { Mapped::new(address) }, kind);
+        kind.on.iter().for_each(|&(at, kept, set)| uart.at(at).set(uart.at(at).get() & kept | set));
         uart
+    }
+
+    fn at(&self, offset: u16) -> &ReadWrite<u32> {
+        &self.0[usize::from(offset / 4)]
     }
 
     /// Makes received bytes raise the UART's interrupt.
     pub fn enable_input(self) {
-        match self {
-            Self::Pl011(uart) => uart.imsc.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
-            // Trigger level 1; RTRIG.
-            Self::Cadence(uart) => {
-                uart.receive_trigger.set(1);
-                uart.interrupt_enable.set(1);
-            }
-            // Receive interrupt: raised while there is a byte.
-            Self::Mini(uart) => uart.interrupt_enable.set(1),
-        }
+        self.1.input.iter().for_each(|&(at, value)| self.at(at).set(value));
     }
 
-    /// Sends one byte, waiting while the FIFO is full.
-    #[inline]
+    /// Sends one byte, for which the FIFO has room.
     pub fn send(self, byte: u8) {
-        while !self.can_send() {
-            core::hint::spin_loop();
-        }
-        match self {
-            Self::Pl011(uart) => uart.dr.set(byte.into()),
-            Self::Cadence(uart) => uart.fifo.set(byte.into()),
-            Self::Mini(uart) => uart.io.set(byte.into()),
-        }
+        self.at(self.1.data).set(byte.into());
     }
 
     /// Returns whether the FIFO has room.
-    #[inline]
-    pub fn can_send(self) -> bool {
-        match self {
-            Self::Pl011(uart) => !uart.fr.is_set(FR::TXFF),
-            Self::Cadence(uart) => !uart.status.is_set(CADENCE_STATUS::TXFULL),
-            Self::Mini(uart) => uart.status.is_set(MINI_STATUS::TXROOM),
-        }
+    fn can_send(self) -> bool {
+        self.at(self.1.status).get() & self.1.full.0 != self.1.full.1
     }
 
     /// Acknowledges the receive interrupt. To be called before the bytes are taken: one that arrives later raises it
     /// again.
     pub fn acknowledge_input(self) {
-        match self {
-            Self::Pl011(uart) => uart.icr.write(INTERRUPT::RX::SET + INTERRUPT::RT::SET),
-            Self::Cadence(uart) => uart.interrupt_status.set(1),
-            Self::Mini(_) => {}
-        }
+        self.1.acknowledge.iter().for_each(|&(at, value)| self.at(at).set(value));
     }
 
     /// Returns a received byte, if there is one.
     pub fn receive(self) -> Option<u8> {
-        match self {
-            Self::Pl011(uart) => (!uart.fr.is_set(FR::RXFE)).then(|| uart.dr.get() as u8),
-            Self::Cadence(uart) => (!uart.status.is_set(CADENCE_STATUS::RXEMPTY)).then(|| uart.fifo.get() as u8),
-            Self::Mini(uart) => uart.status.is_set(MINI_STATUS::RXREADY).then(|| uart.io.get() as u8),
+        let empty = self.at(self.1.status).get() & self.1.empty.0 == self.1.empty.1;
+        (!empty).then(|| self.at(self.1.data).get() as u8)
+    }
+}
+
+/// A UART's output. Nobody waits for a UART that once accepted nothing for 5 ms; at 9600 baud, a byte takes 1 ms.
+pub struct Port {
+    /// The UART itself.
+    pub uart: Uart,
+    /// Since when it has accepted nothing.
+    refused_at: Option<Instant>,
+    /// Whether that has lasted too long, once.
+    pub is_dead: bool,
+}
+
+impl Port {
+    const fn new(uart: Uart) -> Self {
+        Self { uart, refused_at: None, is_dead: false }
+    }
+
+    /// Returns whether the UART accepts a byte.
+    pub fn is_ready(&mut self) -> bool {
+        if self.uart.can_send() {
+            self.refused_at = None;
+            return true;
+        }
+        let now = timer::now();
+        self.is_dead |= now.since(*self.refused_at.get_or_insert(now)).count() > CNTFRQ_EL0.get() / 200;
+        false
+    }
+
+    /// Sends a byte as soon as the UART is ready. A dead one loses it.
+    fn send(&mut self, byte: u8) {
+        while !self.is_ready() && !self.is_dead {}
+        match self.refused_at {
+            None => self.uart.send(byte),
+            Some(_) => _ = LOST.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
 
-impl Write for Uart {
+impl Write for Port {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for byte in text.bytes() {
             if byte == b'\n' {
@@ -167,10 +178,37 @@ impl Write for Uart {
 /// A ticket lock serves in order: a VM that prints without end delays another's line of text by at most one per core.
 static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
 
-/// The console, and which VM has an unfinished line on it.
+/// Messages of the hypervisor that wait, by core: each core writes to its own. [`pump`] prints them, or whoever prints
+/// next.
+pub static MESSAGES: [Messages<1024>; MAX_CORES] = [const { Messages::empty() }; MAX_CORES];
+/// The VM that has the console's input.
+pub static INPUT: AtomicU8 = AtomicU8::new(0);
+/// Bytes that the console has lost because its UART is dead.
+pub static LOST: AtomicU32 = AtomicU32::new(0);
+
+/// Maximum number of bytes of messages sent per visit, so that a core does not stay in EL2 for long.
+const BATCH: usize = 64;
+
+/// The console, and what is unfinished on it.
 struct Console {
-    uart: Uart,
+    port: Port,
     output: Output,
+}
+
+impl Console {
+    /// Prints `most` bytes of the messages that wait, as far as the FIFO accepts them; where it `waits`, the rest of the
+    /// last one too.
+    fn messages(&mut self, most: usize, waits: bool) {
+        let mut sent = 0;
+        while sent < most || waits && self.output.begun.is_some() {
+            if !waits && !self.port.is_ready() && !self.port.is_dead {
+                return;
+            }
+            let Some(byte) = self.output.message(&MESSAGES) else { return };
+            self.port.send(byte);
+            sent += 1;
+        }
+    }
 }
 
 /// Access to the console without its lock, for a core after a fatal exception.
@@ -182,64 +220,65 @@ pub fn init_early(parameters: &BootParameters) {
     // SAFETY: the early map has the console's gigabyte as a device, and the image builder has set its kind;
     // `init_final` provides the final mapping.
     let uart = unsafe { Uart::new(kind, base.0) };
-    *CONSOLE.lock() = Some(Console { uart, output: Output::default() });
+    *CONSOLE.lock() = Some(Console { port: Port::new(uart), output: Output::default() });
 }
 
 /// Moves the console to its page in the final map.
 pub fn init_final(kind: UartKind) -> Uart {
     // SAFETY: the final tables map the board's console there permanently.
     let uart = unsafe { Uart::new(kind, layout::CONSOLE) };
-    *CONSOLE.lock() = Some(Console { uart, output: Output::default() });
+    *CONSOLE.lock() = Some(Console { port: Port::new(uart), output: Output::default() });
     LAST_RESORT.call_once(|| uart);
     uart
 }
 
 /// Returns the telemetry UART in the final map.
-pub fn telemetry(kind: UartKind) -> Uart {
+pub fn telemetry(kind: UartKind) -> Port {
     // SAFETY: the final tables map the board's telemetry UART there permanently.
-    unsafe { Uart::new(kind, layout::TELEMETRY) }
+    Port::new(unsafe { Uart::new(kind, layout::TELEMETRY) })
 }
 
-/// Prints one line of text of the hypervisor's, including the line end.
-pub fn print(arguments: fmt::Arguments) {
-    if let Some(Console { uart, output }) = CONSOLE.lock().as_mut() {
-        if output.line() {
-            let _ = uart.write_str("\n");
-        }
-        let _ = uart.write_fmt(arguments);
+/// Prints a message at once, after those that wait. To be called while no guest runs.
+pub fn print(message: fmt::Arguments) {
+    if let Some(console) = CONSOLE.lock().as_mut() {
+        console.messages(usize::MAX, true);
+        let line_end = if console.output.line() { "\n" } else { "" };
+        let _ = writeln!(console.port, "{line_end}{message}");
     }
 }
 
-/// Prints a guest's line of text, or a part of one, with its VM's name if due.
-pub fn print_guest(vm: u8, name: &str, part: &Part) {
-    let mut console = CONSOLE.lock();
-    let Some(Console { uart, output }) = console.as_mut() else { return };
-    let prefix = output.part(vm, part);
-    if prefix.line_end {
-        let _ = uart.write_str("\n");
+/// Sends some bytes of the messages that wait, as far as the FIFO accepts them. Returns whether none of this core waits.
+pub fn pump(core: usize) -> bool {
+    let own = &MESSAGES[core];
+    // Losses that no later message has reported.
+    own.push(format_args!(""));
+    if !own.is_empty()
+        && let Some(mut guard) = CONSOLE.try_lock()
+        && let Some(console) = guard.as_mut()
+    {
+        console.messages(BATCH, false);
     }
-    if let Some(mark) = prefix.name {
-        let _ = write!(uart, "[{name}]{mark}");
-    }
-    let _ = uart.write_str(part.text);
-    if part.ends {
-        let _ = uart.write_str("\n");
+    own.is_empty()
+}
+
+/// Prints a guest's line of text, or a part of one, with its VM's name if due. Waits for the UART: the caller holds no lock.
+pub fn print_guest(vm: u8, name: &str, part: Option<Part>) {
+    let Some(part) = part else { return };
+    if let Some(console) = CONSOLE.lock().as_mut() {
+        // One message at most, however many there are: that a guest prints does not make it the others' printer.
+        console.messages(1, true);
+        console.output.part((vm, name), &part, INPUT.load(Ordering::Relaxed) == vm, |byte| console.port.send(byte));
     }
 }
 
 /// Prints after a fatal exception, without the lock if necessary, because its holder may be this core. The system is
 /// lost, and a torn line is better than none.
 pub fn print_fatal(arguments: fmt::Arguments) {
-    for _ in 0..100_000 {
-        if let Some(mut console) = CONSOLE.try_lock() {
-            if let Some(Console { uart, .. }) = console.as_mut() {
-                let _ = uart.write_fmt(arguments);
-            }
-            return;
-        }
-        core::hint::spin_loop();
-    }
-    if let Some(&(mut uart)) = LAST_RESORT.get() {
-        let _ = uart.write_fmt(arguments);
+    let mut guard = (0..100_000).find_map(|_| CONSOLE.try_lock());
+    if let Some(console) = guard.as_mut().and_then(|console| console.as_mut()) {
+        console.messages(usize::MAX, true);
+        let _ = console.port.write_fmt(arguments);
+    } else if let Some(&uart) = LAST_RESORT.get() {
+        let _ = Port::new(uart).write_fmt(arguments);
     }
 }

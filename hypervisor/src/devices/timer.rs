@@ -38,26 +38,26 @@ pub struct Deadlines {
     pub quota: Deadline,
     /// When the VM's profiled pages move.
     pub migration: Deadline,
-    /// When waiting records are sent.
-    pub telemetry: Deadline,
+    /// When waiting records and messages are sent.
+    pub output: Deadline,
 }
 
 impl Deadlines {
     /// Returns the state without deadlines.
     pub const fn none() -> Self {
-        Self { quota: Deadline::unset(), migration: Deadline::unset(), telemetry: Deadline::unset() }
+        Self { quota: Deadline::unset(), migration: Deadline::unset(), output: Deadline::unset() }
     }
 
     /// Clears all deadlines.
     pub fn clear(&self) {
-        [&self.quota, &self.migration, &self.telemetry].into_iter().for_each(|deadline| deadline.set(None));
+        [&self.quota, &self.migration, &self.output].into_iter().for_each(|deadline| deadline.set(None));
         self.program();
     }
 
     /// Sets the EL2 timer to the earliest deadline.
     #[inline(always)]
     pub fn program(&self) {
-        match Deadline::first([&self.quota, &self.migration, &self.telemetry]) {
+        match Deadline::first([&self.quota, &self.migration, &self.output]) {
             None => CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR),
             Some(next) => {
                 CNTHP_CVAL_EL2.set(next.count());

@@ -31,7 +31,7 @@ static CORES_UP: AtomicU32 = AtomicU32::new(0);
 
 /// Prints why the system cannot run, and turns the machine off.
 fn refuse(why: core::fmt::Arguments) -> ! {
-    console::print(format_args!("cloison: {why}\n"));
+    console::print(format_args!("cloison: {why}"));
     power::off()
 }
 
@@ -188,6 +188,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     }
     console_input::init(console, shared.system.board.console.irq);
     let cpu = cpu::this();
+    logger::QUEUES.store(true, Ordering::Relaxed);
     for vm in partition::all() {
         life::start(cpu, vm);
     }
@@ -275,6 +276,8 @@ fn core_up(shared: &Shared, index: usize) {
 /// Starts the other cores, one after the other.
 fn start_secondaries(system: &System, trampoline: PhysAddr) {
     let own = own_number(system);
+    // The counter's events end WFE if no core does. Each guest starts without them.
+    CNTKCTL_EL1.write(CNTKCTL_EL1::EVNTEN::SET + CNTKCTL_EL1::EVNTI.val(14));
     for index in 0..system.board.cores.len() {
         // A core that no VM owns stays off under PSCI; with a spin table it would keep polling memory.
         if index == own || system.board.spin_table.is_none() && partition::owner(index).is_none() {
@@ -287,7 +290,12 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
         if let Err(code) = started {
             refuse(format_args!("core {index} does not start: PSCI CPU_ON says {code}"));
         }
+        let started = timer::now();
         while CORES_UP.load(Ordering::Acquire) == before {
+            // Far longer than any takes, even in an emulator on a busy host.
+            if timer::now().since(started).count() > 5 * CNTFRQ_EL0.get() {
+                refuse(format_args!("core {index} was started and does not come up"));
+            }
             aarch64_cpu::asm::wfe();
         }
     }

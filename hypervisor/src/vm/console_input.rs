@@ -4,10 +4,10 @@ use crate::devices::console::{self, Uart};
 use crate::devices::gic;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::all;
-use crate::vm::uart;
-use alloc::string::String;
+use crate::vm::{logger, uart};
 use cloison_logic::console::{Action, InputSwitch};
-use core::fmt::Write;
+use core::fmt;
+use core::sync::atomic::Ordering;
 use spin::Once;
 use spin::mutex::TicketMutex;
 
@@ -37,14 +37,17 @@ pub fn receive(cpu: &'static Cpu) {
         match switch.push(byte) {
             Action::Deliver(vm, byte) => uart::deliver(cpu, &all()[usize::from(vm)], byte),
             Action::Switched(vm) => {
-                console::print(format_args!("[console] input goes to {}\n", all()[usize::from(vm)].spec.name));
+                console::INPUT.store(vm, Ordering::Relaxed);
+                logger::say(cpu, format_args!("[console] input goes to {}", all()[usize::from(vm)].spec.name));
             }
             Action::Help => {
-                let mut text = String::from("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T");
-                for (index, vm) in all().iter().enumerate() {
-                    let _ = write!(text, ", {} {}", index + 1, vm.spec.name);
-                }
-                console::print(format_args!("{text}\n"));
+                let vms = fmt::from_fn(|text| {
+                    all().iter().zip(1..).try_for_each(|(vm, number)| write!(text, ", {number} {}", vm.spec.name))
+                });
+                logger::say(
+                    cpu,
+                    format_args!("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T{vms}"),
+                );
             }
             Action::None => {}
         }

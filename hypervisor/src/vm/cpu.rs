@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
 use cloison_formats::units::Nanos;
-use cloison_logic::clock::{Clock, Ticks};
+use cloison_logic::clock::{Clock, Instant, Ticks};
 use cloison_logic::quota::{Enforcement, Quotas};
 use cloison_logic::ring::Ring;
 use cloison_logic::segment::Segment;
@@ -42,8 +42,8 @@ pub struct Cpu {
     pub windows: Windows,
     /// The system counter's frequency.
     pub clock: Clock,
-    /// How long records wait, converted once: every end of a traced period needs it.
-    pub telemetry_delay: Ticks,
+    /// How long records and messages wait, converted once: every end of a traced period needs it.
+    pub output_delay: Ticks,
     /// When EL2 needs this core next.
     pub deadlines: Deadlines,
     /// The vCPU's part of the emulated distributor; `None` on cores without a VM.
@@ -70,6 +70,13 @@ impl Cpu {
         count.set(count.get() + 1);
     }
 
+    /// Has the core send records and messages soon. The caller programs the EL2 timer.
+    pub fn send_soon(&self, now: Instant) {
+        if self.deadlines.output.get().is_none() {
+            self.deadlines.output.set(Some(now + self.output_delay));
+        }
+    }
+
     /// Returns the entries by reason.
     pub fn exits(&self) -> [u64; ExitReason::ALL.len()] {
         core::array::from_fn(|reason| self.exits[reason].get())
@@ -81,8 +88,8 @@ impl Cpu {
     }
 }
 
-/// How long records wait before the core that wrote them sends them.
-const TELEMETRY_DELAY: Nanos = Nanos(200_000);
+/// How long records and messages wait before the core that wrote them sends them.
+const OUTPUT_DELAY: Nanos = Nanos(200_000);
 
 /// Bytes of the stack for fatal exceptions.
 const EMERGENCY_STACK: usize = 4096;
@@ -107,7 +114,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         // SAFETY: each core has its own number.
         windows: unsafe { Windows::new(windows, index) },
         clock,
-        telemetry_delay: clock.ticks(TELEMETRY_DELAY),
+        output_delay: clock.ticks(OUTPUT_DELAY),
         deadlines: Deadlines::none(),
         virq: RefCell::new(None),
         pmu_irq: system.board.pmu_irq,

@@ -68,7 +68,7 @@ fn on_timer(cpu: &'static Cpu) {
         cpu.deadlines.migration.set(None);
         migrate::on_deadline(cpu);
     }
-    if cpu.deadlines.telemetry.has_passed(now) {
+    if cpu.deadlines.output.has_passed(now) {
         telemetry::drain(cpu);
     }
     cpu.deadlines.program();

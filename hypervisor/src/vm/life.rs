@@ -11,7 +11,7 @@ use crate::vm::cpu::{self, Cpu};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::{Vm, all};
 use crate::vm::uart::{self, Rest};
-use crate::vm::{guest_registers, hem, interrupts, migrate, quota, telemetry, virq, vpmu};
+use crate::vm::{guest_registers, hem, interrupts, logger, migrate, quota, telemetry, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::{Backing, OnFault};
 use cloison_formats::telemetry::{Record, VmState};
@@ -91,7 +91,8 @@ extern "C" fn parked() -> ! {
         {
             enter_vcpu(cpu, vm, start);
         }
-        telemetry::pump(cpu, || true);
+        telemetry::drain(cpu);
+        cpu.deadlines.program();
         aarch64_cpu::asm::wfi();
         interrupts::serve(cpu, gic::acknowledge());
     }
@@ -294,7 +295,8 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         uart::print_rest(vm, Rest::End);
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
     }
-    telemetry::flush(cpu);
+    logger::QUEUES.store(false, Ordering::Relaxed);
     log::info!("all VMs are off; turning the machine off");
+    telemetry::flush(cpu);
     power::off()
 }

@@ -2,10 +2,9 @@
 
 use crate::devices::gic;
 use cloison_formats::limits::MAX_CORES;
-use core::sync::atomic::{AtomicU32, Ordering};
+use cloison_logic::power::Requests;
 
 /// A request to a core.
-#[derive(Clone, Copy)]
 #[repr(u32)]
 pub enum Request {
     /// Start or stop the vCPU, as its power state says.
@@ -14,16 +13,15 @@ pub enum Request {
     Interrupts = 1 << 1,
 }
 
-static MAILBOXES: [AtomicU32; MAX_CORES] = [const { AtomicU32::new(0) }; MAX_CORES];
+static MAILBOXES: [Requests; MAX_CORES] = [const { Requests::none() }; MAX_CORES];
 
 /// Sends a request to another core (or this one), and interrupts it.
 pub fn ask(core: u8, request: Request) {
-    MAILBOXES[usize::from(core)].fetch_or(request as u32, Ordering::Release);
+    MAILBOXES[usize::from(core)].post(request as u32);
     gic::kick(1 << core);
 }
 
 /// Takes the requests that have arrived for a core, as a mask of [`Request`]s.
-#[inline(always)]
 pub fn take(core: usize) -> u32 {
-    MAILBOXES[core].swap(0, Ordering::Acquire)
+    MAILBOXES[core].take()
 }

@@ -1,14 +1,16 @@
 //! Telemetry: records wait in a ring per core and leave as messages on the second UART.
 //!
 //! Nothing here waits for the UART while guests run: a core sends what fits in the UART's FIFO and continues later. A
-//! full ring drops the record, counts it, and reports that in the stream.
+//! full ring drops the record, counts it, and reports that in the stream. A UART that accepts nothing is reported on the
+//! console, and a console that accepts nothing in the stream.
 
-use crate::devices::console::Uart;
+use crate::devices::console::{self, Port};
 use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use alloc::boxed::Box;
 use cloison_formats::telemetry::{self, Event, Message, Record};
 use cloison_logic::clock::Instant;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use spin::mutex::TicketMutex;
 
 /// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
@@ -16,7 +18,7 @@ const BATCH: usize = 4;
 
 /// The UART, and the message that is being sent.
 struct Line {
-    uart: Uart,
+    port: Port,
     buffer: Box<[u8; telemetry::MAX_MESSAGE]>,
     sent: usize,
     len: usize,
@@ -25,73 +27,90 @@ struct Line {
 impl Line {
     /// Sends as many bytes as the FIFO accepts. Returns whether the message is complete.
     fn advance(&mut self) -> bool {
-        while self.sent < self.len && self.uart.can_send() {
-            self.uart.send(self.buffer[self.sent]);
+        while self.sent < self.len && self.port.is_ready() {
+            self.port.uart.send(self.buffer[self.sent]);
             self.sent += 1;
+        }
+        if self.port.is_dead && !DEAD.swap(true, Ordering::Relaxed) {
+            log::warn!("the telemetry UART accepts nothing: from now on, what it has no room for is lost");
         }
         self.sent == self.len
     }
 
-    /// Accepts a message. Returns whether it fits.
-    fn load(&mut self, message: &Message) -> bool {
-        let encoded = telemetry::encode(message, &mut self.buffer[..]).map(<[u8]>::len);
-        (self.sent, self.len) = (0, encoded.unwrap_or(0));
-        encoded.is_some()
+    /// Waits until the message is complete. Returns whether it is: not if the UART is dead.
+    fn finish(&mut self) -> bool {
+        while !self.advance() && !self.port.is_dead {}
+        self.sent == self.len
+    }
+
+    /// Accepts a message.
+    fn load(&mut self, message: &Message) {
+        let encoded = telemetry::encode(message, &mut self.buffer[..]).map_or(0, <[u8]>::len);
+        (self.sent, self.len) = (0, encoded);
+        if encoded == 0 {
+            log::error!("a telemetry message is longer than {} bytes and was not sent", telemetry::MAX_MESSAGE);
+        }
     }
 }
 
 static LINE: TicketMutex<Option<Line>> = TicketMutex::new(None);
+/// Whether nobody waits for the UART any more.
+static DEAD: AtomicBool = AtomicBool::new(false);
+/// The bytes that the console has lost, as last reported.
+static REPORTED: AtomicU32 = AtomicU32::new(0);
 
 /// Initializes the UART; boot core only, once.
-pub fn init(uart: Uart) {
-    *LINE.lock() = Some(Line { uart, buffer: Box::new([0; telemetry::MAX_MESSAGE]), sent: 0, len: 0 });
+pub fn init(port: Port) {
+    *LINE.lock() = Some(Line { port, buffer: Box::new([0; telemetry::MAX_MESSAGE]), sent: 0, len: 0 });
 }
 
 /// Sends a message and waits until it is complete. To be called while no guest runs.
 pub fn send(message: &Message) {
-    if let Some(line) = LINE.lock().as_mut() {
-        while !line.advance() {}
-        if !line.load(message) {
-            log::error!("a telemetry message is longer than {} bytes and was not sent", telemetry::MAX_MESSAGE);
-        }
-        while !line.advance() {}
+    if let Some(line) = LINE.lock().as_mut()
+        && line.finish()
+    {
+        line.load(message);
+        line.finish();
     }
 }
 
 /// Logs a record of this core.
 pub fn record(cpu: &Cpu, record: Record) {
-    let is_programmed = cpu.deadlines.telemetry.get().is_some();
     record_at(cpu, timer::now(), record);
-    if !is_programmed {
-        cpu.deadlines.program();
-    }
+    cpu.deadlines.program();
 }
 
 /// Logs a record of this core. The caller programs the EL2 timer.
 pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
     cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
-    if cpu.deadlines.telemetry.get().is_none() {
-        cpu.deadlines.telemetry.set(Some(now + cpu.telemetry_delay));
-    }
+    cpu.send_soon(now);
 }
 
-/// Sends a few of this core's records, as far as the FIFO accepts them, and sets the deadline for the rest.
+/// Sends a few of this core's records and messages, as far as the FIFOs accept them, and sets the deadline for the rest.
 pub fn drain(cpu: &Cpu) {
     let mut budget = BATCH;
-    let empty = pump(cpu, || {
+    let records = pump(cpu, || {
         budget = budget.saturating_sub(1);
         budget > 0
     });
-    cpu.deadlines.telemetry.set((!empty).then(|| timer::now() + cpu.telemetry_delay));
+    let messages = console::pump(cpu.index);
+    let empty = messages && (records || DEAD.load(Ordering::Relaxed));
+    cpu.deadlines.output.set((!empty).then(|| timer::now() + cpu.output_delay));
+    // When it doubles: neither late nor often.
+    let bytes = console::LOST.load(Ordering::Relaxed);
+    if bytes > 2 * REPORTED.load(Ordering::Relaxed) {
+        REPORTED.store(bytes, Ordering::Relaxed);
+        record(cpu, Record::ConsoleLost(bytes));
+    }
 }
 
-/// Sends all of this core's records and waits for the UART. To be called when its vCPU has stopped.
+/// Sends all of this core's records and waits for the UART, unless that is dead. To be called when its vCPU has stopped.
 pub fn flush(cpu: &Cpu) {
     let report = || cpu.ring.borrow_mut().report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
-    while !pump(cpu, || true) || report() {
+    while !DEAD.load(Ordering::Relaxed) && (!pump(cpu, || true) || report()) {
         core::hint::spin_loop();
     }
-    cpu.deadlines.telemetry.set(None);
+    cpu.deadlines.output.set(None);
 }
 
 /// Sends records while `more` returns true and the FIFO accepts them. Returns whether all were sent.
@@ -108,9 +127,7 @@ pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
             return false;
         }
         let Some(event) = ring.pop() else { break };
-        if !line.load(&Message::Event(event)) {
-            ring.count_loss();
-        }
+        line.load(&Message::Event(event));
         if !more() {
             break;
         }

@@ -17,15 +17,18 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) {
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
+    let mut part = None;
     if let Some(byte) = device.write(offset, value) {
-        if let Some(part) = line.push(byte) {
-            console::print_guest(vm.id, &vm.spec.name, &part);
-        }
+        part = line.push(byte);
         if line.is_waiting() != (cpu.line.get() != Line::Whole) {
             watch_line(cpu, line.is_waiting());
         }
     }
     virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
+    // Without the lock, which a core needs that delivers input. The access ends after the line is printed, so a guest
+    // whose vCPUs take turns has its lines in order.
+    drop(uart);
+    console::print_guest(vm.id, &vm.spec.name, part);
 }
 
 /// Makes the core watch for a guest that leaves a line unfinished (a prompt), or stop watching. Such a guest either
@@ -64,14 +67,13 @@ pub enum Rest {
 
 /// Prints what the guest has written of a line so far.
 pub fn print_rest(vm: &Vm, why: Rest) {
-    let line = &mut vm.uart.lock().1;
+    let mut uart = vm.uart.lock();
     let part = match why {
-        Rest::Pause => line.pause(),
-        Rest::End => line.flush(),
+        Rest::Pause => uart.1.pause(),
+        Rest::End => uart.1.flush(),
     };
-    if let Some(part) = part {
-        console::print_guest(vm.id, &vm.spec.name, &part);
-    }
+    drop(uart);
+    console::print_guest(vm.id, &vm.spec.name, part);
 }
 
 /// Passes a byte of console input to the guest.

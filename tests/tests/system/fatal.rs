@@ -25,6 +25,7 @@ const BACK_BY_ONE: u32 = 0x17ff_ffff; // b .-4
 const OWN_ADDRESS: u32 = 0x1000_0000; // adr x0, .
 const STORE: u32 = 0xf900_0000; // str x0, [x0]
 const ON_STACK: u32 = 0xd101_03e0; // sub x0, sp, #64
+const STAY: u32 = 0x1400_0000; // b .
 const JUMP: u32 = 0xd61f_0000; // br x0
 const READ_HCR: u32 = 0xd53c_1100; // mrs x0, hcr_el2
 const READ_SCTLR: u32 = 0xd53c_1001; // mrs x1, sctlr_el2
@@ -119,6 +120,21 @@ fn an_undefined_instruction_is_dumped_with_core_and_place() -> Result<()> {
             assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
             assert_eq!(dump.value("ELR"), dump.function);
         }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_core_that_does_not_come_up_is_named() -> Result<()> {
+    for board in BOTH {
+        let mut checked = load(&config("quota"), board)?;
+        checked.system.vms[0].cores = vec![2];
+        let mut bytes = image(&checked)?.bytes;
+        patch(&mut bytes, "secondary_main", &[STAY])?;
+        let outcome = boot(&bytes, board, Clock::Real)?;
+        let last = outcome.console.lines().last();
+        assert_eq!(last, Some("cloison: core 2 was started and does not come up"), "{}", outcome.console);
+        assert!(outcome.exit.is_clean(), "{}", outcome.exit);
     }
     Ok(())
 }

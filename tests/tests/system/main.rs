@@ -3,6 +3,7 @@
 mod audit;
 mod boards;
 mod cacheability;
+mod console;
 mod damaged;
 mod demo;
 mod devices;

@@ -41,12 +41,13 @@ fn main() {
     gic::enable(irq::VTIMER);
     cpu::unmask_interrupts();
 
-    let (mut corrupt, mut late) = (0u64, 0u64);
+    let (mut corrupt, mut late, mut worst) = (0u64, 0u64, 0u64);
     let mut next = timer::now() + period;
     let mut beat = 0;
     while beats == 0 || beat < beats {
         timer::arm(next);
         cpu::wait_until(|| EXPIRED.load(Relaxed) > beat);
+        worst = worst.max(timer::now() - next);
         beat += 1;
         let found = sum();
         if found != checksum {
@@ -62,5 +63,5 @@ fn main() {
             next = now + period;
         }
     }
-    println!("heartbeat: done beats={beat} corrupt={corrupt} late={late}");
+    println!("heartbeat: done beats={beat} corrupt={corrupt} late={late} worst={worst} ticks");
 }

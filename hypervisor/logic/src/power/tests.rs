@@ -1,6 +1,8 @@
 //! Tests of the power states, step by step and, under `--cfg loom`, in all interleavings.
 
 #[cfg(loom)]
-mod models;
+pub mod models;
+#[cfg(loom)]
+mod requests;
 #[cfg(not(loom))]
 mod steps;

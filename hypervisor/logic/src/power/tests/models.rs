@@ -10,7 +10,7 @@ use loom::thread;
 use std::sync::atomic::AtomicUsize;
 
 /// Runs a model in all interleavings, and says how many there were.
-fn check(name: &str, model: impl Fn() + Send + Sync + 'static) {
+pub fn check(name: &str, model: impl Fn() + Send + Sync + 'static) {
     let runs = std::sync::Arc::new(AtomicUsize::new(0));
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -271,22 +271,23 @@ fn loom_finds_a_restart_that_turning_off_overlooks() {
 }
 
 /// A core's interrupt: once it has come, WFI does not wait.
-struct Bell(Mutex<bool>, Condvar);
+#[derive(Default)]
+pub struct Bell(Mutex<bool>, Condvar);
 
 impl Bell {
-    fn ring(&self) {
+    pub fn ring(&self) {
         *self.0.lock().expect("no thread panics with it") = true;
         self.1.notify_one();
     }
     /// WFI, then the interrupt's acknowledgement.
-    fn wait(&self) {
+    pub fn wait(&self) {
         let mut rung = self.0.lock().expect("no thread panics with it");
         while !*rung {
             rung = self.1.wait(rung).expect("no thread panics with it");
         }
         *rung = false;
     }
-    fn forget(&self) {
+    pub fn forget(&self) {
         *self.0.lock().expect("no thread panics with it") = false;
     }
 }
@@ -294,7 +295,7 @@ impl Bell {
 /// A parked core is asked to start its vCPU, and then to stop it while its budget is spent.
 fn no_wake_up_is_lost(forgets: bool) {
     let power = running([true, false]);
-    let bell = Arc::new(Bell(Mutex::new(false), Condvar::new()));
+    let bell = Arc::new(Bell::default());
     let core = {
         let (power, bell) = (power.clone(), bell.clone());
         thread::spawn(move || {
