@@ -6,7 +6,7 @@
 //! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`much`] | plans which events to count together, and merges their counts |
 //! | [`demo`] | the main task from end to end |
-//! | [`bench`] | counts the instructions on the hypervisor's own paths |
+//! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
 #![forbid(unsafe_code)]

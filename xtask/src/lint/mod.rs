@@ -2,13 +2,13 @@
 //!
 //! | module | rules |
 //! | --- | --- |
-//! | [`circles`] | modules of a crate do not use each other in a circle |
-//! | [`registers`] | system registers are typed: no names in strings, no shifts outside the syndrome module |
-//! | [`unsafety`] | unsafe code is in the modules that the compiler allows it in, and says why it is sound |
-//! | [`shape`] | the size of crates and functions, first lines, unfinished code |
-//! | [`words`] | the banned words of docs/style.md |
-//! | [`finding`] | the rules by name, and what they find |
-//! | [`source`] | the crates, modules and files that the rules look at |
+//! | `circles` | modules of a crate do not use each other in a circle |
+//! | `registers` | system registers are typed: no names in strings, no shifts outside the syndrome module |
+//! | `unsafety` | unsafe code is in the modules that the compiler allows it in, and says why it is sound |
+//! | `shape` | the size of crates and functions, first lines, unfinished code |
+//! | `words` | the banned words of docs/style.md |
+//! | `finding` | the rules by name, and what they find |
+//! | `source` | the crates, modules and files that the rules look at |
 
 mod circles;
 mod finding;
