@@ -7,7 +7,7 @@ use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::partition::{self, Vm};
 use crate::vm::{hem, life, migrate, quota};
-use cloison_abi::reply::{Identity, Moved, SegmentEnd, Time};
+use cloison_abi::reply::{Identity, Moved, Time};
 use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
@@ -96,9 +96,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };
             hem::begin(cpu, vm, names).map(|()| [0; 3])
         }
-        Call::SegmentEnd if granted(services::HEM) => {
-            hem::end(cpu, vm).map(|cycles| SegmentEnd { cycles: cycles.0 }.into())
-        }
+        Call::SegmentEnd if granted(services::HEM) => hem::end(cpu, vm).map(Into::into),
         Call::HemRead if granted(services::HEM) => hem::read(cpu, vm, x1).map(Into::into),
         Call::Migrate if granted(services::MIGRATE) => migrate::top(cpu, vm, x1).map(moved),
         Call::Restore if granted(services::MIGRATE) => migrate::restore_all(cpu, vm).map(moved),

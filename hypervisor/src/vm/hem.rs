@@ -35,7 +35,7 @@ pub fn begin(cpu: &Cpu, vm: &Vm, names: Names) -> Result<(), CallError> {
 }
 
 /// Ends the segment and logs its record.
-pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
+pub fn end(cpu: &Cpu, vm: &Vm) -> Result<reply::SegmentEnd, CallError> {
     let mut segment = cpu.segment.borrow_mut();
     let open = segment.open.take().ok_or(CallError::Sequence)?;
     let cycles = Cycles(pmu::stop_cycles());
@@ -44,7 +44,7 @@ pub fn end(cpu: &Cpu, vm: &Vm) -> Result<Cycles, CallError> {
     let record = open.record((vm.id, cpu.vcpu as u8), cycles, overflowed, events(vm).0, pmu::count);
     segment.last = Some(record);
     telemetry::record(cpu, Record::Hem(record));
-    Ok(cycles)
+    Ok(reply::SegmentEnd { cycles: cycles.0 })
 }
 
 /// Returns one HEM's count in the running segment, or else in the last one.

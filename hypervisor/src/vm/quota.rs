@@ -164,11 +164,8 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
     let quotas = cpu.quotas.borrow();
     let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
     let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
-    Ok(reply::Quota {
-        events: counted(entry).0,
-        periods: regulator.period_index().into(),
-        throttled_nanos: cpu.clock.nanos(regulator.totals().throttled).0,
-    })
+    let (events, periods) = (counted(entry).0, regulator.period_index().into());
+    Ok(reply::Quota { events, periods, throttled_nanos: cpu.clock.nanos(regulator.totals().throttled).0 })
 }
 
 /// Lowers a budget from the next period on.
