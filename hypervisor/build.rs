@@ -1,4 +1,5 @@
 //! Links the EL2 image with its own script.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 fn main() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/link.ld");

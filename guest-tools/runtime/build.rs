@@ -1,4 +1,5 @@
 //! Tells the linker where the guests' linker script is.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 fn main() {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_default();

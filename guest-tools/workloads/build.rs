@@ -1,4 +1,5 @@
 //! Links each workload with the guests' linker script, which the runtime puts on the search path.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 fn main() {
     // On other targets the workloads are checked but not linked.

@@ -18,6 +18,7 @@
 //! | [`vm`] | what VMs and cores own ([`partition`](vm::partition), [`cpu`](vm::cpu)), what is done for guests, and their [`life`](vm::life) |
 //! | [`exits`] | why a guest enters EL2: vectors, traps and calls |
 //! | [`start`] | from the boot loader's jump to the first guest, and the audit |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![deny(unsafe_code)]
 

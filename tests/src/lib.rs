@@ -2,6 +2,7 @@
 //!
 //! The tests themselves are in `tests/tests/system`, one module per promise, and the systems that they boot in
 //! `tests/configs`. Most runs use `-icount`, where a run repeats exactly; no test depends on how long anything takes.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 use cloison_config::{Checked, ImageSource};

@@ -1,4 +1,5 @@
 //! Boots the SD card that `cargo xtask image` writes with U-Boot, from power-on.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::image as boot_media;
 use cloison_engine::qemu::Machine;

@@ -1,4 +1,5 @@
 //! Experiments on the board model: they keep what they promise, and repeat to the last digit.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use cloison_engine::model::Model;

@@ -1,4 +1,5 @@
 //! The installed `cloison` without a checkout and without Rust: the program and a bundle, in an empty folder.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use std::fs;

@@ -1,4 +1,5 @@
 //! `cargo xtask build`: the hypervisor and the guests, and how long each is.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::cargo::{self, HYPERVISOR};
 use cloison_engine::figures::Figures;

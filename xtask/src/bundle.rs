@@ -1,4 +1,5 @@
 //! `cargo xtask bundle`: all that `cloison` needs on a machine without a checkout, in one directory.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};

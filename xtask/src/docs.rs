@@ -1,4 +1,5 @@
 //! `cargo xtask docs`: the pages of `docs/` that are made from the sources.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::files::write_atomic;
 use cloison_engine::installation;

@@ -8,6 +8,7 @@
 //! | [`docs`] | makes the pages that come from the sources |
 //! | [`rules`] | licenses, and the files that GitHub reads |
 //! | [`test`](mod@test) | every check and test, in order |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod build;

@@ -1,4 +1,5 @@
 //! `cargo xtask`: what developers of Cloison do, and all that its users do.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};

@@ -1,4 +1,5 @@
 //! Checks what is no Rust code: licenses and sources of dependencies, and the files that GitHub reads.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result};

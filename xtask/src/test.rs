@@ -1,4 +1,5 @@
 //! `cargo xtask test`: everything that must hold before a change goes in, cheapest first.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::{lint, rules};
 use clap::ValueEnum;

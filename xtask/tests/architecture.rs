@@ -2,6 +2,7 @@
 //!
 //! With `UPDATE_DOCS=1` in the environment the tests write the picture and the module table's list of uses from the code
 //! instead of comparing them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use std::collections::{BTreeMap, BTreeSet};

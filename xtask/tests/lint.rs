@@ -1,4 +1,5 @@
 //! `cargo xtask lint`: a clean workspace passes, and a planted example of each rule makes that rule fail and no other.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use std::fs;

@@ -1,6 +1,7 @@
 //! The registers of a GICv2 (Arm IHI 0048B): distributor, CPU interface, virtual interface control.
 //!
 //! Every party uses these blocks: EL2 for the physical controller, guests for what they see of it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 // The macros add further items to those documented here.
 #![allow(missing_docs)]

@@ -3,6 +3,7 @@
 //! Hypercalls follow the SMC Calling Convention (Arm DEN 0028): the function identifier in `w0`, arguments in
 //! `x1`–`x6`, results in `x0`–`x3`; `x4`–`x17` are preserved. Cloison uses the *vendor-specific hypervisor
 //! service* range (owner 6), 64-bit fast calls.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
 

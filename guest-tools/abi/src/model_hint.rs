@@ -1,5 +1,6 @@
 //! The HINT instructions by which guests and EL2 talk to the board model (docs/board-model.md). The architecture keeps
 //! their numbers free, and CPUs execute them as NOP.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// The region of interest begins, with the caches as they are.
 pub const BEGIN_WARM: u32 = 112;

@@ -1,4 +1,5 @@
 //! The registers of a PL011 UART (Arm DDI 0183, 3.3): EL2 drives one, emulates one for each guest, and guests drive that.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 // The macros add further items to those documented here.
 #![allow(missing_docs)]

@@ -1,4 +1,5 @@
 //! What Cloison's calls return: `x1` to `x3` after a call that succeeded.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::page_flags;
 use core::fmt;

@@ -1,4 +1,5 @@
 //! FNV-1a over words: enough to detect a changed bit.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Returns the checksum of a sequence of words.
 pub fn fnv1a(words: impl IntoIterator<Item = u64>) -> u64 {

@@ -3,6 +3,7 @@
 //! For each shift, four passes over whole arrays: absolute differences, their integral image, sums over windows from
 //! four corners of the integral image, and the running minimum. All arrays are thus read again and again, which makes
 //! the benchmark sensitive to a cache that is too small.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::scene::{Eye, Frame, Scene};
 use crate::{Kernel, Size};

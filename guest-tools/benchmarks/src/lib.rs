@@ -7,6 +7,7 @@
 //! | [`matmul`] | a matrix product whose columns stride |
 //! | [`scene`] | images to work on |
 //! | [`random`], [`checksum`] | seeded random numbers; FNV-1a |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -2,6 +2,7 @@
 //!
 //! Row by column, without blocking or transposing: the second matrix is read down its columns, so consecutive loads
 //! from it are one row apart.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::random::Random;
 use crate::{Kernel, Size};

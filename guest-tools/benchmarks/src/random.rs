@@ -1,4 +1,5 @@
 //! Seeded pseudo-random numbers: the same seed gives the same sequence.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// xorshift64* (Vigna, 2016).
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 //!
 //! Two eyes see the same scene. In the right eye's image, nearer objects are shifted further to the left, by as many
 //! pixels as their *shift*.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::Size;
 use crate::random::Random;

@@ -4,6 +4,7 @@
 //! weigh the edges between neighboring pixels by their difference; starting from the lightest edge, join two regions if
 //! the edge is no heavier than what holds either region together, plus an allowance that shrinks as they grow. Edges
 //! are sorted by counting. The passes access memory in order; sorting and the forest of regions access it at random.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::scene::{Eye, Frame, Scene};
 use crate::{Kernel, Size};

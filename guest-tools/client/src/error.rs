@@ -1,4 +1,5 @@
 //! Errors of calls to the hypervisor, with advice.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::{ABI_VERSION, Call, CallError, page};
 use std::io;

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU: see [`pin`].
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 
 mod error;

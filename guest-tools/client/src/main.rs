@@ -1,4 +1,5 @@
 //! `cloisonctl`: what a Linux guest can request from the hypervisor, from its shell.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

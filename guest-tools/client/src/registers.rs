@@ -1,6 +1,7 @@
 //! The services page in this process's memory: found in the device tree, mapped from `/dev/mem`, accessed 64 bits at a time.
 //!
 //! The only unsafe code of this crate.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
 use cloison_abi::page;

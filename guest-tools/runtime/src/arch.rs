@@ -1,4 +1,5 @@
 //! Stand-ins for assembly, so that guests type-check on machines without these instructions.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Replaces `core::arch::asm!` on machines without these instructions.
 #[cfg(not(target_arch = "aarch64"))]

@@ -1,4 +1,5 @@
 //! The guest's first instructions, its identity map, and the entry point of secondary vCPUs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::global_asm;
 use cloison_abi::map;

@@ -1,4 +1,5 @@
 //! Cloison's hypercalls with typed arguments and results.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::reply::{Hem, Identity, Moved, Quota, SegmentEnd, Time};
 use cloison_abi::{Call, CallError};

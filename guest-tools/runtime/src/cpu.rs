@@ -1,4 +1,5 @@
 //! The calling vCPU: its number, its interrupt mask, waiting.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use aarch64_cpu::asm;
 use aarch64_cpu::registers::{DAIF, MPIDR_EL1, Readable, VBAR_EL1, Writeable};

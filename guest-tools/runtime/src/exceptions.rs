@@ -1,4 +1,5 @@
 //! Exception vectors, the program's interrupt handler, and faults that a probe expects.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cpu::MAX_VCPUS;
 use crate::gic::{self, Interrupt};

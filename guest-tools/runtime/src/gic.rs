@@ -1,4 +1,5 @@
 //! GICv2 as a guest sees it: the distributor and the calling vCPU's interface.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::mmio::{gicc, gicd};
 use aarch64_cpu::registers::{Readable, Writeable};

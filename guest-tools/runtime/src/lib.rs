@@ -23,6 +23,7 @@
 //!
 //! Guests run on AArch64 only. On other machines they type-check, so that `cargo check --workspace` and editors work
 //! there; assembly is left out, and code that would execute it panics.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![deny(unsafe_code)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

@@ -1,4 +1,5 @@
 //! Device registers by address: the only volatile accesses of the runtime.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::gicv2::{Gicc, Gicd};
 use cloison_abi::map;

@@ -1,4 +1,5 @@
 //! Messages to the board model (docs/board-model.md), sent by HINT instructions that everything else executes as NOPs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::asm;
 use cloison_abi::model_hint;

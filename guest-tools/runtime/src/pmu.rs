@@ -1,4 +1,5 @@
 //! The performance monitor of the calling vCPU (PMUv3), if its VM has one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Reads a performance monitor register by name.
 macro_rules! read {

@@ -1,4 +1,5 @@
 //! Accesses and instructions that may fault: a fault is returned as a value.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::exceptions::{Fault, expected};
 use crate::global_asm;

@@ -1,4 +1,5 @@
 //! PSCI: turns vCPUs and the whole VM on and off.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::call::hvc;
 use cloison_abi::psci;

@@ -1,4 +1,5 @@
 //! The RAM after the image, handed out in order and never twice.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

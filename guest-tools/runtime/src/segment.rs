@@ -1,4 +1,5 @@
 //! Observation segments: code whose events and time the hypervisor logs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::{call, model, timer};
 use cloison_abi::CallError;

@@ -1,4 +1,5 @@
 //! Starting the other vCPUs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cpu::MAX_VCPUS;
 use crate::psci::{self, PsciError};

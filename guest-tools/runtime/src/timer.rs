@@ -1,4 +1,5 @@
 //! The virtual timer and its counter.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cpu::MAX_VCPUS;
 use aarch64_cpu::asm::barrier;

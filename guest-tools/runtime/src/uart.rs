@@ -1,4 +1,5 @@
 //! The console: a PL011, polled for output, with interrupts for input if a program requests them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cpu;
 use crate::mmio::uart;

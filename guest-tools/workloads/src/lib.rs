@@ -1,5 +1,6 @@
 //! Code shared by the workloads: their numbers in the HEM log, their fixed addresses, and the loop that runs a
 //! benchmark.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
 

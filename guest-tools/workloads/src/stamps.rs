@@ -1,4 +1,5 @@
 //! Pages in which every word encodes its address and how often it has been written.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_guest::ram::PAGE;
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};

@@ -2,6 +2,7 @@
 //!
 //! Wall time on this machine. The settings run in turn, all of them several times, and the best time of each is shown.
 //! Nothing is asserted.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 #[path = "../tests/common/mod.rs"]
 mod common;

@@ -1,4 +1,5 @@
 //! The model's board file (`configs/models/*.toml`), validated.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::cache::{Cache, Policy};
 use crate::dram::Refresh;

@@ -1,4 +1,5 @@
 //! One set-associative cache: write-back, write-allocate.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::geometry::{Geometry, Line};
 use serde::Deserialize;

@@ -5,6 +5,7 @@
 //! every line is fetched from memory), it gets further ahead with each turn. Then the others may run until they have
 //! caught up; otherwise it would run faster than they do. Nothing in the rule depends on the host's time, so a run
 //! repeats exactly.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Maximum number of modelled cores.
 pub const MAX_CORES: usize = 8;

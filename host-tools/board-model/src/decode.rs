@@ -1,4 +1,5 @@
 //! Decodes the A64 instructions that the model must recognize.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::hierarchy::Maintenance;
 use cloison_abi::model_hint;

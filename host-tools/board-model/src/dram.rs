@@ -3,6 +3,7 @@
 //! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A server that is "busy
 //! until" a time would make a core that runs later wait for one that is ahead of it. Instead, each bucket of time has
 //! its own budget: what does not fit into the bucket of an access uses the next one with room.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Cycles that share one budget.
 const BUCKET: u64 = 256;

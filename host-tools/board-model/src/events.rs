@@ -1,4 +1,5 @@
 //! The events that a core's performance monitors count, with the Cortex-A53's meaning.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use serde::{Deserialize, Serialize};
 

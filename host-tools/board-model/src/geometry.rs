@@ -1,4 +1,5 @@
 //! The geometry of a cache (size, ways, line length), and what follows from it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use thiserror::Error;
 

@@ -3,6 +3,7 @@
 //! Not modelled: coherence between the L1 data caches (a line that two cores write stays in both), prefetching, TLBs,
 //! page walks, and the A53's switch to no-allocate after a long run of stores. A load waits for its line, but a load of
 //! a line that an earlier store still waits for hits at once.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::{Board, Timing};
 use crate::cache::{Cache, Outcome};

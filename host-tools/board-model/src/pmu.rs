@@ -2,6 +2,7 @@
 //!
 //! QEMU keeps the registers. It counts none of the modelled events, so a counter's value is QEMU's plus what was added
 //! here since the guest last wrote it. Overflow flags are kept here: QEMU only has the cycle counter's.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::events::{Counts, Event};
 

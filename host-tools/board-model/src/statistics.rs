@@ -1,5 +1,6 @@
 //! The statistics of a run, as the plugin writes them and other programs read them: what each core counted in each
 //! region.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::events::Counts;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
 //! The plugin in a real QEMU: counts known in advance, clocks, and runs that repeat exactly.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! `cloison check`: reports every error of a configuration with its position and a fix.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::problem::{count, display_path};
 use cloison_engine::board_argument::BoardArgument;

@@ -1,4 +1,5 @@
 //! The color map of a configuration, drawn before anything boots.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use anstyle::{AnsiColor, Style};
 use cloison_config::Checked;

@@ -1,4 +1,5 @@
 //! All commands, for `cloison` itself and for `cargo xtask`, which offers the same ones.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::check::{self, CheckArgs};
 use crate::hem::{self, HemArgs};

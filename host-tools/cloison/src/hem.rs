@@ -1,4 +1,5 @@
 //! `cloison hem`: converts the HEM log of a run to CSV and Parquet.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::events::EventNames;
 use cloison_engine::configuration;

@@ -1,4 +1,5 @@
 //! `cloison image`: writes the files for an SD card from which U-Boot starts Cloison.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;

@@ -1,4 +1,5 @@
 //! `cloison inspect`: the color map of a configuration, and its verification on the booted system.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::{color_map, live};
 use cloison_engine::board_argument::BoardArgument;

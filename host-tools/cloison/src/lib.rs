@@ -13,6 +13,7 @@
 //! | [`setup`] | installs what this machine lacks |
 //!
 //! Experiments, campaigns and benchmarks are in `cloison-lab`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod check;

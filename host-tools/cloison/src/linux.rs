@@ -1,4 +1,5 @@
 //! `cloison linux`: kernels and programs for Linux guests.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::ImageSource;
 use cloison_engine::figures::Figures;

@@ -2,6 +2,7 @@
 //!
 //! The hypervisor only reads its tables back, as the MMU would walk them, and sends what it finds. All checks are made
 //! here, against the configuration, without any of the allocator's code.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::map;
 use cloison_config::Emulation;

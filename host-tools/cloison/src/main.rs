@@ -1,4 +1,5 @@
 //! `cloison`: cache-colored partitions for multicore Arm boards.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 use clap::{CommandFactory, FromArgMatches, Parser};

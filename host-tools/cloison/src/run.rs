@@ -1,4 +1,5 @@
 //! `cloison run`: boots a system in QEMU with its consoles on this terminal, or runs one command in a Linux guest.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use anstyle::{AnsiColor, Style};
 use cloison_config::{Checked, ImageSource};

@@ -1,4 +1,5 @@
 //! `cloison setup`: reports and installs what this machine lacks.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation::{self, Installation};
 use cloison_engine::setup::emulator::{self, PROGRAM};

@@ -2,6 +2,7 @@
 //!
 //! The hypervisor logs every period of every quota; each update sums up what arrived since the last one. All times are
 //! guest time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::events::EventNames;
 use cloison_engine::board_argument::BoardArgument;

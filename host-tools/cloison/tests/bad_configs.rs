@@ -1,4 +1,5 @@
 //! The messages on wrong configurations, and that the shipped ones are right.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::color_map;
 use cloison_config::Errors;

@@ -1,4 +1,5 @@
 //! HEM logs as they should not be: each damage has its message, and the good ones survive CSV and Parquet.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::hem::DecodeArgs;
 use cloison_config::events::EventNames;

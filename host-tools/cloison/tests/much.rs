@@ -1,4 +1,5 @@
 //! `cloison much` as a user types it: plans, merges, evaluations, comparisons, and what it says about bad input.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,4 +1,5 @@
 //! Board files: `configs/boards/<name>.toml`, which describe what differs between machines.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::emulation::{Emulation, Hardware};
 use crate::events::EventTable;

@@ -1,4 +1,5 @@
 //! `[vm.campaign]`: repeated runs of a VM for each of several sets of events.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::events::{EventTable, read_events};
 use crate::node::Table;

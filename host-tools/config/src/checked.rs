@@ -1,4 +1,5 @@
 //! A validated configuration.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
 use crate::emulation::Emulation;

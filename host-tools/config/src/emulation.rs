@@ -1,4 +1,5 @@
 //! How QEMU emulates a board: the table `[qemu]` of a board file.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::available;
 use crate::node::{Field, Table, suggest};

@@ -1,4 +1,5 @@
 //! The events that a CPU can count: `configs/events/<cpu>.toml`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::node::{Context, Field, suggest};
 use cloison_formats::units::EventId;

@@ -1,4 +1,5 @@
 //! Finds configuration files by name.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::Path;
 

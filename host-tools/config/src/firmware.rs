@@ -1,4 +1,5 @@
 //! Board-file entries for firmware without PSCI: how cores are started and how the machine is turned off.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::node::Field;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};

@@ -1,4 +1,5 @@
 //! A VM's Linux guest, as its configuration describes it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::path::PathBuf;
 

@@ -1,4 +1,5 @@
 //! The header of an arm64 kernel (`Documentation/arch/arm64/booting.rst`), and detection of other files.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use object::LittleEndian;
 use object::pe::{ImageDosHeader, ImageNtHeaders64};

@@ -1,4 +1,5 @@
 //! The layout of a kernel, its RAM disk and its device tree in a VM's memory.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::{Linux, Shown};
 use crate::kernel::Kernel;

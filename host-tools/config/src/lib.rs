@@ -19,6 +19,7 @@
 //! | [`problem`] | errors and warnings: file, line, column, field, what is wrong, how to fix it |
 //!
 //! One check reports all errors of a file. `docs/configuration.md` is the reference of the language.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod board;

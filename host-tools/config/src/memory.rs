@@ -1,4 +1,5 @@
 //! Computes how many pages each color has on a board, and how many a system needs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::KernelSource;
 use crate::problem::count;

@@ -2,6 +2,7 @@
 //!
 //! [`Table`] remembers which keys were read, so that the remaining ones are unknown fields. [`Field`] converts a value
 //! to a type, or records why that is impossible. Nothing stops at the first problem.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::problem::{Problem, SourceFile};
 use crate::quantity::{self, Malformed};

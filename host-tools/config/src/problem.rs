@@ -1,4 +1,5 @@
 //! Errors and warnings about a file: position, field, cause and fix.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use miette::{Diagnostic, LabeledSpan, NamedSource, Severity, SourceCode};
 use std::fmt;

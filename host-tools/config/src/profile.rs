@@ -1,4 +1,5 @@
 //! Page profiles: which pages of a VM matter, and how much.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::count;

@@ -1,4 +1,5 @@
 //! Quantities as users write them: `64M`, `1 ms`, `0-3,8`, budgets.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::units::{Events, Nanos};

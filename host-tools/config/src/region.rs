@@ -1,5 +1,6 @@
 //! The `[[vm.region]]` tables of a VM: the addresses of its memory and devices, what backs them, and how Linux sees
 //! them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::Shown;
 use crate::node::{Field, Table, suggest};

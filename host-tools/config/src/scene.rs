@@ -1,4 +1,5 @@
 //! The context in which the parts of a configuration are validated, and code that they share.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
 use crate::guest_linux::Shown;

@@ -1,4 +1,5 @@
 //! The files that a configuration may refer to: the shipped boards and event tables, and downloaded kernels.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::Flavor;
 use std::fmt;

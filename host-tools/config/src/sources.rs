@@ -1,4 +1,5 @@
 //! Sources of VM images, and the shipped workloads.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::Linux;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
 //! The whole configuration: board, pools, VMs, and the relations between them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
 use crate::checked::Checked;

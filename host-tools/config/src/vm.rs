@@ -1,4 +1,5 @@
 //! One `[[vm]]` of a configuration: cores, regions, image, quotas, profile.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
 use crate::events::{EventTable, read_events};

@@ -1,4 +1,5 @@
 //! A VM's `image`: a workload, a file, or a Linux kernel.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::node::{Field, Table, suggest};
 use crate::problem::display_path;

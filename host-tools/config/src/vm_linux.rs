@@ -1,4 +1,5 @@
 //! A VM's `image` with a Linux kernel: `linux` or `kernel`, `cmdline`, `initrd`, `initrd_load`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::guest_linux::{Flavor, KernelSource, Linux};
 use crate::kernel::Kernel;

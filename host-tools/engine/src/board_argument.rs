@@ -1,4 +1,5 @@
 //! The option `--board`: the name of a board file, or the path of one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::configuration;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};

@@ -9,6 +9,7 @@
 //! configs/, profiles/              the shipped configurations
 //! tests/configs/bench.toml         the system that `cloison bench` measures
 //! ```
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::write_json;
 use cloison_formats::{image, telemetry};

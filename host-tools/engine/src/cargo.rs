@@ -1,4 +1,5 @@
 //! Builds the EL2 image and the guests with cargo, for bare-metal AArch64.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::installation;
 use crate::progress::spinner;

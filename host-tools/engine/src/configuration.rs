@@ -1,4 +1,5 @@
 //! Configurations of this installation: read with its boards, its events and the kernels that it has downloaded.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::installation;
 use crate::linux::packages;

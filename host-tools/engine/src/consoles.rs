@@ -3,6 +3,7 @@
 //! The hypervisor prints `[name] text` for a guest's line. An unfinished line (a prompt) that another VM's output
 //! interrupts continues as `[name]+text`. So a guest's output can be reassembled to the byte, except for what the
 //! hypervisor does not print (`cloison_logic::console`).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use std::fs::File;
 use std::io::{self, Write};

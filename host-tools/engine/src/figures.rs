@@ -1,4 +1,5 @@
 //! The files that `--json` writes: named numbers with their provenance.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::write_json;
 use crate::installation::{self, Installation};

@@ -1,4 +1,5 @@
 //! Writes files atomically.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::Serialize;

@@ -1,4 +1,5 @@
 //! The HEM log of a run as a table, and as CSV and Parquet.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub use cloison_much::read::COLUMNS;
 

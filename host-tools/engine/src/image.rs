@@ -1,4 +1,5 @@
 //! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod seal;
 

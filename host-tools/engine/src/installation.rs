@@ -1,4 +1,5 @@
 //! Locates Cloison: a checkout or a bundle made from one, its output directory, and its cache.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::bundle::Bundle;
 use miette::Result;

@@ -19,6 +19,7 @@
 //! | [`report`], [`text`] | tables and the HTML page of a run |
 //! | [`progress`] | shows the progress of a command |
 //! | [`files`] | writes files atomically |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod board_argument;

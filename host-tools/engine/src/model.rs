@@ -1,4 +1,5 @@
 //! Boards with the board model: builds the plugin, starts QEMU with it, reads its counts.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files::write_atomic;
 use crate::installation;

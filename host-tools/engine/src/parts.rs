@@ -1,5 +1,6 @@
 //! The parts of a system, built by cargo in a checkout or taken from a bundle: the hypervisor, the guests, the program
 //! for Linux guests, the board model.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::bundle::Bundle;
 use crate::installation::{self, Installation};

@@ -1,4 +1,5 @@
 //! Shows the progress of a command.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Result;

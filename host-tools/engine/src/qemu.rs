@@ -1,4 +1,5 @@
 //! Runs a board in QEMU: starts it, reads and types on its console, and always stops it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;

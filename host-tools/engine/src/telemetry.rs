@@ -2,6 +2,7 @@
 //!
 //! [`Telemetry::parse`] never fails: it sorts every readable message into its list, and records each unreadable one
 //! with the byte at which it starts. Callers decide how much a damaged stream is worth.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod wire;
 

@@ -1,4 +1,5 @@
 //! Formats numbers for people.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::units::Nanos;
 

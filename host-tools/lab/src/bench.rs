@@ -2,6 +2,7 @@
 //!
 //! Under `-icount shift=0` with a generic timer of 1 GHz, one instruction takes one nanosecond of virtual time, and a
 //! run repeats exactly: the guest's differences of CNTVCT_EL0 are instruction counts.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::lines;
 use cloison_engine::figures::Figures;

@@ -4,6 +4,7 @@
 //! Under `-icount shift=0` instructions are time, and the board model's counting plugin counts them all, on all cores
 //! and at all exception levels. A boot ends where the first process would start its shell: it turns the machine off
 //! instead.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Emulation;
 use cloison_config::{Checked, ImageSource};

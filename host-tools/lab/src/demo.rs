@@ -2,6 +2,7 @@
 //!
 //! It runs on the board model, which shows interference and its remedies. With `--stock` it runs on QEMU without the
 //! model: one run that shows pools, quotas and migrations, but no effect on time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::experiment::spec::Experiment;
 use crate::experiment::{self, spec};

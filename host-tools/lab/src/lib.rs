@@ -9,6 +9,7 @@
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod bench;

@@ -1,4 +1,5 @@
 //! Counts the lines of code that run at EL2, without blank lines, comments and tests.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};

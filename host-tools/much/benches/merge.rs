@@ -1,6 +1,7 @@
 //! Merges 64 events into 100,000 vectors from half a million rows, step by step: `cargo bench -p cloison-much`.
 //!
 //! The input is generated from a seed. The last line shows the total time and the peak memory of the process.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::draw::stream;
 use cloison_much::evaluate::marginal_distances;

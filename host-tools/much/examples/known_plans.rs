@@ -2,6 +2,7 @@
 //! content of src/plan/known.txt. It starts from the existing plans, so results never get worse.
 //!
 //! `cargo run --release -p cloison-much --example known_plans [EFFORT] > known.txt`
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::plan::{Catalogue, known_line, lower_bound};
 

@@ -3,6 +3,7 @@
 //! An event's counts are a function of a normal variable: the one that takes the normal's quantiles to the counts'. Its
 //! Hermite coefficients a₁, a₂, … say what two such functions of normal variables with the correlation ρ have in common: Σ
 //! a_k b_k ρᵏ (F. G. Mehler, J. reine angew. Math. 66, 1866). Counts with many equal values are no exception.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::scores::normal_quantile;
 use nalgebra::DMatrix;

@@ -1,4 +1,5 @@
 //! Measured counts: sub-experiments, their runs, and the counts of each.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;

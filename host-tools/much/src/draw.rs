@@ -1,4 +1,5 @@
 //! A sample of the Gaussian model (section 4.3, equation 2), as an order of every column.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::matrix;
 use crate::scores;

@@ -1,4 +1,5 @@
 //! The correlation matrix of the Gaussian model in which what a sub-experiment does not count is missing, by EM.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::matrix::symmetrize;
 use nalgebra::{Cholesky, DMatrix};

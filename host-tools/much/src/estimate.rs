@@ -1,6 +1,7 @@
 //! Correlations of events pair by pair, and the scores that they are taken of.
 //!
 //! The pairwise estimates of section 4.3, and the scores from which all estimates are made.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{Measurements, is_stepped};
 use crate::matrix::pairs;

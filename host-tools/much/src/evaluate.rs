@@ -1,4 +1,5 @@
 //! Compares the correlations of merged vectors with the measured ones (sections 5.2 and 5.3).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{DataError, FEWEST_RUNS, Measurements, SubExperiment, is_stepped};
 use crate::draw::stream;

@@ -24,6 +24,7 @@
 //! | [`read`] | measurements from CSV and Parquet |
 //! | `warnings` | warnings about measurements that can be merged nevertheless |
 //! | [`write`](mod@write) | merged vectors as CSV and Parquet |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
 pub mod copula;

@@ -1,4 +1,5 @@
 //! Correlation matrices: repair to the nearest one, and factors.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use nalgebra::{Cholesky, DMatrix, Dyn};
 

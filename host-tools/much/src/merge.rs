@@ -1,5 +1,6 @@
 //! Merges all sub-experiments into vectors: MUCH (sections 4.3 and 4.4), the published method, HRM (section 4.1), and
 //! the blind merge as a baseline.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{DataError, Measurements};
 use crate::draw;

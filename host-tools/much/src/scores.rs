@@ -1,4 +1,5 @@
 //! Ranks and normal scores (section 4.3, equation 1), correlations, and the distance between two distributions.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use rand::RngExt;
 use statrs::distribution::{ContinuousCDF, Normal};

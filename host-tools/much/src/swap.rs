@@ -3,6 +3,7 @@
 //! Counts are not normally distributed, so a Gaussian draw with the right rank correlations has different correlations
 //! of the counts themselves. If two vectors exchange their values of one event, both kinds of correlation change, but
 //! every event's distribution stays the same. An exchange is made if it reduces the sum of squared errors.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::draw::stream;
 use crate::table::Vectors;

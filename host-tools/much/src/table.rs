@@ -1,4 +1,5 @@
 //! Merged vectors: one row per vector, one column per event, every value an observed one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{Event, Measurements, SubExperiment};
 use crate::scores;

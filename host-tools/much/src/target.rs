@@ -9,6 +9,7 @@
 //!
 //! None suits all counts. The weights are those with which the estimates from nine tenths of the runs predict the
 //! last tenth best (L. Breiman, "Stacked regressions", Machine Learning 24, 1996).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::copula::Copula;
 use crate::data::Measurements;

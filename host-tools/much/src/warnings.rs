@@ -1,4 +1,5 @@
 //! Warnings about measurements that can be merged nevertheless.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{FEWEST_RUNS, Measurements, SubExperiment, Warning, is_stepped};
 

@@ -1,4 +1,5 @@
 //! Writes merged vectors as wide CSV and Parquet: one row per vector, one named column per event.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::table::{Column, Vectors};
 use parquet::basic::{Compression, Repetition, Type as Physical};

@@ -1,4 +1,5 @@
 //! Compares results with SciPy, statsmodels and R; the first lines of the fixtures say how the values were made.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::matrix::nearest_correlation;
 use cloison_much::scores;

@@ -1,4 +1,5 @@
 //! Merges runs generated from a seed, with known correlations.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::data::{Builder, DataError, Measurements, Warning};
 use cloison_much::draw::stream;

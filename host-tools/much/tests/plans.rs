@@ -1,4 +1,5 @@
 //! Checks the sizes of the planner's plans, and verifies every plan independently.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::plan::{Catalogue, lower_bound, plan, schoenheim, verify};
 

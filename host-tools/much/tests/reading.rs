@@ -1,4 +1,5 @@
 //! Reads valid and invalid input as CSV, gzip and Parquet, and checks the messages.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::draw::stream;
 use cloison_much::read::{ReadError, Selection, read, read_csv};

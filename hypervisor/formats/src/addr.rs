@@ -1,4 +1,5 @@
 //! Addresses as types: physical and intermediate physical addresses cannot be confused with each other or with numbers.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
 //! The boot parameters in the hypervisor's first page: what it must know before it can read the configuration.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::addr::PhysAddr;
 use crate::image::UartKind;

@@ -2,6 +2,7 @@
 //!
 //! The color of a page is the part of the cache's set index that lies above the page offset (BBProf, section 3,
 //! "Cache Coloring"). On the ZCU102 (1 MiB, 16 ways, 64 B lines) these are the address bits \[15:12\]: 16 colors.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::addr::{PAGE_SHIFT, PAGE_SIZE, PhysAddr};
 use core::fmt;

@@ -11,6 +11,7 @@
 //!
 //! The host writes it after checking everything that can be checked. The hypervisor checks the header, both CRCs and
 //! the end marker again, and every number that it uses as an index or an address.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::addr::{Ipa, PAGE_SIZE, PhysAddr, PhysRange};
 use crate::color::{CacheGeometry, ColorSet};

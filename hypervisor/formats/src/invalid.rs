@@ -1,4 +1,5 @@
 //! Why the configuration in a system image is rejected: the broken rule, the part that breaks it, and a number.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::fmt;
 

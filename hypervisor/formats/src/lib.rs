@@ -10,6 +10,7 @@
 //! | [`invalid`] | why the configuration in a system image is rejected |
 //! | [`limits`] | maximum numbers of cores, VMs and list registers |
 //! | [`telemetry`] | the telemetry stream of the second UART: HEM records and others |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
 

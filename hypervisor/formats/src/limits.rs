@@ -1,4 +1,5 @@
 //! How much there can be of what Cloison counts: one definition for hypervisor, host and image builder.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Physical cores of a board. Core masks are bytes.
 pub const MAX_CORES: usize = 8;

@@ -2,6 +2,7 @@
 //!
 //! Each message is a postcard payload followed by its CRC-32 (ISO-HDLC, little-endian), COBS-encoded and terminated by
 //! a zero byte. A reader that joins late or loses bytes finds the next message after the next zero byte.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::addr::{Ipa, PhysAddr};
 use crate::color::ColorSet;

@@ -1,4 +1,5 @@
 //! Quantities with their unit in the type.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::fmt;
 use serde::{Deserialize, Serialize};

@@ -2,6 +2,7 @@
 //!
 //! An instant stays in ticks. What is to come is computed from lengths alone, each converted once, exactly and rounded
 //! up: so a deadline is never early and no error grows with the time since reset. Nanoseconds are for the log.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::units::Nanos;
 use core::cell::Cell;

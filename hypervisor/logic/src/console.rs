@@ -13,6 +13,7 @@
 //!                         Action::None => {}
 //!                     }
 //! ```
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::messages::Messages;
 

@@ -3,6 +3,7 @@
 //! A guest sees the fields that the table names, as the CPU has them. The rest reads as 0, which says that it is not there:
 //! AArch32 (all of its registers), EL2 and EL3, trace, vectors longer than 128 bits, pointer authentication, limited
 //! ordering regions, virtualization.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::Encoding;
 

@@ -19,6 +19,7 @@
 //! | [`vuart`] | a VM's PL011 |
 //! | [`console`] | guests' lines of text on the console, messages between them, and who gets the input |
 //! | [`messages`] | the hypervisor's messages that wait for the console |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![forbid(unsafe_code)]
 

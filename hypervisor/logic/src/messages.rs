@@ -2,6 +2,7 @@
 //!
 //! The core writes whole messages; whichever core holds the console takes their bytes. Nobody waits: a message that does
 //! not fit is counted, and the count is the next message.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::fmt::{self, Write};
 use core::sync::atomic::Ordering;

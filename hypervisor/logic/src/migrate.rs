@@ -1,6 +1,7 @@
 //! Which pages of a profile move to the PVT pool, and which have moved.
 //!
 //! A page keeps its home frame while it is in the PVT pool, so that moving back cannot fail.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PhysAddr};

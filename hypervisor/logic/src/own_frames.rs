@@ -1,4 +1,5 @@
 //! The frames of the hypervisor itself: computed by a formula, with its own colors only.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};

@@ -1,4 +1,5 @@
 //! Where memory comes from at boot: the room for contiguous regions, and how many stage-2 tables a VM needs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::vec::Vec;
 use cloison_formats::addr::{PhysAddr, PhysRange};

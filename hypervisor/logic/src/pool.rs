@@ -3,6 +3,7 @@
 //! There is one bitmap per color, with one bit per frame: bit `n` of color `c` is the frame of color `c` in the `n`-th
 //! stripe. A stripe is as many consecutive pages as there are colors. A set bit is a taken frame, so a new map is all
 //! zeros.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::vec;
 use alloc::vec::Vec;

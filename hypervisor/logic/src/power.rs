@@ -12,6 +12,7 @@
 //!
 //! One vCPU at a time ends or restarts the VM ([`Power::end`]). Until it has, no vCPU can be claimed. A VM that is
 //! doomed ([`Doom`]) has no next life, whoever was about to start one: [`Power::restart`] decides in the same step.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::limits::MAX_VCPUS;
 #[cfg(not(loom))]

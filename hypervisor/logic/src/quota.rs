@@ -3,6 +3,7 @@
 //! The hardware side (counter, overflow interrupt or poll, waiting in EL2) calls this module, which decides. Time is
 //! given in ticks of the system counter. Periods lie on a fixed grid from the start, so that a late replenishment
 //! does not shift the later ones (MemGuard's regulation, at EL2).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::clock::{Clock, Instant, Ticks};
 use alloc::vec::Vec;

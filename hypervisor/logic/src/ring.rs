@@ -1,6 +1,7 @@
 //! A core's ring of records that wait for the telemetry UART.
 //!
 //! A full ring drops records and counts them; the count is logged as soon as there is room.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use alloc::collections::VecDeque;
 use cloison_formats::telemetry::{Event, Record};

@@ -1,4 +1,5 @@
 //! Observation segments: what is counted between two calls of a guest, and the resulting record.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::image::Vm;
 use cloison_formats::telemetry::{HemRecord, MAX_HEMS};

@@ -1,4 +1,5 @@
 //! The registers of the services page (`cloison_abi::page`): they collect arguments, make a call, and return results.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::{ABI_VERSION, page};
 

@@ -2,6 +2,7 @@
 //!
 //! All encodings are those of ESR_EL2 (Arm ARM DDI 0487, D24.2.40) and ESR_EL1 (D24.2.39); each function names the part
 //! that it follows. Bits 63 to 32 of a syndrome (ISS2) say nothing that EL2 needs, and are not looked at.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::Ipa;
 

@@ -11,15 +11,15 @@
 //! | [`Shared`] | VM | every core, under the hypervisor's lock: SPIs |
 //!
 //! ```text
-//! trapped read    value = banked.read(&host, offset, width)?
-//! trapped write   kick(banked.write(&host, offset, width, value)?)
-//! PPI 27 taken    if !banked.inject_timer(&host) { kick(banked.fill(&host)) }
-//! physical SPI    kick(host.lock().raise(irq, &distributor))
-//! UART line       kick(host.lock().set_line(irq, uart.line_level(), &distributor))
-//! maintenance interrupt, or kicked by another core:  kick(banked.fill(&host))
+//! trapped read    value = banked.read(&gic, offset, width)?
+//! trapped write   kick(banked.write(&gic, offset, width, value)?)
+//! PPI 27 taken    if !banked.inject_timer(&gic) { kick(banked.fill(&gic)) }
+//! physical SPI    kick(gic.lock().raise(irq, &distributor))
+//! UART line       kick(gic.lock().set_line(irq, uart.line_level(), &distributor))
+//! maintenance interrupt, or kicked by another core:  kick(banked.fill(&gic))
 //! ```
 //!
-//! `host` is the EL2 image's [`Host`]: the calling core's GICH and GICC, the GICD, and the VM's two shared parts.
+//! `gic` is the EL2 image's [`PhysicalGic`]: the calling core's GICH and GICC, the GICD, and the VM's two shared parts.
 //! `kick(set)` sends a physical SGI to the cores of these vCPUs (after a DSB) and calls `fill` where the set holds the
 //! calling vCPU; what `read` and `write` return never does. Nothing else synchronizes with the list registers: `fill`
 //! looks at GICH_ELRSR0 and GICH_EISR0 itself, and GICH need not be saved while one vCPU owns its core. The lock is
@@ -31,6 +31,7 @@
 //! Security Extensions). SGIs are always enabled, as in the GIC-400. An SPI with several targets goes to the lowest
 //! one. ISACTIVER writes are ignored; pending and active bits of an SPI in *another* vCPU's list register read as 0.
 //! Interrupts that the VM does not own, and reserved offsets, are RAZ/WI.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::Width;
 use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
@@ -68,7 +69,7 @@ pub enum Trigger {
 }
 
 /// What this module needs of the EL2 image on the calling core; a fake in the tests.
-pub trait Host {
+pub trait PhysicalGic {
     /// Returns the part of the VM's state that needs no lock.
     fn distributor(&self) -> &Distributor;
     /// Locks the VM's SPIs and returns them.
@@ -329,11 +330,11 @@ impl Group {
         copy & COPY_LATCHED == 0 && self.mediated >> (copy & 31) & 1 == 1
     }
     /// Writes a register with one bit per interrupt (except active bits, which are in the list registers).
-    fn write(&mut self, state: State, set: bool, bits: u32, first: u32, host: &impl Host) {
+    fn write(&mut self, state: State, set: bool, bits: u32, first: u32, gic: &impl PhysicalGic) {
         match state {
             State::Enabled => {
                 assign(&mut self.enabled, bits, set);
-                ones(bits & self.physical).for_each(|bit| host.enable(first + bit, set));
+                ones(bits & self.physical).for_each(|bit| gic.enable(first + bit, set));
             }
             State::Pending => assign(&mut self.latched, bits, set),
             State::Active => {}
@@ -379,13 +380,13 @@ impl Shared {
     }
     /// Resets to the state after power-on with the same SPIs; disables and deactivates the physical ones. To be called
     /// after every [`Banked::reset`], before a vCPU runs.
-    pub fn reset(&mut self, host: &impl Host) {
+    pub fn reset(&mut self, gic: &impl PhysicalGic) {
         let old = core::mem::replace(self, Self { all: self.all, ..Self::new(1) });
         for (first, group) in (0..).step_by(32).zip(&old.groups) {
             ones(group.owned).for_each(|bit| self.own(first + bit, group.physical >> bit & 1 == 1));
             for bit in ones(group.physical) {
-                host.enable(first + bit, false);
-                host.deactivate(first + bit);
+                gic.enable(first + bit, false);
+                gic.deactivate(first + bit);
             }
         }
     }
@@ -441,10 +442,10 @@ impl Shared {
         ranks.min()
     }
 
-    fn write(&mut self, register: Register, lanes: u32, value: u32, host: &impl Host) -> u8 {
+    fn write(&mut self, register: Register, lanes: u32, value: u32, gic: &impl PhysicalGic) -> u8 {
         let (first, bits) = match register {
             Register::Control if lanes & 1 == 1 => {
-                let distributor = host.distributor();
+                let distributor = gic.distributor();
                 distributor.forward.store(value & 1 == 1, Ordering::Relaxed);
                 distributor.mail.iter().for_each(|mail| mail.spis.store(true, Ordering::Release));
                 return self.all;
@@ -454,10 +455,10 @@ impl Shared {
                 if set && matches!(state, State::Enabled) {
                     // The guest may never have written ITARGETSR: the hardware is set to what it reads there.
                     for irq in ones(bits & self.groups[n].physical).map(|bit| n as u32 * 32 + bit) {
-                        self.target(irq).into_iter().for_each(|vcpu| host.route(irq, vcpu));
+                        self.target(irq).into_iter().for_each(|vcpu| gic.route(irq, vcpu));
                     }
                 }
-                self.groups[n].write(state, set, bits, n as u32 * 32, host);
+                self.groups[n].write(state, set, bits, n as u32 * 32, gic);
                 (n as u32 * 32, bits)
             }
             Register::Priority(n) => {
@@ -470,7 +471,7 @@ impl Shared {
                 let mask = byte_mask(owned) & lanes;
                 self.targets[n] = self.targets[n] & !mask | value & mask & (u32::from(self.all) * 0x0101_0101);
                 for irq in ones(physical).map(|bit| n as u32 * 4 + bit) {
-                    self.target(irq).into_iter().for_each(|vcpu| host.route(irq, vcpu));
+                    self.target(irq).into_iter().for_each(|vcpu| gic.route(irq, vcpu));
                 }
                 (n as u32 * 4, owned)
             }
@@ -480,14 +481,14 @@ impl Shared {
                     let edge = value >> (bit * 2) & 2 != 0;
                     assign(&mut self.config[n], 2 << (bit * 2), edge);
                     if group.physical >> shift >> bit & 1 == 1 {
-                        host.configure(n as u32 * 16 + bit, if edge { Trigger::Edge } else { Trigger::Level });
+                        gic.configure(n as u32 * 16 + bit, if edge { Trigger::Edge } else { Trigger::Level });
                     }
                 }
                 return 0;
             }
             _ => return 0,
         };
-        ones(bits).fold(0, |kick, bit| kick | self.notify(first + bit, host.distributor()))
+        ones(bits).fold(0, |kick, bit| kick | self.notify(first + bit, gic.distributor()))
     }
 }
 
@@ -519,40 +520,40 @@ impl Banked {
     /// Resets to the state after power-on, on the vCPU's core, when it starts or stops. SPIs that it has not
     /// acknowledged go to other vCPUs, and the timer's physical PPI is off until the guest enables it. SGIs stay
     /// pending, as in a real distributor: one may have been sent before the vCPU's core got here.
-    pub fn reset(&mut self, host: &impl Host) -> Vcpus {
-        let mut shared = host.lock();
-        let mut kick = self.collect(Some(&mut shared), host, true).1;
+    pub fn reset(&mut self, gic: &impl PhysicalGic) -> Vcpus {
+        let mut shared = gic.lock();
+        let mut kick = self.collect(Some(&mut shared), gic, true).1;
         for n in 0..GROUPS {
-            kick |= self.clear_active(n, u32::MAX, Some(&mut shared), host);
+            kick |= self.clear_active(n, u32::MAX, Some(&mut shared), gic);
         }
-        host.underflow(false);
-        host.enable(TIMER, false);
-        host.deactivate(TIMER);
+        gic.underflow(false);
+        gic.enable(TIMER, false);
+        gic.deactivate(TIMER);
         *self = Self::new(self.vcpu, self.group.owned, self.group.mediated != 0);
         self.others(kick)
     }
 
     /// Handles a trapped read of GICD.
     #[inline]
-    pub fn read(&self, host: &impl Host, offset: u16, width: Width) -> Result<u32, Refused> {
+    pub fn read(&self, gic: &impl PhysicalGic, offset: u16, width: Width) -> Result<u32, Refused> {
         let (shift, mask) = width.lane(offset)?;
-        let mail = || host.distributor().mail(self.vcpu);
+        let mail = || gic.distributor().mail(self.vcpu);
         let word = match decode(offset) {
-            Register::Control => u32::from(host.distributor().forwards()),
-            Register::Type => host.distributor().type_register(),
+            Register::Control => u32::from(gic.distributor().forwards()),
+            Register::Type => gic.distributor().type_register(),
             Register::Implementer => IMPLEMENTER,
             Register::Bits(State::Enabled, _, 0) => self.group.enabled,
-            Register::Bits(State::Enabled, _, n) => host.lock().groups[n].enabled,
-            Register::Bits(State::Pending, _, n) => return Ok(self.pending(n, host) >> shift & mask),
-            Register::Bits(State::Active, _, n) => self.listed(n, LR_ACTIVE, host),
+            Register::Bits(State::Enabled, _, n) => gic.lock().groups[n].enabled,
+            Register::Bits(State::Pending, _, n) => return Ok(self.pending(n, gic) >> shift & mask),
+            Register::Bits(State::Active, _, n) => self.listed(n, LR_ACTIVE, gic),
             Register::Priority(n @ 0..8) => self.group.priority[n],
-            Register::Priority(n) => host.lock().groups[n >> 3].priority[n & 7],
+            Register::Priority(n) => gic.lock().groups[n >> 3].priority[n & 7],
             Register::Targets(0..8) => 0x0101_0101 << self.vcpu,
-            Register::Targets(n) => host.lock().targets[n],
+            Register::Targets(n) => gic.lock().targets[n],
             Register::Config(0) => 0xaaaa_aaaa,
             Register::Config(1) => 0,
-            Register::Config(n) => host.lock().config[n],
-            Register::SgiPending(_, n) => self.sgi_sources(n as u32, mail(), host),
+            Register::Config(n) => gic.lock().config[n],
+            Register::SgiPending(_, n) => self.sgi_sources(n as u32, mail(), gic),
             Register::Identification(n) => IDENTIFICATION.get(n).map_or(0, |&byte| u32::from(byte)),
             Register::Reserved => 0,
         };
@@ -560,32 +561,32 @@ impl Banked {
     }
     /// Returns the interrupts of group `n` that are pending.
     #[inline(never)]
-    fn pending(&self, n: usize, host: &impl Host) -> u32 {
+    fn pending(&self, n: usize, gic: &impl PhysicalGic) -> u32 {
         let (waiting, physical) = if n == 0 {
-            let sgis = host.distributor().mail(self.vcpu).pending();
+            let sgis = gic.distributor().mail(self.vcpu).pending();
             (self.group.line | self.group.latched | sgis, self.group.physical)
         } else {
-            let group = &host.lock().groups[n];
+            let group = &gic.lock().groups[n];
             (group.line | group.latched, group.physical)
         };
         // While the guest has a physical interrupt disabled, EL2 does not take it: only the GIC knows its line.
-        let raised = if physical == 0 { 0 } else { host.pending(n) & physical };
-        waiting | raised | self.listed(n, LR_PENDING, host)
+        let raised = if physical == 0 { 0 } else { gic.pending(n) & physical };
+        waiting | raised | self.listed(n, LR_PENDING, gic)
     }
     /// Returns the interrupts of group `n` that are in `state` in a list register of this vCPU.
-    fn listed(&self, n: usize, state: u32, host: &impl Host) -> u32 {
+    fn listed(&self, n: usize, state: u32, gic: &impl PhysicalGic) -> u32 {
         let ours = self.lr.iter().enumerate().filter(|&(_, &copy)| copy != 0 && (copy & LR_ID) as usize >> 5 == n);
-        ours.filter(|&(index, _)| host.get(index) & state != 0).fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
+        ours.filter(|&(index, _)| gic.get(index) & state != 0).fold(0, |bits, (_, &copy)| bits | 1 << (copy & 31))
     }
     /// Returns a byte of pending sources for each of four SGIs.
     #[inline(never)]
-    fn sgi_sources(&self, n: u32, mail: &Mail, host: &impl Host) -> u32 {
+    fn sgi_sources(&self, n: u32, mail: &Mail, gic: &impl PhysicalGic) -> u32 {
         let mut word = match mail.pending() >> (n * 4) & 0xf {
             0 => 0,
             _ => (0..4).fold(0, |word, lane| word | mail.sources(n * 4 + lane) << (lane * 8)),
         };
         for (index, &copy) in self.lr.iter().enumerate() {
-            if copy != 0 && (copy & LR_ID) >> 2 == n && host.get(index) & LR_PENDING != 0 {
+            if copy != 0 && (copy & LR_ID) >> 2 == n && gic.get(index) & LR_PENDING != 0 {
                 word |= 1 << ((copy >> LR_PHYSICAL_SHIFT & 7) + (copy & 3) * 8);
             }
         }
@@ -594,41 +595,41 @@ impl Banked {
 
     /// Handles a trapped write to GICD. Returns the other vCPUs that must check their interrupts.
     #[inline]
-    pub fn write(&mut self, host: &impl Host, offset: u16, width: Width, value: u32) -> Result<Vcpus, Refused> {
+    pub fn write(&mut self, gic: &impl PhysicalGic, offset: u16, width: Width, value: u32) -> Result<Vcpus, Refused> {
         let (shift, mask) = width.lane(offset)?;
         match offset {
-            0xf00 if width == Width::Word => Ok(self.send(host, value)),
+            0xf00 if width == Width::Word => Ok(self.send(gic, value)),
             0xf00..0xf04 => Err(Refused),
-            _ => Ok(self.write_slowly(host, decode(offset), mask << shift, (value & mask) << shift)),
+            _ => Ok(self.write_slowly(gic, decode(offset), mask << shift, (value & mask) << shift)),
         }
     }
     /// Handles all registers but SGIR: takes back what the guest has not acknowledged, writes, and lists again in the
     /// new state.
     #[inline(never)]
-    fn write_slowly(&mut self, host: &impl Host, register: Register, lanes: u32, value: u32) -> Vcpus {
+    fn write_slowly(&mut self, gic: &impl PhysicalGic, register: Register, lanes: u32, value: u32) -> Vcpus {
         let private = matches!(register, Register::Bits(_, _, 0) | Register::Priority(0..8) | Register::SgiPending(..));
-        let mut guard = (!private).then(|| host.lock());
+        let mut guard = (!private).then(|| gic.lock());
         let mut shared = guard.as_deref_mut();
-        let mut kick = self.collect(shared.as_deref_mut(), host, true).1;
+        let mut kick = self.collect(shared.as_deref_mut(), gic, true).1;
         if let Register::Bits(State::Active, false, n) = register {
-            kick |= self.clear_active(n, value, shared.as_deref_mut(), host);
+            kick |= self.clear_active(n, value, shared.as_deref_mut(), gic);
         }
         match shared.as_deref_mut() {
-            Some(shared) => kick |= shared.write(register, lanes, value, host),
-            None => self.write_private(register, lanes, value, host),
+            Some(shared) => kick |= shared.write(register, lanes, value, gic),
+            None => self.write_private(register, lanes, value, gic),
         }
-        kick |= self.refill(shared, host, true);
+        kick |= self.refill(shared, gic, true);
         self.others(kick)
     }
-    fn write_private(&mut self, register: Register, lanes: u32, value: u32, host: &impl Host) {
+    fn write_private(&mut self, register: Register, lanes: u32, value: u32, gic: &impl PhysicalGic) {
         match register {
             Register::Bits(state, set, _) => {
-                self.group.write(state, set, value & self.group.owned & !SGIS, 0, host);
+                self.group.write(state, set, value & self.group.owned & !SGIS, 0, gic);
             }
             Register::Priority(n) => self.group.prioritize(n, lanes, value),
             Register::SgiPending(set, n) => {
-                let mail = host.distributor().mail(self.vcpu);
-                for bit in ones(value & (u32::from(host.distributor().all()) * 0x0101_0101)) {
+                let mail = gic.distributor().mail(self.vcpu);
+                for bit in ones(value & (u32::from(gic.distributor().all()) * 0x0101_0101)) {
                     let (sgi, source) = (n as u32 * 4 + bit / 8, bit % 8);
                     if set { mail.post(sgi, source) } else { mail.clear(sgi, source) }
                 }
@@ -647,8 +648,8 @@ impl Banked {
 
     /// Handles GICD_SGIR: sends a software-generated interrupt.
     #[inline]
-    fn send(&mut self, host: &impl Host, value: u32) -> Vcpus {
-        let (own, distributor) = (1u8 << self.vcpu, host.distributor());
+    fn send(&mut self, gic: &impl PhysicalGic, value: u32) -> Vcpus {
+        let (own, distributor) = (1u8 << self.vcpu, gic.distributor());
         let (sgi, source) = (value & 0xf, u32::from(self.vcpu));
         let filtered = match value >> 24 & 3 {
             0 => (value >> 16) as u8,
@@ -660,14 +661,14 @@ impl Banked {
         if targets == own && distributor.mail(self.vcpu).pending() >> sgi & 1 == 0 {
             let fields = LR_PENDING | source << LR_PHYSICAL_SHIFT | sgi;
             let copy = fields | byte(&self.group.priority, sgi) << LR_PRIORITY_SHIFT;
-            let done = host.done();
+            let done = gic.done();
             let elsewhere = |(index, other): (usize, &u32)| done >> index & 1 == 1 || other & LR_ID != sgi;
-            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, host) {
+            if self.lr.iter().enumerate().all(elsewhere) && self.list_now(copy, done, gic) {
                 return Vcpus(0);
             }
         }
         ones(u32::from(targets)).for_each(|target| distributor.mail(target as u8).post(sgi, source));
-        let kick = if targets & own != 0 { self.fill(host).0 } else { 0 };
+        let kick = if targets & own != 0 { self.fill(gic).0 } else { 0 };
         self.others(targets | kick)
     }
 
@@ -682,10 +683,10 @@ impl Banked {
     /// Records that the virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated).
     /// Returns `false` if it could not go directly into a list register; then call [`Banked::fill`].
     #[inline]
-    pub fn inject_timer(&mut self, host: &impl Host) -> bool {
+    pub fn inject_timer(&mut self, gic: &impl PhysicalGic) -> bool {
         // It fired, so the guest has ended it and no list register contains it, unless software made it pending; then
         // `held` is not 0.
-        let listed = self.timer != 0 && self.list_now(self.timer, host.done(), host);
+        let listed = self.timer != 0 && self.list_now(self.timer, gic.done(), gic);
         if !listed {
             self.group.line |= 1 << TIMER;
         }
@@ -693,13 +694,13 @@ impl Banked {
     }
     /// Writes a free list register if nothing requires a closer look. The caller knows that the interrupt is in none.
     #[inline(always)]
-    fn list_now(&mut self, value: u32, done: u32, host: &impl Host) -> bool {
+    fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> bool {
         let free = done & ((1 << LIST_REGISTERS) - 1);
-        if self.held != 0 || free == 0 || !host.distributor().forwards() {
+        if self.held != 0 || free == 0 || !gic.distributor().forwards() {
             return false;
         }
         let index = free.trailing_zeros() as usize % LIST_REGISTERS;
-        host.set(index, value);
+        gic.set(index, value);
         self.lr[index] = value;
         self.held |= u32::from(value & LR_EOI != 0) << index;
         true
@@ -708,40 +709,40 @@ impl Banked {
     /// Puts pending interrupts into list registers by priority. If more wait than fit, the underflow interrupt is
     /// raised when the guest has ended all but one. Returns the other vCPUs that must check.
     #[inline]
-    pub fn fill(&mut self, host: &impl Host) -> Vcpus {
-        let mail = host.distributor().mail(self.vcpu);
+    pub fn fill(&mut self, gic: &impl PhysicalGic) -> Vcpus {
+        let mail = gic.distributor().mail(self.vcpu);
         let held = self.held != 0;
         if mail.spis.load(Ordering::Acquire) || held && self.lr.iter().any(|copy| copy & LR_ID >= 32) {
-            let kick = self.refill(Some(&mut *host.lock()), host, true);
+            let kick = self.refill(Some(&mut *gic.lock()), gic, true);
             return self.others(kick);
         }
         // Without an SPI, the lock that all vCPUs of the VM share is not needed.
         if held || self.underflow || (self.group.line | self.group.latched | mail.pending()) & self.group.enabled != 0 {
-            self.refill(None, host, held);
+            self.refill(None, gic, held);
         }
         Vcpus(0)
     }
-    fn refill(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, withdraw: bool) -> u8 {
-        let (free, mut kick) = self.collect(shared.as_deref_mut(), host, withdraw);
-        let mut more = self.place(shared.as_deref_mut(), host, free);
+    fn refill(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, withdraw: bool) -> u8 {
+        let (free, mut kick) = self.collect(shared.as_deref_mut(), gic, withdraw);
+        let mut more = self.place(shared.as_deref_mut(), gic, free);
         if more && !withdraw {
             // A waiting interrupt may be more urgent than a listed one.
-            let (free, again) = self.collect(shared.as_deref_mut(), host, true);
+            let (free, again) = self.collect(shared.as_deref_mut(), gic, true);
             kick |= again;
-            more = self.place(shared, host, free);
+            more = self.place(shared, gic, free);
         }
         if more != self.underflow {
             self.underflow = more;
-            host.underflow(more);
+            gic.underflow(more);
         }
         kick
     }
 
     /// Empties list registers that the guest has finished and, with `withdraw`, those that it has not acknowledged;
     /// without `shared`, not those that contain SPIs. Returns the free ones, and the vCPUs that must check.
-    fn collect(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, withdraw: bool) -> (u32, u8) {
-        let mail = host.distributor().mail(self.vcpu);
-        let (done, sgis) = (host.done(), mail.pending());
+    fn collect(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, withdraw: bool) -> (u32, u8) {
+        let mail = gic.distributor().mail(self.vcpu);
+        let (done, sgis) = (gic.done(), mail.pending());
         let (mut free, mut kick) = (0, 0);
         self.group.placed = 0;
         for index in 0..LIST_REGISTERS {
@@ -758,13 +759,13 @@ impl Banked {
             let again = irq < 16 && sgis >> irq & 1 == 1;
             if done & slot != 0 {
                 if copy & LR_EOI != 0 {
-                    host.set(index, 0);
+                    gic.set(index, 0);
                 }
                 if irq < 32 && self.group.is_mediated(copy) {
-                    host.deactivate(irq);
+                    gic.deactivate(irq);
                 }
-            } else if (withdraw || again) && host.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING {
-                host.set(index, 0);
+            } else if (withdraw || again) && gic.get(index) & (LR_PENDING | LR_ACTIVE) == LR_PENDING {
+                gic.set(index, 0);
                 match shared.as_deref_mut() {
                     Some(shared) if irq >= 32 => shared.group(irq).put_back(copy),
                     _ if irq < 16 => mail.post(irq, copy >> LR_PHYSICAL_SHIFT & 7),
@@ -772,7 +773,7 @@ impl Banked {
                 }
             } else {
                 if again && copy & LR_EOI == 0 {
-                    host.set(index, host.get(index) | LR_EOI);
+                    gic.set(index, gic.get(index) | LR_EOI);
                     self.lr[index] |= LR_EOI;
                     self.held |= slot;
                 }
@@ -780,43 +781,43 @@ impl Banked {
                 continue;
             }
             free |= slot;
-            kick |= self.vacate(index, shared.as_deref_mut(), host);
+            kick |= self.vacate(index, shared.as_deref_mut(), gic);
         }
         (free, kick)
     }
     /// Records that a list register is empty.
-    fn vacate(&mut self, index: usize, shared: Option<&mut Shared>, host: &impl Host) -> u8 {
+    fn vacate(&mut self, index: usize, shared: Option<&mut Shared>, gic: &impl PhysicalGic) -> u8 {
         let irq = self.lr[index] & LR_ID;
         self.lr[index] = 0;
         self.held &= !(1 << index);
         match shared {
             Some(shared) if irq >= 32 => {
                 shared.group(irq).placed &= !(1 << (irq & 31));
-                shared.notify(irq, host.distributor())
+                shared.notify(irq, gic.distributor())
             }
             _ => 0,
         }
     }
     /// Deactivates those of `bits` in group `n` that are active in this vCPU's list registers.
-    fn clear_active(&mut self, n: usize, bits: u32, mut shared: Option<&mut Shared>, host: &impl Host) -> u8 {
-        let active = self.listed(n, LR_ACTIVE, host) & bits;
+    fn clear_active(&mut self, n: usize, bits: u32, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic) -> u8 {
+        let active = self.listed(n, LR_ACTIVE, gic) & bits;
         let mut kick = 0;
         for index in 0..LIST_REGISTERS {
             let (copy, irq) = (self.lr[index], self.lr[index] & LR_ID);
             if copy != 0 && irq as usize >> 5 == n && active >> (irq & 31) & 1 == 1 {
                 if copy & LR_HW != 0 || irq < 32 && self.group.is_mediated(copy) {
-                    host.deactivate(irq);
+                    gic.deactivate(irq);
                 }
-                host.set(index, 0);
-                kick |= self.vacate(index, shared.as_deref_mut(), host);
+                gic.set(index, 0);
+                kick |= self.vacate(index, shared.as_deref_mut(), gic);
             }
         }
         kick
     }
 
     /// Fills the free list registers. Returns whether more interrupts wait.
-    fn place(&mut self, mut shared: Option<&mut Shared>, host: &impl Host, mut free: u32) -> bool {
-        let mail = host.distributor().mail(self.vcpu);
+    fn place(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, mut free: u32) -> bool {
+        let mail = gic.distributor().mail(self.vcpu);
         // Only the holder of the lock can see the SPIs and clear the flag.
         let unseen = if shared.is_some() {
             mail.spis.store(false, Ordering::Relaxed);
@@ -824,7 +825,7 @@ impl Banked {
         } else {
             mail.spis.load(Ordering::Relaxed)
         };
-        if !host.distributor().forwards() {
+        if !gic.distributor().forwards() {
             return unseen;
         }
         loop {
@@ -848,7 +849,7 @@ impl Banked {
                 _ => self.group.take(irq),
             };
             let copy = fields | irq | LR_PENDING | best >> 10 << LR_PRIORITY_SHIFT;
-            host.set(index, copy & !COPY_LATCHED);
+            gic.set(index, copy & !COPY_LATCHED);
             self.lr[index] = copy;
             self.held |= u32::from(irq >= 32 || copy & LR_EOI != 0) << index;
             free &= free - 1;

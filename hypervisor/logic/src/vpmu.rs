@@ -4,19 +4,20 @@
 //! uses, from 0 on; its registers show only these.
 //!
 //! ```text
-//! trapped access     value = pmu.access(&host, register, write); line(pmu.line(&host))
-//! overflow interrupt line(pmu.line(&host))
-//! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&host)
+//! trapped access     value = pmu.access(&physical, register, write); line(pmu.line(&physical))
+//! overflow interrupt line(pmu.line(&physical))
+//! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&physical)
 //! ```
 //!
 //! `line` sets the level of the guest's PMU interrupt. While the line is high, the physical interrupts of the counters
 //! that raised it are disabled, so that they do not repeat.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::Encoding;
 
 /// What this module needs of the physical PMU on the calling core; a fake in the tests. Masks have a bit per event counter
 /// and bit 31 for the cycle counter, as the registers do.
-pub trait Host {
+pub trait PhysicalPmu {
     /// Reads an event counter.
     fn counter(&self, counter: u32) -> u32;
     /// Writes an event counter.
@@ -133,18 +134,18 @@ impl Vpmu {
 
     /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts, and no value, event or
     /// filter of a former life is left.
-    pub fn reset(&mut self, host: &impl Host) {
+    pub fn reset(&mut self, physical: &impl PhysicalPmu) {
         *self = Self::new(self.counters);
-        host.enable(0, self.all());
-        host.set_cycles(0);
-        host.set_cycle_filter(0);
+        physical.enable(0, self.all());
+        physical.set_cycles(0);
+        physical.set_cycle_filter(0);
         for counter in 0..self.counters {
-            host.set_type(counter, 0);
-            host.set_counter(counter, 0);
+            physical.set_type(counter, 0);
+            physical.set_counter(counter, 0);
         }
-        host.interrupts(0, self.all());
-        host.change_overflows(0, self.all());
-        host.allow_user(0);
+        physical.interrupts(0, self.all());
+        physical.change_overflows(0, self.all());
+        physical.allow_user(0);
     }
 
     /// Returns the mask of all the guest's counters.
@@ -153,97 +154,97 @@ impl Vpmu {
     }
 
     /// Returns the level of the guest's PMU interrupt, and adjusts the physical interrupts to it.
-    pub fn line(&self, host: &impl Host) -> bool {
-        let overflows = host.overflows() & self.all();
+    pub fn line(&self, physical: &impl PhysicalPmu) -> bool {
+        let overflows = physical.overflows() & self.all();
         let wanted = if self.control & E != 0 { self.interrupts } else { 0 };
         let on = wanted & !overflows;
-        host.interrupts(on, self.all() & !on);
+        physical.interrupts(on, self.all() & !on);
         wanted & overflows != 0
     }
 
     /// Handles a trapped read (without `write`) or write.
-    pub fn access(&mut self, host: &impl Host, register: Register, write: Option<u64>) -> u64 {
-        let Some(value) = write else { return self.read(host, register) };
+    pub fn access(&mut self, physical: &impl PhysicalPmu, register: Register, write: Option<u64>) -> u64 {
+        let Some(value) = write else { return self.read(physical, register) };
         let (word, bits) = (value as u32, value as u32 & self.all());
         match register {
             Register::Control => {
                 if word & P != 0 {
-                    (0..self.counters).for_each(|counter| host.set_counter(counter, 0));
+                    (0..self.counters).for_each(|counter| physical.set_counter(counter, 0));
                 }
                 if word & C != 0 {
-                    host.set_cycles(0);
+                    physical.set_cycles(0);
                 }
                 self.control = word & KEPT;
-                self.run(host);
+                self.run(physical);
             }
             Register::Enable(set) => {
                 self.enabled = if set { self.enabled | bits } else { self.enabled & !bits };
-                self.run(host);
+                self.run(physical);
             }
             Register::Interrupt(set) => {
                 self.interrupts = if set { self.interrupts | bits } else { self.interrupts & !bits };
             }
-            Register::Overflow(true) => host.change_overflows(bits, 0),
-            Register::Overflow(false) => host.change_overflows(0, bits),
-            Register::Increment => self.increment(host, bits),
+            Register::Overflow(true) => physical.change_overflows(bits, 0),
+            Register::Overflow(false) => physical.change_overflows(0, bits),
+            Register::Increment => self.increment(physical, bits),
             Register::Select => self.select = word & 0x1f,
-            Register::Cycles => host.set_cycles(value),
+            Register::Cycles => physical.set_cycles(value),
             Register::CycleFilter => {
                 self.filter = word & FILTER;
-                host.set_cycle_filter(self.filter);
+                physical.set_cycle_filter(self.filter);
             }
-            Register::SelectedType if self.select == 31 => return self.access(host, Register::CycleFilter, write),
-            Register::SelectedType => return self.access(host, Register::Type(self.select), write),
-            Register::SelectedCounter => return self.access(host, Register::Counter(self.select), write),
+            Register::SelectedType if self.select == 31 => return self.access(physical, Register::CycleFilter, write),
+            Register::SelectedType => return self.access(physical, Register::Type(self.select), write),
+            Register::SelectedCounter => return self.access(physical, Register::Counter(self.select), write),
             Register::User => {
                 self.user = word & 0xf;
-                host.allow_user(self.user);
+                physical.allow_user(self.user);
             }
-            Register::Counter(counter) if counter < self.counters => host.set_counter(counter, word),
+            Register::Counter(counter) if counter < self.counters => physical.set_counter(counter, word),
             Register::Type(counter) if counter < self.counters => {
                 self.types[counter as usize % MOST] = word & TYPE;
-                host.set_type(counter, word & TYPE);
+                physical.set_type(counter, word & TYPE);
             }
             Register::CommonEvents(_) | Register::Counter(_) | Register::Type(_) => {}
         }
         0
     }
 
-    fn read(&self, host: &impl Host, register: Register) -> u64 {
+    fn read(&self, physical: &impl PhysicalPmu, register: Register) -> u64 {
         u64::from(match register {
-            Register::Control => host.identity() & 0xffff_0000 | self.counters << 11 | LC | self.control,
+            Register::Control => physical.identity() & 0xffff_0000 | self.counters << 11 | LC | self.control,
             Register::Enable(_) => self.enabled,
             Register::Interrupt(_) => self.interrupts,
-            Register::Overflow(_) => host.overflows() & self.all(),
+            Register::Overflow(_) => physical.overflows() & self.all(),
             Register::Select => self.select,
-            Register::CommonEvents(which) => return host.common_events(which),
-            Register::Cycles => return host.cycles(),
+            Register::CommonEvents(which) => return physical.common_events(which),
+            Register::Cycles => return physical.cycles(),
             Register::CycleFilter => self.filter,
             Register::SelectedType if self.select == 31 => self.filter,
-            Register::SelectedType => return self.read(host, Register::Type(self.select)),
-            Register::SelectedCounter => return self.read(host, Register::Counter(self.select)),
+            Register::SelectedType => return self.read(physical, Register::Type(self.select)),
+            Register::SelectedCounter => return self.read(physical, Register::Counter(self.select)),
             Register::User => self.user,
-            Register::Counter(counter) if counter < self.counters => host.counter(counter),
+            Register::Counter(counter) if counter < self.counters => physical.counter(counter),
             Register::Type(counter) if counter < self.counters => self.types[counter as usize % MOST],
             Register::Increment | Register::Counter(_) | Register::Type(_) => 0,
         })
     }
 
     /// Starts the enabled counters, if the PMU as a whole is enabled.
-    fn run(&self, host: &impl Host) {
+    fn run(&self, physical: &impl PhysicalPmu) {
         let on = if self.control & E != 0 { self.enabled } else { 0 };
-        host.enable(on, self.all() & !on);
+        physical.enable(on, self.all() & !on);
     }
 
     /// PMSWINC: increments the enabled counters of event 0 (SW_INCR).
-    fn increment(&self, host: &impl Host, bits: u32) {
+    fn increment(&self, physical: &impl PhysicalPmu, bits: u32) {
         let on = if self.control & E != 0 { self.enabled & bits } else { 0 };
         for counter in (0..self.counters).filter(|counter| on >> counter & 1 == 1) {
             if self.types[counter as usize % MOST] & 0xffff == 0 {
-                let value = host.counter(counter).wrapping_add(1);
-                host.set_counter(counter, value);
+                let value = physical.counter(counter).wrapping_add(1);
+                physical.set_counter(counter, value);
                 if value == 0 {
-                    host.change_overflows(1 << counter, 0);
+                    physical.change_overflows(1 << counter, 0);
                 }
             }
         }
@@ -270,7 +271,7 @@ mod tests {
     const GUESTS: u32 = 4;
     const OTHERS: u32 = 0x7fff_fff0;
 
-    impl Host for Fake {
+    impl PhysicalPmu for Fake {
         fn counter(&self, counter: u32) -> u32 {
             assert!(counter < GUESTS);
             self.counters.borrow()[counter as usize]
@@ -319,17 +320,17 @@ mod tests {
     }
 
     fn new() -> (Fake, Vpmu) {
-        let host = Fake { enabled: Cell::new(0x8000_003f), overflows: Cell::new(0x21), ..Fake::default() };
+        let physical = Fake { enabled: Cell::new(0x8000_003f), overflows: Cell::new(0x21), ..Fake::default() };
         let mut pmu = Vpmu::new(GUESTS);
-        pmu.reset(&host);
-        (host, pmu)
+        pmu.reset(&physical);
+        (physical, pmu)
     }
 
     #[test]
     fn reset_leaves_the_hypervisors_counters_alone() {
-        let (host, pmu) = new();
-        assert_eq!((host.enabled.get(), host.overflows.get()), (0x30, 0x20));
-        assert!(!pmu.line(&host));
+        let (physical, pmu) = new();
+        assert_eq!((physical.enabled.get(), physical.overflows.get()), (0x30, 0x20));
+        assert!(!pmu.line(&physical));
     }
 
     #[test]
@@ -345,83 +346,83 @@ mod tests {
 
     #[test]
     fn a_guest_counts_only_while_all_is_on() {
-        let (host, mut pmu) = new();
-        let mut write = |register, value: u64| pmu.access(&host, register, Some(value));
+        let (physical, mut pmu) = new();
+        let mut write = |register, value: u64| pmu.access(&physical, register, Some(value));
         write(Register::Type(1), 0xffff_ffff);
-        assert_eq!(host.types.borrow()[1], TYPE);
+        assert_eq!(physical.types.borrow()[1], TYPE);
         write(Register::Enable(true), u64::from(u32::MAX));
-        assert_eq!(host.enabled.get(), 0x30);
+        assert_eq!(physical.enabled.get(), 0x30);
         write(Register::Control, 1);
-        assert_eq!(host.enabled.get(), 0x8000_003f);
+        assert_eq!(physical.enabled.get(), 0x8000_003f);
         write(Register::Enable(false), 0x2);
-        assert_eq!(host.enabled.get(), 0x8000_003d);
+        assert_eq!(physical.enabled.get(), 0x8000_003d);
         write(Register::Control, 0);
-        assert_eq!(host.enabled.get(), 0x30);
+        assert_eq!(physical.enabled.get(), 0x30);
     }
 
     #[test]
     fn control_says_how_many_counters_there_are_and_resets_them() {
-        let (host, mut pmu) = new();
-        pmu.access(&host, Register::Counter(2), Some(5));
-        pmu.access(&host, Register::Counter(4), Some(5));
-        pmu.access(&host, Register::Cycles, Some(1 << 40));
-        assert_eq!(pmu.access(&host, Register::Control, None), 0x4103_2040);
+        let (physical, mut pmu) = new();
+        pmu.access(&physical, Register::Counter(2), Some(5));
+        pmu.access(&physical, Register::Counter(4), Some(5));
+        pmu.access(&physical, Register::Cycles, Some(1 << 40));
+        assert_eq!(pmu.access(&physical, Register::Control, None), 0x4103_2040);
         assert_eq!(
-            (pmu.access(&host, Register::Counter(2), None), pmu.access(&host, Register::Counter(4), None)),
+            (pmu.access(&physical, Register::Counter(2), None), pmu.access(&physical, Register::Counter(4), None)),
             (5, 0)
         );
-        pmu.access(&host, Register::Control, Some(0x7));
-        assert_eq!((host.counters.borrow()[2], host.cycles.get()), (0, 0));
-        assert_eq!(pmu.access(&host, Register::Control, None), 0x4103_2041);
+        pmu.access(&physical, Register::Control, Some(0x7));
+        assert_eq!((physical.counters.borrow()[2], physical.cycles.get()), (0, 0));
+        assert_eq!(pmu.access(&physical, Register::Control, None), 0x4103_2041);
     }
 
     #[test]
     fn selected_registers_are_those_selected() {
-        let (host, mut pmu) = new();
-        pmu.access(&host, Register::Select, Some(3));
-        pmu.access(&host, Register::SelectedType, Some(0x11));
-        pmu.access(&host, Register::SelectedCounter, Some(9));
-        assert_eq!((pmu.access(&host, Register::Type(3), None), host.counters.borrow()[3]), (0x11, 9));
+        let (physical, mut pmu) = new();
+        pmu.access(&physical, Register::Select, Some(3));
+        pmu.access(&physical, Register::SelectedType, Some(0x11));
+        pmu.access(&physical, Register::SelectedCounter, Some(9));
+        assert_eq!((pmu.access(&physical, Register::Type(3), None), physical.counters.borrow()[3]), (0x11, 9));
         for (selected, expected) in [(5, 0), (31, 0x8000_0000)] {
-            pmu.access(&host, Register::Select, Some(selected));
-            pmu.access(&host, Register::SelectedType, Some(0x8000_0011));
-            pmu.access(&host, Register::SelectedCounter, Some(9));
-            assert_eq!(pmu.access(&host, Register::SelectedType, None), expected);
-            assert_eq!(pmu.access(&host, Register::SelectedCounter, None), 0);
+            pmu.access(&physical, Register::Select, Some(selected));
+            pmu.access(&physical, Register::SelectedType, Some(0x8000_0011));
+            pmu.access(&physical, Register::SelectedCounter, Some(9));
+            assert_eq!(pmu.access(&physical, Register::SelectedType, None), expected);
+            assert_eq!(pmu.access(&physical, Register::SelectedCounter, None), 0);
         }
     }
 
     #[test]
     fn an_overflow_holds_the_line_until_it_is_cleared() {
-        let (host, mut pmu) = new();
-        pmu.access(&host, Register::Control, Some(1));
-        pmu.access(&host, Register::Interrupt(true), Some(0x33));
-        assert!(!pmu.line(&host));
-        assert_eq!(host.interrupts.get(), 0x3);
-        host.overflows.set(0x22);
-        assert!(pmu.line(&host));
-        assert_eq!(host.interrupts.get(), 0x1, "it has come, and does not come again");
-        assert_eq!(pmu.access(&host, Register::Overflow(false), None), 0x2);
-        pmu.access(&host, Register::Overflow(false), Some(u64::from(u32::MAX)));
-        assert_eq!(host.overflows.get(), 0x20);
-        assert!(!pmu.line(&host));
-        assert_eq!(host.interrupts.get(), 0x3);
+        let (physical, mut pmu) = new();
+        pmu.access(&physical, Register::Control, Some(1));
+        pmu.access(&physical, Register::Interrupt(true), Some(0x33));
+        assert!(!pmu.line(&physical));
+        assert_eq!(physical.interrupts.get(), 0x3);
+        physical.overflows.set(0x22);
+        assert!(pmu.line(&physical));
+        assert_eq!(physical.interrupts.get(), 0x1, "it has come, and does not come again");
+        assert_eq!(pmu.access(&physical, Register::Overflow(false), None), 0x2);
+        pmu.access(&physical, Register::Overflow(false), Some(u64::from(u32::MAX)));
+        assert_eq!(physical.overflows.get(), 0x20);
+        assert!(!pmu.line(&physical));
+        assert_eq!(physical.interrupts.get(), 0x3);
         // The guest learns nothing of the hypervisor's own overflow.
-        host.overflows.set(0x30);
-        assert!(!pmu.line(&host));
-        assert_eq!(pmu.access(&host, Register::Overflow(true), None), 0);
+        physical.overflows.set(0x30);
+        assert!(!pmu.line(&physical));
+        assert_eq!(pmu.access(&physical, Register::Overflow(true), None), 0);
     }
 
     #[test]
     fn software_counts_its_own_event() {
-        let (host, mut pmu) = new();
-        pmu.access(&host, Register::Type(1), Some(0x11));
-        pmu.access(&host, Register::Counter(0), Some(u64::from(u32::MAX)));
-        pmu.access(&host, Register::Enable(true), Some(0x3));
-        pmu.access(&host, Register::Increment, Some(0xff));
-        assert_eq!(host.counters.borrow()[0], u32::MAX);
-        pmu.access(&host, Register::Control, Some(1));
-        pmu.access(&host, Register::Increment, Some(0xff));
-        assert_eq!((&host.counters.borrow()[..2], host.overflows.get() & 0xf), ([0, 0].as_slice(), 1));
+        let (physical, mut pmu) = new();
+        pmu.access(&physical, Register::Type(1), Some(0x11));
+        pmu.access(&physical, Register::Counter(0), Some(u64::from(u32::MAX)));
+        pmu.access(&physical, Register::Enable(true), Some(0x3));
+        pmu.access(&physical, Register::Increment, Some(0xff));
+        assert_eq!(physical.counters.borrow()[0], u32::MAX);
+        pmu.access(&physical, Register::Control, Some(1));
+        pmu.access(&physical, Register::Increment, Some(0xff));
+        assert_eq!((&physical.counters.borrow()[..2], physical.overflows.get() & 0xf), ([0, 0].as_slice(), 1));
     }
 }

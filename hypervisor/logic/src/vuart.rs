@@ -11,6 +11,7 @@
 //! line control and FIFO levels are stored and read back, but have no effect: the first byte raises the receive
 //! interrupt. One lock of the hypervisor protects the whole state; report the line's level before releasing it, so that
 //! two cores cannot report in the wrong order.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::pl011::offset::*;
 

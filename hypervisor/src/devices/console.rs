@@ -1,4 +1,5 @@
 //! The physical UARTs: the console shared by all VMs, and the telemetry UART.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
 use crate::machine::layout;

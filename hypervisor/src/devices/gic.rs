@@ -2,6 +2,7 @@
 //!
 //! EL2 takes every physical interrupt. EOImode is 1: a write to EOIR drops the priority; only a write to DIR, or a
 //! guest's EOI through a list register with the HW bit, deactivates.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::mmio::{GICC, GICC_DIR, GICD, GICH};
 use crate::machine::registers::{Readable, Writeable};

@@ -3,6 +3,7 @@
 //! Quotas use counters from the top, observation segments from the bottom. MDCR_EL2.HPMN sets the quotas' counters
 //! apart, and TPM traps every access by a guest as well: an emulator that honors HPMN only in part must not let a guest
 //! stop its own quota.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::registers::{self, *};
 use crate::machine::sysreg;

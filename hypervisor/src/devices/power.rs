@@ -1,5 +1,6 @@
 //! Starts the machine's other cores and turns the machine off: by PSCI, or through words and registers in the board
 //! file.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::mmu::Windows;
 use crate::machine::registers::Writeable;

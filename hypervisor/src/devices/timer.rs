@@ -1,4 +1,5 @@
 //! The system counter, and the EL2 timer with its deadlines.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::registers::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, CNTPCT_EL0, Readable, Writeable};
 use crate::machine::sysreg;

@@ -1,4 +1,5 @@
 //! The EL2 vectors: entry from guests and return to them, and the handling of exceptions of EL2 itself.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, power};
 use crate::exits::traps;

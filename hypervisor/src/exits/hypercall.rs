@@ -1,4 +1,5 @@
 //! Cloison's own calls (`cloison_abi::Call`), granted per VM.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
 use crate::exits::psci;

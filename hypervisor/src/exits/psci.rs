@@ -1,4 +1,5 @@
 //! PSCI for guests (Arm DEN 0022), limited to their own vCPUs and their own VM.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::vm::cpu::Cpu;
 use crate::vm::life;

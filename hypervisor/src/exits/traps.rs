@@ -1,4 +1,5 @@
 //! A guest's traps: emulated devices, system registers, and accesses to memory that it does not have.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::exits::hypercall;
 use crate::machine::registers::*;

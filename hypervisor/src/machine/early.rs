@@ -1,4 +1,5 @@
 //! The loaded image, the early map under which it runs, and the switch to its colored copy.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::layout::ImageLayout;
 use crate::machine::mmu::Built;

@@ -1,4 +1,5 @@
 //! The points at which a core abandons its stack: to enter a guest, or to continue on an empty stack.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::arch::global_asm;
 

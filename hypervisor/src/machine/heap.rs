@@ -1,4 +1,5 @@
 //! The heap: small, for configuration and descriptions. Nothing that a guest triggers allocates from it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::NonNull;

@@ -1,6 +1,7 @@
 //! The layout of EL2's virtual address space.
 //!
 //! EL2 has a single range of 39 bits. It maps no guest memory, except two pages per core at a time (`WINDOW`).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::PAGE_SIZE;
 

@@ -1,4 +1,5 @@
 //! Blocks of device registers at the addresses where EL2 maps them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::layout;
 use cloison_abi::gicv2::{Gicc, GiccDeactivate, Gicd, Gich};

@@ -4,6 +4,7 @@
 //! hypervisor's colors; stacks with an unmapped page below; the frames themselves (`ARENA`); device registers; the
 //! guest images. They map no guest memory, no memory of the boot loader, and no page that is both writable and
 //! executable.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::heap::HeapPages;
 use crate::machine::layout;

@@ -2,6 +2,7 @@
 //!
 //! What is re-exported here is safe to write: it holds a guest's state, counts, or keeps time. Registers that control
 //! how EL2 or a guest translates and traps have an `unsafe fn` here, and no other module writes them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use aarch64_cpu::registers as cpu;
 pub use aarch64_cpu::registers::{

@@ -3,6 +3,7 @@
 //! 4 KiB pages, 39-bit IPA, three levels, tables in frames of the hypervisor's colors. Coloring scatters a region over
 //! single frames, and migration replaces one frame under a running guest. Both are Cloison's purpose and need direct
 //! access to the last-level descriptors, so it has its own tables. Descriptor bits come from `aarch64-paging`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::mmu;
 use crate::machine::sysreg;

@@ -1,4 +1,5 @@
 //! Instructions without a name in Rust: barriers, TLB and cache maintenance, HINTs, CRC32, SMC.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::model_hint;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};

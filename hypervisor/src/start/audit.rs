@@ -1,4 +1,5 @@
 //! The audit: sends what the tables really map, page by page, for the host to check.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::layout;
 use crate::machine::mmu;

@@ -3,6 +3,7 @@
 //! The loader follows the arm64 boot protocol (Linux, `Documentation/arch/arm64/booting.rst`): MMU off, the image on a
 //! 2 MiB boundary, its memory clean to the point of coherency. Code that runs before the MMU is on only accesses the
 //! two tables of `EARLY` and uses no lock.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::early::{self, BOOT_STACK, DEVICE_BLOCK, Loaded, NORMAL_BLOCK};
 use crate::start::bring_up;

@@ -1,4 +1,5 @@
 //! Boots from the first line of Rust to the start of the VMs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, pmu, power, timer};
 use crate::machine::registers::{self, *};

@@ -1,4 +1,5 @@
 //! Builds the VMs: their memory, stage-2 tables and devices.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::life;

@@ -1,4 +1,5 @@
 //! Console input: goes to one VM at a time, selected by a key.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::console::{self, Uart};
 use crate::devices::gic;

@@ -1,4 +1,5 @@
 //! The state that each physical core owns.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::pmu;
 use crate::devices::timer::{self, Deadlines};

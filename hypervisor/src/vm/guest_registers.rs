@@ -1,4 +1,5 @@
 //! A guest's registers: the general ones as saved by the vectors, and EL1's initial state when a vCPU starts.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::registers::*;
 use crate::machine::{registers, stage2, sysreg};

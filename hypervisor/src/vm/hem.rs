@@ -1,4 +1,5 @@
 //! Observation segments: counts of the VM's HEMs between two calls of the guest.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::pmu;
 use crate::vm::cpu::Cpu;

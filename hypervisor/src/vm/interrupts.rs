@@ -1,4 +1,5 @@
 //! Physical interrupts: dispatches each to its handler.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{gic, timer};
 use crate::vm::cpu::Cpu;

@@ -2,6 +2,7 @@
 //!
 //! vCPUs are off, about to start, or on. A VM that stops or restarts first makes all its other vCPUs leave their guest
 //! (`Power::stop`), and waits for them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{gic, power};
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};

@@ -1,6 +1,7 @@
 //! Prints messages of the `log` macros on the console, each with its core and level.
 //!
 //! Once guests run, messages wait in a ring: nobody who prints can hold up the core that has something to say.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, timer};
 use crate::vm::cpu::{self, Cpu};

@@ -1,4 +1,5 @@
 //! Mailboxes, by which cores send requests to each other.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::gic;
 use cloison_formats::limits::MAX_CORES;

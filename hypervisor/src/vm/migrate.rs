@@ -3,6 +3,7 @@
 //! Break before make: the page is unmapped for all vCPUs (descriptor invalid, TLBs cleared), written back, copied,
 //! written back again, and given its new frame. A vCPU that accesses it meanwhile faults into EL2 and waits there
 //! (`traps`). Only one core at a time does this for a VM.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
 use crate::machine::stage2::{Cacheability, Page};

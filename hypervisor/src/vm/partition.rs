@@ -1,6 +1,7 @@
 //! What a VM owns: its configuration, address space, devices and the state of its vCPUs.
 //!
 //! A VM owns its cores for good.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::machine::stage2::Stage2;
 use crate::vm::mailbox::{self, Request};

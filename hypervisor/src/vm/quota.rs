@@ -4,6 +4,7 @@
 //! stops the core; otherwise, or if a quota requests both, the EL2 timer checks the counter in every poll interval.
 //! Either way the EL2 timer ends the period. Counting happens at EL1 and EL0 only, so a core that waits in EL2 uses up
 //! nothing.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;

@@ -3,6 +3,7 @@
 //! Nothing here waits for the UART while guests run: a core sends what fits in the UART's FIFO and continues later. A
 //! full ring drops the record, counts it, and reports that in the stream. A UART that accepts nothing is reported on the
 //! console, and a console that accepts nothing in the stream.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::console::{self, Port};
 use crate::devices::timer;

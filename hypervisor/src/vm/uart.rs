@@ -1,4 +1,5 @@
 //! The UART that a guest sees: its accesses, its output in lines of text, and its input.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::console;
 use crate::vm::cpu::{Cpu, Line};

@@ -1,11 +1,12 @@
 //! Virtual interrupts: connects the emulated distributor with the GIC's list registers.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::gic;
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::Vm;
 use cloison_logic::syndrome::Width;
-use cloison_logic::vgic::{Banked, Distributor, Host, Refused, Shared, Trigger, Vcpus};
+use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Refused, Shared, Trigger, Vcpus};
 use core::ops::DerefMut;
 
 /// Offset of GICD_TYPER, a constant that is read without accessing any state.
@@ -17,7 +18,7 @@ struct Physical<'a> {
     vm: &'a Vm,
 }
 
-impl Host for Physical<'_> {
+impl PhysicalGic for Physical<'_> {
     #[inline(always)]
     fn distributor(&self) -> &Distributor {
         &self.vm.distributor

@@ -1,4 +1,5 @@
 //! The virtual PMU: `cloison_logic::vpmu` on this core's counters that no quota uses.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::pmu;
 use crate::machine::registers::*;
@@ -6,12 +7,12 @@ use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
 use crate::vm::virq;
-use cloison_logic::vpmu::{Host, Register};
+use cloison_logic::vpmu::{PhysicalPmu, Register};
 
 /// This core's physical PMU.
 struct Physical;
 
-impl Host for Physical {
+impl PhysicalPmu for Physical {
     fn counter(&self, counter: u32) -> u32 {
         pmu::count(counter)
     }

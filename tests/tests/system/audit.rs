@@ -1,4 +1,5 @@
 //! `cargo xtask inspect --live`: every page of every shipped system is where its configuration says.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::inspect::{InspectArgs, inspect};
 use cloison::live;

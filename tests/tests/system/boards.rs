@@ -1,6 +1,7 @@
 //! Every board that QEMU emulates: these tests name none, so that a board file is all that a new board needs.
 //!
 //! The other tests of the system run on `virt` and `zcu102`, and go further.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::{audit, demo, migration, quota};
 use cloison_engine::configuration;

@@ -1,4 +1,5 @@
 //! Pages that become cacheable and non-cacheable while their VM writes and checks them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
 use cloison_engine::installation;

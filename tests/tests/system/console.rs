@@ -1,4 +1,5 @@
 //! The console: no guest deceives the user of another, and a UART that is dead is reported on the other one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::emulation::Serial;
 use cloison_engine::configuration;

@@ -1,4 +1,5 @@
 //! Images that are damaged, truncated or made for another machine: one clear line, and the machine turns off.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::image::{Image, seal};
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};

@@ -1,4 +1,5 @@
 //! `cargo xtask demo`: the main task succeeds, and its figures are those of the run.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::configuration;
 use cloison_engine::telemetry::Telemetry;

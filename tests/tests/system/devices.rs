@@ -1,4 +1,5 @@
 //! Devices that are passed through: their registers and interrupts reach their VM and no other.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::live;
 use cloison_config::Checked;

@@ -2,6 +2,7 @@
 //!
 //! No guest can cause such a fault, so the tests do: they patch a few wrong instructions into the image at the start of
 //! a function. What these do, and how the hypervisor reacts, is real.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::qemu::Outcome;
 use cloison_tests::{BOTH, Clock, VIRT, boot, config, hypervisor, hypervisor_elf, image, load};

@@ -1,6 +1,7 @@
 //! The EL2 image's instructions, where a real core needs others than an emulator: nothing that runs here would notice.
 //!
 //! Sequences that a Cortex-A53 may execute wrongly (errata 835769 and 843419), and maintenance and barriers.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_tests::hypervisor_elf;
 use miette::Result;

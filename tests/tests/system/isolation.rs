@@ -1,4 +1,5 @@
 //! A guest that tries everything it must not do, and neighbors that must not notice.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
 use cloison_engine::telemetry::End;

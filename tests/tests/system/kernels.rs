@@ -1,4 +1,5 @@
 //! Benchmarks compute the same results in a guest and on the host.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_benchmarks::{Disparity, Kernel, Matmul, Segmentation, Size};
 use cloison_engine::telemetry::End;

@@ -1,4 +1,5 @@
 //! Debian's kernels, unmodified: they boot, run side by side, panic alone, and do not notice that their pages move.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::{PATIENCE, Running};
 use cloison::run::{self, RunArgs};

@@ -1,4 +1,5 @@
 //! System tests: the promises of a booted system, one module per promise.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod audit;
 mod boards;

@@ -1,4 +1,5 @@
 //! Pages that move while their VM writes and checks them: no wrong byte, no lost interrupt.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
 use cloison_engine::telemetry::End;

@@ -1,5 +1,6 @@
 //! Debian's perf in a guest: its counts match the hypervisor's, a quota does not change them, and programs read
 //! counters themselves if Linux allows it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
 use cloison_config::ImageSource;

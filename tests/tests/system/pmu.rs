@@ -1,4 +1,5 @@
 //! A VM's own PMU: it counts, it interrupts, and it cannot reach a quota's counter.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::End;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, run};

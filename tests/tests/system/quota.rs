@@ -1,4 +1,5 @@
 //! Budgets of events: enforced in every period, and no interrupt of a held core is lost.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison::top::View;
 use cloison_config::Checked;

@@ -1,4 +1,5 @@
 //! The RAM disk of a Linux guest: a configured command instead of the shell, and a RAM disk that does not fit.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::ImageSource;
 use cloison_engine::telemetry::End;

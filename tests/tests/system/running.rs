@@ -1,4 +1,5 @@
 //! A running system with Linux guests, and their shells.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::Checked;
 use cloison_engine::linux::shell::{Done, Shells};

@@ -1,4 +1,5 @@
 //! The services page: a root process of a Linux guest asks the hypervisor and gets what its VM is granted.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
 use cloison_formats::color::Color;

@@ -1,4 +1,5 @@
 //! The life of VMs: they start, restart alone, use all their cores, share one console, and end.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::telemetry::{MigrationOutcome, VmState};

@@ -4,6 +4,7 @@
 //! the other defines, or names it in a path, also in the arguments of a macro. A re-export is followed to the file
 //! that defines the item. Not a use: `mod x;`, a re-export (`pub use`, `pub(crate) use`), an attribute, a
 //! visibility (`pub(in crate::x)`), and test code. Not seen: the method of a type that a module does not name.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::Finding;
 use super::source::{Sources, Target, attributes, is_for_tests, line};

@@ -1,4 +1,5 @@
 //! The rules, and what they find.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use clap::ValueEnum;
 use std::fmt;

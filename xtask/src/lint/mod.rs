@@ -9,6 +9,7 @@
 //! | `words` | the banned words of docs/style.md |
 //! | `finding` | the rules by name, and what they find |
 //! | `source` | the crates, modules and files that the rules look at |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod circles;
 mod finding;

@@ -10,6 +10,7 @@
 //! to a register (`HCR_EL2.set(1 << 3)`). Masks are fine where they are typed themselves, the `value` or `mask` of
 //! fields, and of the registers with a bit per PMU counter ([`BIT_PER_COUNTER`]). The module `syndrome` may have them:
 //! there they are decoded. Not seen: a value that a function passes on under another name.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::Finding;
 use super::source::{Module, Sources, is_for_tests, line};

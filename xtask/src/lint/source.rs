@@ -1,4 +1,5 @@
 //! What the rules look at: the crates of a workspace, their modules as syntax trees, and all files that hold prose.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cargo_metadata::{MetadataCommand, TargetKind};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};

@@ -7,6 +7,7 @@
 //! *Why*: an unsafe block or `unsafe impl` has a comment `// SAFETY:` of at least [`WORDS`] words directly above, above the
 //! statement around it, or as its first line. An `unsafe fn` that is not an implementation of a trait has a section
 //! `# Safety` in its documentation. Tests included.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::Finding;
 use super::source::{self, Crate, Module, Sources, Target, has_lint_level, line};

@@ -4,6 +4,7 @@
 //! that count as whole words; a phrase in backticks is a regular expression (`\|` for `|`, as in all tables). Case and
 //! line breaks do not matter. Text in backticks is code and is not checked. `lint: allow(the words)` in the same
 //! line exempts them; exemptions are counted and printed.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::finding::{Finding, Outcome};
 use super::source::{Sources, prose};

@@ -4,6 +4,7 @@
 //! figure is the number of ticks between two reads of CNTVCT_EL0 around one operation, less the same without the
 //! operation (for HVC: with a `nop`, because the HVC itself is an instruction of the guest). `NAME` is the minimum of
 //! all tries and `NAME_max` the maximum. Nothing is printed until all measurements are done.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

@@ -1,4 +1,5 @@
 //! C2IS: repeatedly calls a function that spans 65 text pages (BBProf, section 7.3).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

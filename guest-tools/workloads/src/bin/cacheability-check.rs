@@ -1,5 +1,6 @@
 //! Cacheability check: two vCPUs continuously write and check pages while those pages become cacheable and
 //! non-cacheable.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 

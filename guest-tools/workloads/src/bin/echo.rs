@@ -1,4 +1,5 @@
 //! Echo: prints each line of input, which arrives by interrupt.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! Flood: prints without end, with bytes in each line that would move a terminal's cursor or make it answer.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! Heartbeat: checks the VM's memory at every beat of a timer, to show that neighbors did no harm.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

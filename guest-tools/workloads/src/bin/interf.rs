@@ -1,4 +1,5 @@
 //! Interf: cache-allocating stores, one per line, over a buffer (BBProf, section 7.1).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

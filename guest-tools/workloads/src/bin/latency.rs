@@ -1,4 +1,5 @@
 //! Latency: chases pointers through a buffer in random order; each load returns the address of the next one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

@@ -1,4 +1,5 @@
 //! Lives: a VM of two vCPUs that restarts from either one while the other turns itself off, is turned on, or is killed.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! Matmul: a product of integer matrices with strided columns (`cloison_benchmarks::matmul`).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

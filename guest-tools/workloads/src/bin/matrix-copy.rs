@@ -1,4 +1,5 @@
 //! Matrix copy: a loop whose event counts are known in advance (HEM reliability, figure 7).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

@@ -1,4 +1,5 @@
 //! Migrate check: two vCPUs continuously write and check pages while those pages migrate back and forth.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! PMU check: the VM's counters count known work, raise interrupts, and end where the hypervisor's begin.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! Remains: leaves traces in memory, registers and counters, restarts its VM, and looks for them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

@@ -1,4 +1,5 @@
 //! Restart: resets its VM several times and counts in memory that a reset preserves.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

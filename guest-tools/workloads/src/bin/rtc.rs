@@ -1,4 +1,5 @@
 //! Rtc: drives a passed-through clock by its interrupts, or tries to reach one that it does not own.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 

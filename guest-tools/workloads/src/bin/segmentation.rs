@@ -1,4 +1,5 @@
 //! Segmentation: divides an image into regions by a graph (`cloison_benchmarks::segmentation`).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! Spender: works under a quota, and tries to gain budget by stopping and starting, and by having EL2 do the work.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

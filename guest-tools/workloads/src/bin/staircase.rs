@@ -1,4 +1,5 @@
 //! Staircase: five groups of pages, each read more often than the one before (BBProf, section 7.2).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
 //! The counters at the start and the end of regions.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::events::Counts;
 use crate::statistics::Region;

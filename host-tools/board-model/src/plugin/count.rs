@@ -1,4 +1,5 @@
 //! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's own clock.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::ffi::{self, Api, ByteArray, PluginId, RegisterDescriptor, UserData};
 use crate::statistics::{self, Instructions};

@@ -1,4 +1,5 @@
 //! A core's event counters as the model keeps them, and QEMU's handles of their registers.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::decode::Special;
 use crate::events::Counts;

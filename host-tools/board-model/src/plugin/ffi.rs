@@ -1,6 +1,7 @@
 //! The part of QEMU's plugin API (version 4) that is used; every function is looked up by name.
 //!
 //! No package ships the API's header, and linking would make the tests of the safe modules depend on QEMU.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use libc::{c_char, c_int, c_uint, c_void, size_t};
 use std::ffi::CStr;

@@ -14,6 +14,7 @@
 //!   only reads registers.
 //! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance monitors.
 //! - `rr_kick_vcpu_thread`: shows whether there is one thread for all vCPUs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::ffi::{functions, symbol};
 use libc::{c_char, c_int, c_void};

@@ -2,6 +2,7 @@
 //!
 //! All vCPUs share one thread (`-accel tcg,thread=single`), and all callbacks run on it, so the model needs no lock.
 //! QEMU's main loop and a small thread of the plugin only read the clock, which consists of atomic words.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 #![allow(unsafe_code)]
 

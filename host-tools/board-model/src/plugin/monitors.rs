@@ -1,4 +1,5 @@
 //! The guest's performance monitors: reads and writes of counters, overflow flags, and the interrupt.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::counters::{NAMES, NO_LEVEL, Pending, at};
 use super::qemu::qemu;

@@ -1,4 +1,5 @@
 //! The QEMU that loaded the plugin.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::ffi::{Api, PluginId};
 use super::internals::Internals;

@@ -1,4 +1,5 @@
 //! Regions of interest: when the model is on, and what it counts there.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Stand;
 use super::qemu::{qemu, retranslate};

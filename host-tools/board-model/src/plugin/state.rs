@@ -1,4 +1,5 @@
 //! The model between QEMU's callbacks: blocks, accesses, turns.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Regions;
 use super::counters::{Counters, Monitors};

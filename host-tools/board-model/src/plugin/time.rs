@@ -1,4 +1,5 @@
 //! Guest time: what QEMU's clock hooks read, and the thread that advances it when all cores wait.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::internals::Internals;
 use super::qemu::{QEMU, qemu};

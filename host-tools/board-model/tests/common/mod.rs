@@ -1,5 +1,6 @@
 //! Code shared by the tests and the benchmark: the plugin, a guest without an operating system, and a board that boots
 //! it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
 use cloison_engine::qemu::{Machine, Outcome};

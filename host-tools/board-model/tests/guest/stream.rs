@@ -6,6 +6,7 @@
 //! and with the interrupt: counter 1, which overflows after that many refills, when the interrupt was pending;
 //! PMOVSCLR_EL0 at that time; PMOVSCLR_EL0 and ISR_EL1 after the flag was cleared.
 //! Rivals stream over 420 KiB. Everything runs at EL2 with the MMU off, where every address is its own physical one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![no_main]
 

@@ -1,4 +1,5 @@
 //! The system image as bytes: the reverse of what the hypervisor reads in `cloison_formats::image`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::{END_MARKER, HEADER_LEN, Header, MAGIC, System, VERSION};

@@ -1,4 +1,5 @@
 //! Archives in the format that Linux unpacks at boot: cpio (newc), compressed with gzip.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cpio::newc::{Builder, ModeFileType, trailer};
 use flate2::Compression;

@@ -1,4 +1,5 @@
 //! The device tree of a Linux guest, from `cloison_abi::map` and the configuration.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::{irq, map, page};
 use cloison_config::guest_linux::{Linux, Shown};

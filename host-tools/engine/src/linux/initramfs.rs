@@ -1,5 +1,6 @@
 //! The initial RAM disk of Linux guests: Debian's static busybox, the `cloisonctl` command, a first process that starts
 //! a shell on the console, and the programs that a configuration names, from Debian packages and files.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{Node, pack};
 use super::{packages, programs};

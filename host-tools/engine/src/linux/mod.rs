@@ -7,6 +7,7 @@
 //! | [`initramfs`] | builds the RAM disk: busybox and a first process |
 //! | [`programs`] | adds programs of other Debian packages, with their libraries |
 //! | [`shell`] | types commands into a guest's shell and reads the results |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod archive;
 pub mod device_tree;

@@ -1,4 +1,5 @@
 //! Debian's kernels and static busybox: downloaded once as packages, kept in the cache with versions and checksums.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::installation;
 use crate::setup::debian;

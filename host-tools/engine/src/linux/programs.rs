@@ -5,6 +5,7 @@
 //! linker. Useless files are thus left out without an exclusion list: interpreters and their modules (perf is linked
 //! with libpython and libperl, but needs no script to count), documentation, locales, settings. Programs in a language
 //! without an interpreter in the RAM disk are left out.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{self, Node};
 use super::packages::{self, Kept, Made};

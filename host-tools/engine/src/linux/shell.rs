@@ -1,4 +1,5 @@
 //! The shell of a Linux guest over the console: runs commands and returns their output and status.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::consoles::{Piece, Splitter};
 use crate::qemu::{Received, Session};

@@ -1,4 +1,5 @@
 //! The report's drawings as SVG: the color map, bars, and counts over runs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::summary::{Summary, kind, outcome};
 use crate::text::{Spread, grouped, share};

@@ -6,6 +6,7 @@
 //! | [`summary`] | the tables of a run |
 //! | [`shell`] | the HTML shell of all reports |
 //! | [`page`], `drawing` | the report of a run, with its drawings |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod drawing;
 pub mod page;

@@ -1,4 +1,5 @@
 //! The report of one run: one self-contained HTML file.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::drawing::{bars, color_map, hem_charts, migration_bars, strip, throttled_bars};
 use super::shell::{all_figures, standalone};

@@ -1,4 +1,5 @@
 //! Tables that look the same on the terminal and in HTML.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
 use comfy_table::{CellAlignment, ContentArrangement};

@@ -1,4 +1,5 @@
 //! The HTML shell of all reports: style, figures, and provenance.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::figures::Figures;
 use maud::{DOCTYPE, Markup, PreEscaped, html};

@@ -1,4 +1,5 @@
 //! The tables of a finished run.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::section::Section;
 use crate::figures::Figures;

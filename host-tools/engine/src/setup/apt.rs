@@ -2,6 +2,7 @@
 //!
 //! A private apt root has its own list of sources, derived from the machine's, and its own indexes and cache, so that
 //! packages of another suite can be looked up and downloaded without privileges.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::process::{Done, run_limited};
 use crate::installation;

@@ -1,4 +1,5 @@
 //! Rust's libraries for AArch64, bare-metal and Linux: found, added by rustup, or built from source.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::apt;
 use super::process::{Missing, announce, run_limited};

@@ -1,4 +1,5 @@
 //! The linker for AArch64 Linux programs, which guest tools for Linux need and bare-metal guests do not.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::emulator::{as_root, root_prefix};
 use super::process::{Missing, announce, run_limited};

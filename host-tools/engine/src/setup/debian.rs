@@ -1,6 +1,7 @@
 //! Debian packages for AArch64, unpacked without being installed.
 //!
 //! apt itself downloads them, from this machine's own sources, and checks their signatures.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::apt;
 use super::process::{Missing, announce};

@@ -1,4 +1,5 @@
 //! QEMU and U-Boot: found, or installed from the distribution's packages.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::apt;
 use super::process::{Missing, announce, run_limited};

@@ -10,6 +10,7 @@
 //! | [`emulator`] | QEMU, and U-Boot for a test |
 //! | [`debian`], `apt` | packages that are unpacked without being installed |
 //! | `process` | runs other programs |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod apt;
 pub mod core_library;

@@ -1,4 +1,5 @@
 //! Runs programs for `setup`, and reports what is missing if one of them fails.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::progress::spinner;
 use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};

@@ -1,4 +1,5 @@
 //! Decodes the telemetry stream's framing: bytes to messages.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::telemetry::Message;
 use std::fmt;

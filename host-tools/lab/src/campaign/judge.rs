@@ -1,4 +1,5 @@
 //! Compares MUCH, HRM and the blind merge with the truth (MUCH, section 5.3, table 4).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::runs::{Counted, Run};
 use super::spec::Campaign;

@@ -7,6 +7,7 @@
 //! | [`runs`] | one boot per workload and plan, and its counts |
 //! | [`judge`] | compares MUCH, HRM and the blind merge with the truth |
 //! | [`page`] | the report |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod judge;
 pub mod page;

@@ -1,4 +1,5 @@
 //! The report of a campaign: one self-contained HTML file.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::judge::Judged;
 use super::spec::Campaign;

@@ -1,5 +1,6 @@
 //! One boot per workload and plan: the hypervisor restarts the victim for each run and counts the sub-experiment's
 //! events, while the model counts everything.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::spec::{Campaign, Workload};
 use crate::experiment::overrides;

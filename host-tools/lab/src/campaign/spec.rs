@@ -1,4 +1,5 @@
 //! A campaign's TOML file, read and validated, and the plan that follows from it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;

@@ -1,4 +1,5 @@
 //! `c2is`: a long function's runtime against the number of its pages in private cache (BBProf, section 7.3, figure 10).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};

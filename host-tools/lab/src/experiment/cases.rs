@@ -1,4 +1,5 @@
 //! `demo`: one victim in four cases: alone, next to Interf, with budgets, with private pages.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Marks};

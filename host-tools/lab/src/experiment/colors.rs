@@ -1,4 +1,5 @@
 //! `strict-colors`: what a victim's own colors cost and save (BBProf, section 7.1, figure 5).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};

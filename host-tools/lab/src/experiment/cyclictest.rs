@@ -1,4 +1,5 @@
 //! The result of `cyclictest`: how often each wake-up latency was seen.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,5 @@
 //! The results of an experiment: figures, tables, plots, and a plain account.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::plot::Chart;
 use super::runner::Measured;

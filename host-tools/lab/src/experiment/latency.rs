@@ -1,4 +1,5 @@
 //! `cyclictest`: wake-up latency of a real-time Linux guest's highest-priority task, against its neighbors' activity.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclictest::Latencies;
 use super::findings::{Cell, Findings, Runs, Series, ratio};

@@ -1,4 +1,5 @@
 //! `matrix-copy`: event counts that are known in advance, by the modelled PMU (HEM reliability, section V, table VI).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, Runs, Series};
 use miette::{Result, miette};

@@ -1,5 +1,6 @@
 //! `interf-migration`: a victim stays in place while its neighbors' pages are moved away (BBProf, section 7.4, figures
 //! 11 and 12).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};

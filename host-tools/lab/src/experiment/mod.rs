@@ -10,6 +10,7 @@
 //! | [`cyclictest`] | cyclictest's results |
 //! | [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod c2is;
 pub mod cases;

@@ -1,4 +1,5 @@
 //! Changes to a system's TOML: paths, values with placeholders, and their application.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub use toml::Value;
 use toml::value::Table;

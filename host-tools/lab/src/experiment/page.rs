@@ -1,4 +1,5 @@
 //! The report of an experiment: one self-contained HTML file; CSV and Parquet.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;

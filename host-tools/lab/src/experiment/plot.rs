@@ -1,4 +1,5 @@
 //! Plots as SVG.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use miette::{Result, miette};
 use plotters::prelude::*;

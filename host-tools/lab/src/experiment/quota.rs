@@ -1,4 +1,5 @@
 //! `quota`: the effect on a victim of refill budgets on the other cores.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
 use super::plot::{Chart, Line, Marks};

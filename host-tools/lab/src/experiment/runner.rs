@@ -1,4 +1,5 @@
 //! Performs the runs of an experiment, each once, two at a time, and keeps their results.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclictest::Latencies;
 use super::overrides::{self, Value};

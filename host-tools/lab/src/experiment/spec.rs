@@ -1,4 +1,5 @@
 //! An experiment's TOML file, read and validated.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::overrides::{Path as TomlPath, Scope, Value};
 use cloison_config::problem::{Errors, Problem, SourceFile};

@@ -1,4 +1,5 @@
 //! `interference-wss`: the harm that Interf does, against the size of its buffer (BBProf, section 7.1, figure 4).
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
 use super::plot::{Chart, Line, Marks};

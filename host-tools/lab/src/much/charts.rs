@@ -1,4 +1,5 @@
 //! Heatmaps and curves as SVG.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::evaluate::Outcome;
 use maud::{Markup, html};

@@ -1,4 +1,5 @@
 //! `cloison much compare`: compares methods on samples of the runs.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::input::{self, Chosen};
 use super::{merge, page};

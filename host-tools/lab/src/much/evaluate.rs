@@ -1,4 +1,5 @@
 //! `cloison much evaluate`: compares merged vectors with measurements or with the truth.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::input::{self, Chosen};
 use super::page;

@@ -1,4 +1,5 @@
 //! Reads measurements from CSV, Parquet or the HEM log, and prints warnings about them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::events::EventNames;
 use cloison_engine::telemetry::Telemetry;

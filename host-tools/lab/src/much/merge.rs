@@ -1,4 +1,5 @@
 //! `cloison much merge`: merges the counts of all sub-experiments into vectors.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::input::{self, Chosen};
 use super::page;

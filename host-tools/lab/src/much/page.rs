@@ -1,4 +1,5 @@
 //! The pages that `much` writes: one self-contained HTML file each.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::charts;
 use cloison_engine::figures::Figures;

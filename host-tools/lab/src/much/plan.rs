@@ -1,4 +1,5 @@
 //! `cloison much plan`: plans sub-experiments.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};

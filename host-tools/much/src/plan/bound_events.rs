@@ -1,4 +1,5 @@
 //! Plans in which some events can only be counted by certain counters.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::catalogue::{Catalogue, fill};
 use super::geometry::Blocks;

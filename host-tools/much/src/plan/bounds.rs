@@ -1,5 +1,6 @@
 //! Lower bounds on the number of sub-experiments. Each comes with its proof, because they decide whether a plan is
 //! called optimal.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Schönheim's bound for covers of pairs: ⌈v/k ⌈(v−1)/(k−1)⌉⌉. Every point is in at least r = ⌈(v−1)/(k−1)⌉ blocks.
 pub fn schoenheim(points: usize, size: usize) -> usize {

@@ -1,4 +1,5 @@
 //! Finds the best cover from what is known: constructions, combinations of smaller covers, and search.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclic::{self, Shape};
 use super::families::FAMILIES;

@@ -1,6 +1,7 @@
 //! Searches for covers with a cyclic symmetry: all blocks are rotations of a few base blocks.
 //!
 //! The symmetry leaves so few choices that it finds covers far too large for a search over single blocks.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 use super::schoenheim;

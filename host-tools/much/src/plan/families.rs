@@ -1,5 +1,6 @@
 //! Designs from difference families: a few base blocks, moved by all elements of a small abelian group, are all blocks, and every pair
 //! of points is in exactly one.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 

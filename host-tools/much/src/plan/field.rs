@@ -1,4 +1,5 @@
 //! Finite fields of up to 64 elements as tables, from which the geometries are built.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// The field GF(q). Elements are 0..q; 0 and 1 are the neutral elements.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! Designs that are known to exist: planes, transversal designs, triple systems.
 //!
 //! Each is a list of blocks that covers every pair of points, or every pair across groups, exactly once.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::field::Field;
 

@@ -4,6 +4,7 @@
 //! A plan in which every pair meets is a covering design C(v, k, 2). The fewest sub-experiments possible are known for all numbers of
 //! events on 2, 3 and 4 counters (M. K. Fort and G. A. Hedlund; W. H. Mills), and for few sizes on more. The planner takes the best
 //! of known constructions and searches, and says that a plan is optimal only where a proven lower bound is met.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod bound_events;
 mod bounds;

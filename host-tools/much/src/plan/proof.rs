@@ -1,4 +1,5 @@
 //! Checks plans independently of how they were made.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 use std::collections::BTreeSet;

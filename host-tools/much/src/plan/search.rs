@@ -2,6 +2,7 @@
 //!
 //! A state is a list of blocks of full size; its cost is the number of pairs that meet in no block. A step takes an
 //! uncovered pair and moves one of its points into a block that contains the other, in place of a third point.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 use rand::RngExt;

@@ -4,6 +4,7 @@
 //! With blocks of three the fewest that cover all pairs are known for every number of points (M. K. Fort, G. A. Hedlund, "Minimal
 //! coverings of pairs by triples", Pacific J. Math. 8, 1958). Where no Steiner triple system exists, some pairs meet more often: with
 //! 6t + 5 points those of one block of five; with 6t points one more each of a perfect matching.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::geometry::Blocks;
 use rand::RngExt;

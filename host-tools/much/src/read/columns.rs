@@ -1,4 +1,5 @@
 //! Code shared by both readers: the columns, the selection of rows, and the position of errors.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{Builder, DataError, LARGEST_COUNT, Measurements, RowError, checked_count};
 use std::collections::BTreeSet;

@@ -1,4 +1,5 @@
 //! Reads measurements from long CSV, and merged vectors from wide CSV.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::columns::{NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker, number, overflowed, whole};
 use crate::data::{Event, Measurements};

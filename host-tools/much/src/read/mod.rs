@@ -3,6 +3,7 @@
 //! Columns are found by name. `sub_experiment`, `run`, `event` and `value` are needed; `event_code` gives the event's
 //! number; `overflowed` other than 0 or false makes the count missing; `cycles` is what every row of a run has beside its event,
 //! and becomes the event `cycles`; `vm`, `vcpu` and `workload` must be the same in all rows, or be chosen.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod columns;
 mod csv;

@@ -1,4 +1,5 @@
 //! Reads measurements from long Parquet, and merged vectors from wide Parquet.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::columns::{self, NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker};
 use crate::data::{Event, LARGEST_COUNT, Measurements, checked_count};

@@ -2,6 +2,7 @@
 //!
 //! `cargo test -p cloison-much --release -- --ignored synthetic --nocapture` prints the whole table, in some minutes. `MUCH_SETS`,
 //! `MUCH_RUNS` and `MUCH_CASES` (comma-separated) ask for a part of it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod population;
 

@@ -1,4 +1,5 @@
 //! Populations of counts with every shape that a merge must cope with.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_much::data::{Builder, Event, Measurements};
 use cloison_much::draw::stream;

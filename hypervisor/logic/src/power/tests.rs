@@ -1,4 +1,5 @@
 //! Tests of the power states, step by step and, under `--cfg loom`, in all interleavings.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 #[cfg(loom)]
 pub mod models;

@@ -1,4 +1,5 @@
 //! Tests of the emulated distributor and the list registers on a fake of the hardware.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::*;
 use core::cell::{Cell, RefCell};
@@ -43,7 +44,7 @@ struct Core {
 /// One core's view of its machine.
 struct View<'a>(&'a Machine, &'a Core);
 
-impl Host for View<'_> {
+impl PhysicalGic for View<'_> {
     fn distributor(&self) -> &Distributor {
         &self.0.distributor
     }

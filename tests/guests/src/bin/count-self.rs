@@ -1,5 +1,6 @@
 //! Counts its own instructions and cycles, and reads the counters itself at EL0 by `mrs`, without the kernel. With an
 //! argument, it reads a counter even if the kernel does not allow it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 
 use perf_event_open_sys::bindings::{

@@ -1,4 +1,5 @@
 //! Hypercalls, firmware calls and PSCI calls that are malformed or concern what this VM does not own.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;

@@ -1,4 +1,5 @@
 //! The interrupt controller: registers of interrupts that this VM does not own, and waits that must end.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;

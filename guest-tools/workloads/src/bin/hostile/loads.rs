@@ -1,4 +1,5 @@
 //! Loads from emulated devices: every width and extension gives what the hardware's registers would give.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::Phase;
 use cloison_guest::abi::map;

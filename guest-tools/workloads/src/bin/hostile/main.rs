@@ -2,6 +2,7 @@
 //!
 //! Each attempt is *refused* (a fault or an error code), *ignored* (it had no effect that the guest could notice, and
 //! needs none), or *leaked*: it read, changed or reached something that the VM does not own.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]

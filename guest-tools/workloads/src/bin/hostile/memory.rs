@@ -1,4 +1,5 @@
 //! Memory that this VM does not own: other VMs', the hypervisor's, devices', unmapped.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::{Own, Phase};
 use cloison_benchmarks::random::Random;

@@ -1,4 +1,5 @@
 //! What the VM owns, and the counts of attempts to reach beyond it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_guest::abi::map;
 use cloison_guest::exceptions::Fault;

@@ -1,4 +1,5 @@
 //! System registers: the counters reserved for quotas, and everything that belongs to a higher exception level.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::phase::Phase;
 use cloison_benchmarks::random::Random;

@@ -1,4 +1,5 @@
 //! The ring of messages under loom: a core writes while others, one at a time, take what they find.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::messages::*;
 use crate::power::tests::models::check;

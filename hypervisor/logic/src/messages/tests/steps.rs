@@ -1,4 +1,5 @@
 //! The ring of messages, step by step.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::console::Output;
 use crate::messages::Messages;

@@ -2,6 +2,7 @@
 //! preemptions. Beside each model is one with a bug that it has to find.
 //!
 //! A core is a thread. Its interrupt is a flag that its loop takes, as late as it likes.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::power::*;
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};

@@ -1,4 +1,5 @@
 //! Requests and a held core under loom: cores that post, and one that waits for its interrupt and takes.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::clock::{Instant, Ticks};
 use crate::power::tests::models::{Bell, check};

@@ -1,4 +1,5 @@
 //! Power states, one step at a time; `models` has them taken at the same time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::power::*;
 
