@@ -1,7 +1,7 @@
 //! Cloison's hypercalls with typed arguments and results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::reply::{Hem, Identity, Moved, Quota, SegmentEnd, Time};
+use cloison_abi::reply::{Hem, Identity, Moved, PrivatePool, Quota, SegmentEnd, Time};
 use cloison_abi::{Call, CallError};
 
 /// Makes any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
@@ -73,6 +73,11 @@ pub fn restore() -> Result<u64, CallError> {
 /// Moves one page, identified by its first address, to the PVT pool.
 pub fn migrate_page(ipa: u64) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::MigratePage, [ipa, 0, 0]).map(drop)
+}
+
+/// Returns the state of the PVT pool of the VM's profile.
+pub fn private_pool() -> Result<PrivatePool, CallError> {
+    call(Call::PrivatePool, [0; 3])
 }
 
 /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.

@@ -9,6 +9,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("bench", "measures the hypervisor's own paths"),
     ("c2is", "runs a function over 65 pages of text, again and again"),
     ("cacheability-check", "writes and checks its pages while they go in and out of the caches"),
+    ("chaos", "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps per life"),
     ("disparity", "finds depth in two images; args: size 1 to 3, runs, seed"),
     ("echo", "writes back what it reads from its UART"),
     ("flood", "prints without end; args: lines (0: forever), letters per line"),

@@ -4,9 +4,10 @@
 use cloison_config::Checked;
 use cloison_engine::telemetry::End;
 use cloison_formats::image::{OnFault, Quota};
-use cloison_formats::telemetry::VmState;
+use cloison_formats::telemetry::{MigrationOutcome, VmState};
 use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
+use std::collections::HashSet;
 
 /// The phases of the hostile guest, in order.
 const PHASES: [&str; 12] =
@@ -246,6 +247,97 @@ fn a_region_that_holds_no_code_is_not_executed() -> Result<()> {
         run.position("instruction fetch of forbidden IPA 0x40000000");
         killed_are(&run, &["hostile"]);
         assert_eq!(run.said("hostile").count(), 0, "{run}");
+    }
+    Ok(())
+}
+
+/// Number of lives of the chaotic guest, from its configuration.
+const LIVES: u64 = 20;
+
+/// Checks that each life of the chaotic guest was started once, and that every page that moved came back.
+#[track_caller]
+fn every_life_is_whole(run: &Run) {
+    let vm = run.vm("chaos");
+    let times = |wanted| run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64;
+    assert_eq!((times(VmState::Started), times(VmState::Restarted)), (LIVES + 1, LIVES), "{run}");
+    // Each core sends its own records, so they do not arrive in order.
+    let mut migrations: Vec<_> = run.telemetry.migrations().collect();
+    migrations.sort_by_key(|(event, _)| event.at.0);
+    let mut away = HashSet::new();
+    for (_, migration) in migrations {
+        match migration.outcome {
+            MigrationOutcome::Moved => assert!(away.insert(migration.ipa), "{migration:?} twice"),
+            MigrationOutcome::Restored | MigrationOutcome::RolledBack => {
+                assert!(away.remove(&migration.ipa), "{migration:?} was not away");
+            }
+            MigrationOutcome::PoolFull => {}
+        }
+    }
+    assert!(away.is_empty(), "{away:?}");
+}
+
+/// Runs the chaotic guest, and checks that it ended by itself with all its pages, and that its neighbor did not notice.
+fn chaos_stays_at_home(board: &str, seed: u64, clock: Clock) -> Result<Run> {
+    let mut checked = load(&config("chaos"), board)?;
+    checked.system.vms[0].args[0] = seed;
+    if clock == Clock::Real {
+        // Here the neighbor may finish first.
+        checked.system.ends_with = None;
+    }
+    let run = run(&checked, board, clock)?.whole();
+    let done = run.line("chaos", "chaos: done");
+    assert_eq!((number(done, "lives"), number(done, "corrupt"), number(done, "pool")), (LIVES, 0, 0), "{done}");
+    // It did get around: in each life something moved, and vCPUs were turned on that had turned themselves off.
+    assert!(number(done, "moved") >= LIVES * 64, "{done}");
+    assert!(number(done, "starts") >= LIVES * 4 && number(done, "steps") >= LIVES * 200, "{done}");
+    assert!((LIVES..=LIVES * 3).contains(&number(done, "resets")), "{done}");
+    assert_eq!((run.end_of("chaos"), run.end_of("heart")), (End::Off, End::Off), "{run}");
+    killed_are(&run, &[]);
+    assert!(!run.said("chaos").any(|(_, text)| text.starts_with("guest vCPU")), "{run}");
+    // In real time more is recorded than the UART can send.
+    let dropped = run.telemetry.dropped();
+    assert!(dropped == 0 || clock == Clock::Real, "{dropped} records");
+    if dropped == 0 {
+        every_life_is_whole(&run);
+    }
+    beats(&run, "heart");
+    let beaten = run.line("heart", "heartbeat: done");
+    // A beat may be late: QEMU's cores run in turns, and one that spins for another uses its whole turn.
+    assert_eq!(number(beaten, "corrupt"), 0, "{beaten}");
+    if clock == Clock::Counted {
+        let over = run.position("VM chaos is off");
+        let after = beats(&run, "heart").iter().filter(|&&(line, _)| line > over).count() as u64;
+        assert!(after >= AFTER, "only {after} beats after the chaotic guest's end: give the neighbor more");
+    }
+    Ok(run)
+}
+
+#[test]
+fn three_chaotic_vcpus_hang_nothing_and_lose_nothing() -> Result<()> {
+    for board in BOTH {
+        for seed in [1, 0x5eed] {
+            chaos_stays_at_home(board, seed, Clock::Counted)?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn chaos_is_the_same_each_time_by_its_seed() -> Result<()> {
+    let [one, again, other] = [2, 2, 3].map(|seed| chaos_stays_at_home(VIRT, seed, Clock::Counted));
+    let (one, again, other) = (one?, again?, other?);
+    assert_eq!(one.outcome.telemetry, again.outcome.telemetry);
+    assert_eq!(one.outcome.console, again.outcome.console);
+    assert_ne!(one.outcome.console, other.outcome.console);
+    Ok(())
+}
+
+#[test]
+fn three_chaotic_vcpus_hang_nothing_while_all_cores_really_run() -> Result<()> {
+    for board in BOTH {
+        for seed in 1..4 {
+            chaos_stays_at_home(board, seed, Clock::Real)?;
+        }
     }
     Ok(())
 }
