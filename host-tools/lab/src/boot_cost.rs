@@ -157,6 +157,16 @@ fn with_cloison(
 }
 
 fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> Result<Instructions> {
+    Ok(count(bare(checked, image, scratch)?, plugin, scratch)?.0)
+}
+
+/// Returns the machine that boots the only VM of a system without the hypervisor: the same kernel, RAM disk and device
+/// tree, which it writes to `scratch`.
+///
+/// # Errors
+///
+/// Returns an error if the VM is not a Linux guest or its files cannot be read or written.
+pub fn bare(checked: &Checked, image: &Image, scratch: &Path) -> Result<Machine> {
     let vm = &image.system.vms[0];
     let ImageSource::Linux(linux) = &checked.images[0] else {
         return Err(miette!("VM `{}` is not a Linux guest", vm.name));
@@ -169,10 +179,9 @@ fn without(checked: &Checked, image: &Image, plugin: &Path, scratch: &Path) -> R
     let (kernel, initrd) = (keep("kernel", &loaded.kernel)?, keep("initrd", &loaded.initrd)?);
     let tree = keep("tree", &loaded.device_tree)?;
     let bytes: u64 = vm.regions.iter().map(|region| u64::from(region.pages) * PAGE_SIZE).sum();
-    let machine = Machine::new(checked.emulation()?, &kernel)
+    Ok(Machine::new(checked.emulation()?, &kernel)
         // A guest's exception levels are EL0 and EL1.
         .args(["-machine", "virtualization=off", "-m", &format!("{}M", bytes >> 20), "-append"])
         .arg(device_tree::command_line(linux, &vm.name))
-        .args(["-initrd".into(), initrd.into_os_string(), "-dtb".into(), tree.into_os_string()]);
-    Ok(count(machine, plugin, scratch)?.0)
+        .args(["-initrd".into(), initrd.into_os_string(), "-dtb".into(), tree.into_os_string()]))
 }

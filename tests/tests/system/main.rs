@@ -15,6 +15,7 @@ mod kernels;
 mod linux;
 mod migration;
 mod perf;
+mod pinned;
 mod pmu;
 mod quota;
 mod ram_disk;
