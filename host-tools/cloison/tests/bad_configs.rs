@@ -185,6 +185,72 @@ fn warnings_do_not_refuse() {
     }
 }
 
+/// Gives the demo's first neighbor a quota on each of `events`. Returns the warnings that no quota bounds its traffic, as
+/// they are shown.
+fn warnings_about_bounds(events: &[&str]) -> Vec<String> {
+    let text = std::fs::read_to_string("configs/demo.toml").expect("it is there");
+    let start = text.find("[[vm.quota]]").expect("the neighbor has a quota");
+    let end = start + text[start..].find("[[vm]]").expect("the next neighbor");
+    let quota = |event: &&str| format!("[[vm.quota]]\nevent = \"{event}\"\nbudget = \"20000 events / 1 ms\"\n\n");
+    let quotas: String = events.iter().map(quota).collect();
+    let checked = changed(&[(&text[start..end], &quotas)]).unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    let about = checked.warnings.into_iter().filter(|warning| warning.message().contains("bounds the memory traffic"));
+    about
+        .map(|warning| {
+            assert_eq!(warning.field(), "vm[interf-1].quota[0].event");
+            let line = text[..start].lines().count() + 2;
+            assert_eq!(warning.line_and_column(), (line, 9), "{warning:?}");
+            render(&Errors::new("demo", vec![warning]))
+        })
+        .collect()
+}
+
+#[test]
+fn a_core_whose_quotas_bound_no_memory_traffic_is_warned_about() {
+    configurations("configs");
+    for (events, label) in [
+        (vec!["L2D_CACHE_REFILL"], "a guest can reach memory without L2D_CACHE_REFILL"),
+        (vec!["L2D_CACHE_REFILL", "L2D_CACHE_WB"], "without L2D_CACHE_REFILL and L2D_CACHE_WB"),
+        (vec!["MEM_ACCESS"], "a guest can reach memory without MEM_ACCESS"),
+        (vec!["BUS_ACCESS_LD"], "BUS_ACCESS_LD bounds only what the guest reads"),
+        (vec!["BUS_ACCESS_ST"], "BUS_ACCESS_ST bounds only what the guest writes"),
+    ] {
+        let warnings = warnings_about_bounds(&events);
+        let [warning] = &warnings[..] else { panic!("{events:?}: {warnings:?}") };
+        assert!(warning.contains(label) && warning.contains("help: add a quota on BUS_ACCESS ("), "{warning}");
+    }
+    for events in [
+        vec!["BUS_ACCESS"],
+        vec!["L2D_CACHE_REFILL", "BUS_ACCESS"],
+        vec!["BUS_ACCESS_LD", "BUS_ACCESS_ST"],
+        vec!["INST_RETIRED"],
+        vec!["CPU_CYCLES"],
+        vec![],
+    ] {
+        assert_eq!(warnings_about_bounds(&events), [""; 0], "{events:?}");
+    }
+}
+
+/// The table in the reference and the event tables say the same.
+#[test]
+fn the_reference_lists_the_events_that_bound() {
+    let text = std::fs::read_to_string(installation::root().join("docs/configuration.md")).expect("the reference");
+    let table = text.split("### Which events bound a hostile guest").nth(1).expect("a section on bounds");
+    let rows: Vec<&str> =
+        table.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|')).collect();
+    for board in ["virt", "virt-a72"] {
+        let events = configuration::load(Path::new("configs/demo.toml"), Some(board)).expect("a good one").board.events;
+        for event in &events.events {
+            let named = format!("`{}` ", event.name);
+            let row = rows.iter().find(|row| row.starts_with(&format!("| {named}")));
+            let word = row.map(|row| row.split('|').nth(2).unwrap_or_default().trim());
+            let bounds = event.bounds.map(|bounds| format!("{bounds:?}").to_lowercase());
+            assert_eq!(word, bounds.as_deref().or(word.map(|_| "nothing")), "{}", event.name);
+        }
+    }
+    assert!(rows.len() > 8, "{rows:?}");
+}
+
 #[test]
 fn defaults_are_those_of_the_reference() {
     configurations("configs");

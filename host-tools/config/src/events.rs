@@ -16,6 +16,33 @@ pub enum Emulated {
     No,
 }
 
+/// What a budget of an event limits, whatever the guest does: the only place that says so is the event's table.
+///
+/// An event without this is no bound: the guest can reach memory without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bounds {
+    /// All of the core's memory traffic.
+    Traffic,
+    /// What the core reads; a second budget has to bound what it writes.
+    Reads,
+    /// What the core writes; a second budget has to bound what it reads.
+    Writes,
+    /// What the core executes, hence its traffic too, but only as far as the costliest instructions allow.
+    Work,
+}
+
+impl Bounds {
+    /// The words for them in the files.
+    const WORDS: [(&str, Self); 4] =
+        [("traffic", Self::Traffic), ("reads", Self::Reads), ("writes", Self::Writes), ("work", Self::Work)];
+
+    /// Returns whether budgets of events that bound `those` together bound all of a core's memory traffic.
+    pub fn suffice(those: &[Self]) -> bool {
+        let has = |one| those.contains(&one);
+        has(Self::Traffic) || has(Self::Work) || (has(Self::Reads) && has(Self::Writes))
+    }
+}
+
 /// A PMU event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -27,6 +54,8 @@ pub struct Event {
     pub meaning: String,
     /// Whether stock QEMU counts it.
     pub qemu: Emulated,
+    /// What a budget of it limits, if anything.
+    pub bounds: Option<Bounds>,
 }
 
 /// The events of one CPU.
@@ -47,6 +76,11 @@ impl EventTable {
     /// Returns the event with this name.
     pub fn by_name(&self, name: &str) -> Option<&Event> {
         self.events.iter().find(|event| event.name == name)
+    }
+
+    /// Returns the events whose budget bounds all of a core's memory traffic by itself and as exactly as can be.
+    pub fn bounding_traffic(&self) -> impl Iterator<Item = &Event> {
+        self.events.iter().filter(|event| event.bounds == Some(Bounds::Traffic))
     }
 
     /// Reads the table; problems are recorded in `context`.
@@ -73,6 +107,7 @@ impl EventTable {
                     field
                         .one_of("answer", &[("yes", Emulated::Yes), ("icount", Emulated::Icount), ("no", Emulated::No)])
                 });
+            let bounds = entry.optional("bounds").and_then(|field| field.one_of("bound", &Bounds::WORDS));
             entry.finish();
             let (Some(name), Some(number), Some(meaning), Some(qemu)) = (name, number, meaning, qemu) else { continue };
             let id = EventId(number as u16);
@@ -92,7 +127,7 @@ impl EventTable {
                         .help("give every event one entry"),
                 );
             }
-            table.events.push(Event { id, name: name.to_owned(), meaning: meaning.to_owned(), qemu });
+            table.events.push(Event { id, name: name.to_owned(), meaning: meaning.to_owned(), qemu, bounds });
         }
         root.finish();
         (!context.has_errors()).then_some(table)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
-use crate::events::{EventTable, read_events};
+use crate::events::{Bounds, EventTable, read_events};
 use crate::node::{Context, Field, Table};
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::quantity::show_duration;
@@ -87,6 +87,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
         let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
         check_counters(&table, board, quotas, most, vcpus);
+        warn_of_no_bound(&table, &board.events, quotas, vcpus);
     }
     let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
     let image_scene = ImageScene {
@@ -124,7 +125,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             services,
             on_fault,
             irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
-            quotas: quotas.unwrap_or_default().into_iter().map(|(quota, _)| quota).collect(),
+            quotas: quotas.unwrap_or_default().into_iter().map(|spec| spec.quota).collect(),
             hems,
             pmu,
             services_page,
@@ -286,8 +287,13 @@ fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
     wanted
 }
 
-/// A quota and the position of its table.
-type QuotaSpec = (Quota, Range<usize>);
+/// A quota with the positions of its table and of its event.
+struct QuotaSpec {
+    quota: Quota,
+    span: Range<usize>,
+    event_path: String,
+    event_span: Range<usize>,
+}
 
 fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>) -> Option<Vec<QuotaSpec>> {
     table.tables("quota").into_iter().map(|quota| read_quota(quota, vcpus, board)).collect()
@@ -309,8 +315,8 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>)
                 .help("vCPUs count from 0 in the order of `cores`; they are not core numbers"),
         );
     }
-    let event = table.required("event", "name the event: event = \"INST_RETIRED\"");
-    let event = event.and_then(|field| board.map(|board| board.events.resolve(&field)));
+    let event_field = table.required("event", "name the event: event = \"INST_RETIRED\"");
+    let event = event_field.as_ref().and_then(|field| board.map(|board| board.events.resolve(field)));
     let budget_field = table.required("budget", "say how much per period: budget = \"20000 events / 1 ms\"");
     let budget = budget_field.as_ref().and_then(|field| field.budget());
     if let (Some(field), Some((events, period))) = (&budget_field, budget) {
@@ -375,14 +381,14 @@ fn read_quota(table: Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>)
         trace: trace.unwrap_or(Some(false))?,
         page_cost: board?.page_cost(event),
     };
-    Some((quota, span))
+    Some(QuotaSpec { quota, span, event_path: table.path_of("event"), event_span: event_field?.span() })
 }
 
 /// Checks that the quotas and HEMs of a core fit in its counters.
 fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], hems: &[EventId], vcpus: usize) {
     let each = if board.board.pmu_shadow { 2 } else { 1 };
     for vcpu in 0..vcpus {
-        let mut bound = quotas.iter().filter(|(quota, _)| usize::from(quota.vcpu) == vcpu);
+        let mut bound = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
         let count_of_quotas = bound.clone().count();
         let needed = count_of_quotas * each + hems.len();
         if needed <= board.counters as usize {
@@ -398,7 +404,7 @@ fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], he
         let counted = table.optional("hems").or_else(|| table.optional("campaign"));
         let problem = match (counted, bound.next_back()) {
             (Some(field), _) if !hems.is_empty() => field.error(""),
-            (_, Some((_, span))) => table.error("quota", span.clone(), ""),
+            (_, Some(spec)) => table.error("quota", spec.span.clone(), ""),
             (_, None) => table.error("quota", table.span(), ""),
         };
         let message = format!("vCPU {vcpu} needs {needed} event counters, its core has {}", board.counters);
@@ -407,6 +413,36 @@ fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], he
             count(needed - board.counters as usize, "counter")
         )));
         break;
+    }
+}
+
+/// Warns of cores that have quotas, but none that bounds the memory traffic of a hostile guest.
+fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &[QuotaSpec], vcpus: usize) {
+    for vcpu in 0..vcpus {
+        let mut own = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+        let counted = own.clone().filter_map(|spec| events.by_id(spec.quota.event));
+        let bounds: Vec<Bounds> = counted.clone().filter_map(|event| event.bounds).collect();
+        let Some(first) = own.next().filter(|_| !Bounds::suffice(&bounds)) else { continue };
+        let names = counted.map(|event| event.name.as_str()).collect::<Vec<_>>().join(" and ");
+        let label = match bounds.first() {
+            None => format!("a guest can reach memory without {names}"),
+            Some(Bounds::Reads) => format!("{names} bounds only what the guest reads"),
+            Some(_) => format!("{names} bounds only what the guest writes"),
+        };
+        let advice = match events.bounding_traffic().next() {
+            Some(event) => format!("add a quota on {} ({})", event.name, event.meaning.to_lowercase()),
+            None => "add a quota on an event that counts all accesses to the bus".to_owned(),
+        };
+        table.push(
+            Problem::warning(
+                table.file(),
+                first.event_path.clone(),
+                first.event_span.clone(),
+                format!("no quota of vCPU {vcpu} bounds the memory traffic of a hostile guest"),
+            )
+            .label(label)
+            .help(format!("{advice}; `bounds` in configs/events/{}.toml says which events do", events.cpu)),
+        );
     }
 }
 
