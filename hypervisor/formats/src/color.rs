@@ -5,8 +5,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::addr::{PAGE_SHIFT, PAGE_SIZE, PhysAddr};
+use crate::bits::ones;
 use core::fmt;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// Maximum number of colors in a [`ColorSet`].
 pub const MAX_COLORS: u32 = 64;
@@ -72,44 +74,25 @@ impl ColorSet {
     }
     /// Iterates over the colors, lowest first.
     pub fn iter(self) -> impl Iterator<Item = Color> {
-        let mut rest = self.0;
-        core::iter::from_fn(move || {
-            if rest == 0 {
-                return None;
-            }
-            let lowest = rest.trailing_zeros();
-            rest &= rest - 1;
-            Some(Color(lowest as u8))
-        })
+        ones(self.0).map(|color| Color(color as u8))
     }
 }
 
 impl fmt::Display for ColorSet {
     /// Formats the set as ranges, as configurations do: `0-3,8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut first = true;
-        let mut low = 0;
-        while low < 64 {
-            if self.0 >> low & 1 == 0 {
-                low += 1;
-                continue;
+        let (mut rest, mut separator) = (self.0, "");
+        while rest != 0 {
+            let low = rest.trailing_zeros();
+            let high = low + (rest >> low).trailing_ones() - 1;
+            write!(f, "{separator}{low}")?;
+            if high > low {
+                write!(f, "-{high}")?;
             }
-            let mut high = low;
-            while high < 63 && self.0 >> (high + 1) & 1 == 1 {
-                high += 1;
-            }
-            if !first {
-                f.write_str(",")?;
-            }
-            first = false;
-            if low == high {
-                write!(f, "{low}")?
-            } else {
-                write!(f, "{low}-{high}")?
-            }
-            low = high + 1;
+            rest &= u64::MAX.checked_shl(high + 1).unwrap_or(0);
+            separator = ",";
         }
-        if first { f.write_str("none") } else { Ok(()) }
+        if self.is_empty() { f.write_str("none") } else { Ok(()) }
     }
 }
 
@@ -125,21 +108,14 @@ pub struct CacheGeometry {
 }
 
 /// Why a cache geometry does not give usable colors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GeometryError {
     /// A field is zero, or the number of sets is not a power of two.
+    #[error("size / (ways × line) is not a power of two")]
     NotPowerOfTwo,
     /// There are more colors than [`MAX_COLORS`].
+    #[error("{0} colors; Cloison handles up to {MAX_COLORS}")]
     TooManyColors(u64),
-}
-
-impl fmt::Display for GeometryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotPowerOfTwo => f.write_str("size / (ways × line) is not a power of two"),
-            Self::TooManyColors(count) => write!(f, "{count} colors; Cloison handles up to {MAX_COLORS}"),
-        }
-    }
 }
 
 impl CacheGeometry {

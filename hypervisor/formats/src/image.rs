@@ -21,8 +21,8 @@ use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
 use alloc::vec::Vec;
 use cloison_abi::map;
-use core::fmt;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 /// First bytes of the header.
 pub const MAGIC: [u8; 8] = *b"CLOISON\0";
@@ -49,16 +49,21 @@ pub struct Header {
 }
 
 /// Why a system image is rejected. `Display` is the line that the user sees on the UART.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ImageError {
     /// The magic is missing: no system image follows the hypervisor.
+    #[error("no system image after the hypervisor (magic missing); build one with `cloison image`")]
     NoImage,
     /// The image was built for another version of the hypervisor.
+    #[error(
+        "system image has version {found}, this hypervisor reads version {VERSION}; rebuild it with `cloison image`"
+    )]
     Version {
         /// Version of the image.
         found: u32,
     },
     /// A CRC does not match.
+    #[error("{what} damaged: CRC {found:#010x}, expected {expected:#010x}")]
     Damaged {
         /// What is damaged, with its verb.
         what: &'static str,
@@ -68,41 +73,20 @@ pub enum ImageError {
         found: u32,
     },
     /// The header's lengths are inconsistent.
+    #[error("system image header is damaged: its lengths contradict each other")]
     Layout,
     /// The end marker is missing: the image was truncated.
+    #[error("system image is truncated: {expected_len} bytes expected, end marker missing")]
     Truncated {
         /// Expected length of the system image, including header and end marker.
         expected_len: u64,
     },
     /// The configuration does not decode.
+    #[error("configuration does not decode although its CRC matches; the host tool and the hypervisor differ")]
     Decode,
     /// The configuration decodes but is inconsistent.
+    #[error("configuration is inconsistent: {0}")]
     Invalid(Invalid),
-}
-
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoImage => {
-                f.write_str("no system image after the hypervisor (magic missing); build one with `cloison image`")
-            }
-            Self::Version { found } => write!(
-                f,
-                "system image has version {found}, this hypervisor reads version {VERSION}; rebuild it with `cloison image`"
-            ),
-            Self::Damaged { what, expected, found } => {
-                write!(f, "{what} damaged: CRC {found:#010x}, expected {expected:#010x}")
-            }
-            Self::Layout => f.write_str("system image header is damaged: its lengths contradict each other"),
-            Self::Truncated { expected_len } => {
-                write!(f, "system image is truncated: {expected_len} bytes expected, end marker missing")
-            }
-            Self::Decode => f.write_str(
-                "configuration does not decode although its CRC matches; the host tool and the hypervisor differ",
-            ),
-            Self::Invalid(what) => write!(f, "configuration is inconsistent: {what}"),
-        }
-    }
 }
 
 fn word(bytes: &[u8], index: usize) -> u32 {

@@ -3,6 +3,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`addr`] | physical and intermediate physical addresses as types |
+//! | [`bits`] | bit masks as sets of numbers |
 //! | [`color`] | page colors, color sets, cache geometry |
 //! | [`units`] | events, cycles, periods |
 //! | [`boot`] | the boot parameters in the hypervisor's first page |
@@ -19,6 +20,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod addr;
+pub mod bits;
 pub mod boot;
 pub mod color;
 pub mod image;

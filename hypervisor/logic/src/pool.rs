@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use cloison_formats::addr::{PAGE_SIZE, PhysAddr, PhysRange};
 use cloison_formats::color::{Color, color_of};
 use cloison_formats::image::Pool;
-use core::fmt;
+use thiserror::Error;
 
 /// The frames of all colors.
 #[derive(Debug)]
@@ -108,27 +108,10 @@ impl FrameAllocator {
         })
     }
 
-    fn address(&self, color: Color, stripe: u32) -> PhysAddr {
-        // Finds the last bank that starts at or before the stripe; every stripe of a map has one.
-        let bank = self.banks.iter().rev().find(|bank| bank.first_stripe <= stripe);
-        let (base, first) = bank.map_or((0, 0), |bank| (bank.base, bank.first_stripe));
-        PhysAddr(base + (u64::from(stripe - first) * u64::from(self.colors) + u64::from(color.0)) * PAGE_SIZE)
-    }
-
     /// Takes the lowest free frame of this color.
     pub fn allocate(&mut self, color: Color) -> Option<PhysAddr> {
-        let map = self.maps.get_mut(usize::from(color.0))?;
-        if map.free == 0 {
-            return None;
-        }
-        while map.words[map.hint] == u64::MAX {
-            map.hint += 1;
-        }
-        let bit = map.words[map.hint].trailing_ones();
-        map.words[map.hint] |= 1 << bit;
-        map.free -= 1;
-        let stripe = map.hint as u32 * 64 + bit;
-        Some(self.address(color, stripe))
+        let mut frame = [PhysAddr(0)];
+        (self.allocate_strided(color, &mut frame, 0, 1) == 1).then_some(frame[0])
     }
 
     /// Takes free frames of this color, lowest first, into every `step`-th of `slots` from `first` on. Returns how
@@ -202,21 +185,14 @@ pub struct PoolState {
 }
 
 /// Why a pool provided no page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PoolError {
     /// The pool has reached its own limit.
+    #[error("its limit of {0} pages is reached")]
     Limit(u32),
     /// None of its colors has a free frame.
+    #[error("its colors have no free frame left")]
     Exhausted,
-}
-
-impl fmt::Display for PoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Limit(pages) => write!(f, "its limit of {pages} pages is reached"),
-            Self::Exhausted => f.write_str("its colors have no free frame left"),
-        }
-    }
 }
 
 impl PoolState {

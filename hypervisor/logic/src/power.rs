@@ -108,22 +108,11 @@ impl Word {
     }
 }
 
-/// The power states of one VM.
-#[derive(Debug)]
+/// The power states of one VM. By default, all vCPUs are off.
+#[derive(Debug, Default)]
 pub struct Power(AtomicU32);
 
-impl Default for Power {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Power {
-    /// All vCPUs are off.
-    pub fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-
     fn word(&self) -> Word {
         Word(self.0.load(Ordering::Acquire))
     }

@@ -34,6 +34,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::syndrome::Width;
+use cloison_formats::bits::ones;
 use cloison_formats::limits::{LIST_REGISTERS, MAX_VCPUS};
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -183,16 +184,6 @@ fn byte<const N: usize>(words: &[u32; N], irq: u32) -> u32 {
 /// Sets or clears the bits of `mask`.
 const fn assign(word: &mut u32, mask: u32, on: bool) {
     *word = if on { *word | mask } else { *word & !mask };
-}
-
-/// Iterates over the numbers of the set bits.
-#[inline]
-fn ones(mut mask: u32) -> impl Iterator<Item = u32> {
-    core::iter::from_fn(move || {
-        let bit = mask.checked_ilog2()?;
-        mask ^= 1 << bit;
-        Some(bit)
-    })
 }
 
 /// What other cores leave for a vCPU. Has its own cache line, so that cores do not slow each other down.
@@ -667,7 +658,7 @@ impl Banked {
                 return Vcpus(0);
             }
         }
-        ones(u32::from(targets)).for_each(|target| distributor.mail(target as u8).post(sgi, source));
+        ones(targets).for_each(|target| distributor.mail(target as u8).post(sgi, source));
         let kick = if targets & own != 0 { self.fill(gic).0 } else { 0 };
         self.others(targets | kick)
     }

@@ -1,10 +1,7 @@
 //! The heap: small, for configuration and descriptions. Nothing that a guest triggers allocates from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use core::alloc::{GlobalAlloc, Layout};
-use core::ptr::NonNull;
-use linked_list_allocator::Heap;
-use spin::mutex::TicketMutex;
+use linked_list_allocator::LockedHeap;
 
 /// The part of the heap inside the image, used before the colored frames are available.
 const EARLY: usize = 48 * 1024;
@@ -16,30 +13,13 @@ struct EarlyHeap([u8; EARLY]);
 #[unsafe(link_section = ".heap")]
 static mut EARLY_HEAP: EarlyHeap = EarlyHeap([0; EARLY]);
 
-struct Locked(TicketMutex<Heap>);
-
-// SAFETY: `linked_list_allocator::Heap` upholds the contract, and the lock makes access exclusive. Interrupts are
-// masked whenever EL2 runs, so the lock cannot be taken twice on one core.
-unsafe impl GlobalAlloc for Locked {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        self.0.lock().allocate_first_fit(layout).map_or(core::ptr::null_mut(), NonNull::as_ptr)
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        if let Some(pointer) = NonNull::new(pointer) {
-            // SAFETY: the caller's obligations are the same: the block came from `alloc` with this layout.
-            unsafe { self.0.lock().deallocate(pointer, layout) };
-        }
-    }
-}
-
 #[global_allocator]
-static HEAP: Locked = Locked(TicketMutex::new(Heap::empty()));
+static HEAP: LockedHeap = LockedHeap::empty();
 
 /// Starts the heap in the image's own memory; boot core only, once.
 pub fn init_early() {
     // SAFETY: nothing else refers to the memory, and this runs once.
-    unsafe { HEAP.0.lock().init((&raw mut EARLY_HEAP).cast(), EARLY) };
+    unsafe { HEAP.lock().init((&raw mut EARLY_HEAP).cast(), EARLY) };
 }
 
 /// Proof that the final tables map pages for the heap after the image.
@@ -60,5 +40,5 @@ impl HeapPages {
 pub fn extend(pages: HeapPages) {
     // SAFETY: the linker script places the early heap last in the image, and `pages` proves that the current tables map
     // this much after it, for the heap only.
-    unsafe { HEAP.0.lock().extend(pages.0) };
+    unsafe { HEAP.lock().extend(pages.0) };
 }

@@ -14,21 +14,17 @@ use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
 use core::convert::Infallible;
-use core::fmt;
 use core::sync::atomic::AtomicU32;
 use spin::mutex::TicketMutex;
+use thiserror::Error;
 
 /// Why a VM could not be built.
+#[derive(Error, Debug)]
+#[error("VM {vm}: region {region} did not fit: {why}")]
 pub struct BuildError {
     vm: String,
     region: String,
     why: String,
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "VM {}: region {} did not fit: {}", self.vm, self.region, self.why)
-    }
 }
 
 /// Returns the page ranges that stage 2 maps for a VM, to compute the number of its tables.
@@ -86,7 +82,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
             migration: TicketMutex::new(Migration::new(spec)),
-            power: Power::new(),
+            power: Power::default(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
         });

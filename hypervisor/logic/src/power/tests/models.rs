@@ -25,7 +25,7 @@ pub fn check(name: &str, model: impl Fn() + Send + Sync + 'static) {
 
 /// Two vCPUs, both on unless said otherwise.
 fn running(on: [bool; 2]) -> Arc<Power> {
-    let power = Power::new();
+    let power = Power::default();
     for (vcpu, on) in on.into_iter().enumerate() {
         if on {
             power.claim(vcpu).expect("off");

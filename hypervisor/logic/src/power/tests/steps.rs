@@ -4,7 +4,7 @@
 use crate::power::*;
 
 fn two() -> Power {
-    let power = Power::new();
+    let power = Power::default();
     power.boot();
     assert_eq!(power.enter(0), Some(Start::Boot));
     power
@@ -87,7 +87,7 @@ fn a_doomed_vm_does_not_restart() {
 
 #[test]
 fn every_vcpu_has_its_own_bits() {
-    let power = Power::new();
+    let power = Power::default();
     for vcpu in 0..MAX_VCPUS {
         power.claim(vcpu).expect("off");
         power.publish(vcpu);
