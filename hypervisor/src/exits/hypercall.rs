@@ -85,7 +85,16 @@ pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
 }
 
 fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
-    let granted = |service: u32| vm.spec.services & service != 0;
+    let service = match call {
+        Call::Identify | Call::Time | Call::Region | Call::PageState => 0,
+        Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => services::HEM,
+        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => services::MIGRATE,
+        Call::SetCacheability => services::PROFILE,
+        Call::QuotaRead | Call::QuotaSet => services::QUOTA,
+    };
+    if vm.spec.services & service != service {
+        return Err(CallError::Denied);
+    }
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     let moved = |pages: u64| Moved { pages }.into();
     match call {
@@ -93,17 +102,17 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::Time => Ok(Time { nanos: cpu.clock.since_reset(timer::now()).0 }.into()),
         Call::Region => partition::region(vm, x1).map(Into::into),
         Call::PageState => migrate::page_state(vm, Ipa(x1)).map(Into::into),
-        Call::SegmentBegin if granted(services::HEM) => {
+        Call::SegmentBegin => {
             let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };
             hem::begin(cpu, vm, names).map(|()| [0; 3])
         }
-        Call::SegmentEnd if granted(services::HEM) => hem::end(cpu, vm).map(Into::into),
-        Call::HemRead if granted(services::HEM) => hem::read(cpu, vm, x1).map(Into::into),
-        Call::Migrate if granted(services::MIGRATE) => migrate::top(cpu, vm, x1).map(moved),
-        Call::Restore if granted(services::MIGRATE) => migrate::restore_all(cpu, vm).map(moved),
-        Call::MigratePage if granted(services::MIGRATE) => migrate::one(cpu, vm, Ipa(x1)).map(|()| moved(1)),
-        Call::PrivatePool if granted(services::MIGRATE) => migrate::private_pool(vm).map(Into::into),
-        Call::SetCacheability if granted(services::PROFILE) => {
+        Call::SegmentEnd => hem::end(cpu, vm).map(Into::into),
+        Call::HemRead => hem::read(cpu, vm, x1).map(Into::into),
+        Call::Migrate => migrate::top(cpu, vm, x1).map(moved),
+        Call::Restore => migrate::restore_all(cpu, vm).map(moved),
+        Call::MigratePage => migrate::one(cpu, vm, Ipa(x1)).map(|()| moved(1)),
+        Call::PrivatePool => migrate::private_pool(vm).map(Into::into),
+        Call::SetCacheability => {
             let wanted = match x3 {
                 0 => Cacheability::NonCacheable,
                 1 => Cacheability::WriteBack,
@@ -111,17 +120,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             };
             migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
         }
-        Call::QuotaRead if granted(services::QUOTA) => quota::read(cpu, x1).map(Into::into),
-        Call::QuotaSet if granted(services::QUOTA) => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),
-        Call::SegmentBegin
-        | Call::SegmentEnd
-        | Call::HemRead
-        | Call::Migrate
-        | Call::Restore
-        | Call::MigratePage
-        | Call::PrivatePool
-        | Call::SetCacheability
-        | Call::QuotaRead
-        | Call::QuotaSet => Err(CallError::Denied),
+        Call::QuotaRead => quota::read(cpu, x1).map(Into::into),
+        Call::QuotaSet => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),
     }
 }

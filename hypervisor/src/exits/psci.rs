@@ -36,21 +36,15 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
             psci::SUCCESS
         }
         psci::CPU_ON_32 | psci::CPU_ON_64 => match target(vm, narrow(x1)) {
-            Some(vcpu) => {
-                let entry = Ipa(narrow(x2));
-                if !vm.has_ram(entry) || entry.0 & 3 != 0 {
-                    psci::INVALID_ADDRESS
-                } else {
-                    match vm.power_on(vcpu, entry, narrow(x3)) {
-                        Ok(()) => psci::SUCCESS,
-                        Err(State::Claimed | State::Pending) => psci::ON_PENDING,
-                        Err(State::On | State::Leaving) => psci::ALREADY_ON,
-                        // The VM is about to end or to restart, and the caller to stop.
-                        Err(State::Off) => psci::INTERNAL_FAILURE,
-                    }
-                }
-            }
             None => psci::INVALID_PARAMETERS,
+            Some(_) if !vm.has_ram(Ipa(narrow(x2))) || x2 & 3 != 0 => psci::INVALID_ADDRESS,
+            Some(vcpu) => match vm.power_on(vcpu, Ipa(narrow(x2)), narrow(x3)) {
+                Ok(()) => psci::SUCCESS,
+                Err(State::Claimed | State::Pending) => psci::ON_PENDING,
+                Err(State::On | State::Leaving) => psci::ALREADY_ON,
+                // The VM is about to end or to restart, and the caller to stop.
+                Err(State::Off) => psci::INTERNAL_FAILURE,
+            },
         },
         psci::AFFINITY_INFO_32 | psci::AFFINITY_INFO_64 => match target(vm, narrow(x1)) {
             Some(vcpu) if narrow(x2) == 0 => match vm.power.state(vcpu) {

@@ -3,6 +3,7 @@
 
 use crate::machine::layout::ImageLayout;
 use crate::machine::mmu::Built;
+use crate::machine::sysreg;
 use aarch64_paging::descriptor::El23Attributes as Attr;
 use cloison_formats::addr::PhysAddr;
 use cloison_formats::boot::{self, BootParameters};
@@ -36,6 +37,7 @@ unsafe extern "C" {
     static __rodata_start: u8;
     static __data_start: u8;
     static __image_end: u8;
+    static trampoline_parameters: u8;
     fn switch_to_copy(frames: *const u64, pages: usize, trampoline: u64);
 }
 
@@ -72,8 +74,8 @@ pub unsafe fn map_identity(pa: PhysAddr) {
             entry.write_volatile((pa.0 >> 30 << 30) | NORMAL_BLOCK);
         }
     }
-    aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
-    aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
+    sysreg::dsb();
+    sysreg::isb();
 }
 
 /// Offset at which a secondary core enters the trampoline page.
@@ -102,9 +104,6 @@ impl Loaded {
 pub unsafe fn continue_on_copy(built: &Built) {
     let layout = image();
     let trampoline_index = ((layout.trampoline - layout.start) / 4096) as usize;
-    unsafe extern "C" {
-        static trampoline_parameters: u8;
-    }
     let parameters = &raw const trampoline_parameters as u64;
     let frames = &built.image_frames;
     // SAFETY: the early map of the image is writable, no other core runs, and the word is the trampoline's TTBR slot.

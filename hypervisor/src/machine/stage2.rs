@@ -36,23 +36,18 @@ pub const VTCR: u64 = (64 - IPA_BITS as u64)
 
 type Table = [AtomicU64; 512];
 
-/// Whether the caches may hold a page of RAM. The stricter of this and the guest's own tables applies.
+/// Whether the caches may hold a page of RAM, as a descriptor's attributes. The stricter of this and the guest's own
+/// tables applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub enum Cacheability {
     /// They may hold it and write it back.
-    WriteBack,
+    WriteBack = NORMAL,
     /// They may not hold it.
-    NonCacheable,
+    NonCacheable = UNCACHED,
 }
 
 impl Cacheability {
-    const fn attributes(self) -> u64 {
-        match self {
-            Self::WriteBack => NORMAL,
-            Self::NonCacheable => UNCACHED,
-        }
-    }
-
     /// Returns the cacheability in a descriptor, if it maps a page of RAM.
     #[inline(always)]
     fn of(descriptor: u64) -> Option<Self> {
@@ -64,15 +59,16 @@ impl Cacheability {
     }
 }
 
-/// What a guest may do with a page, apart from its cacheability.
+/// What a guest may do with a page at first, as a descriptor's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub enum Kind {
     /// RAM.
-    Memory,
+    Memory = NORMAL,
     /// RAM that is never executed.
-    Data,
+    Data = NORMAL | XN,
     /// Device registers, which are never executed either.
-    Device,
+    Device = if cfg!(feature = "fault-injection") { DEVICE & !XN } else { DEVICE },
 }
 
 /// What currently backs a page.
@@ -157,12 +153,6 @@ impl Stage2 {
         kind: Kind,
         mut frames: impl FnMut(&mut [PhysAddr]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let attributes = match kind {
-            Kind::Memory => NORMAL,
-            Kind::Data => NORMAL | XN,
-            Kind::Device if cfg!(feature = "fault-injection") => DEVICE & !XN,
-            Kind::Device => DEVICE,
-        };
         let mut batch = [PhysAddr(0); 512];
         let mut done = 0;
         while done < pages {
@@ -174,7 +164,7 @@ impl Stage2 {
             let batch = &mut batch[..last - first];
             frames(batch)?;
             for (slot, frame) in level3[first..last].iter().zip(&*batch) {
-                slot.store(frame.0 | attributes, Ordering::Relaxed);
+                slot.store(frame.0 | kind as u64, Ordering::Relaxed);
             }
             done += (last - first) as u64;
         }
@@ -225,7 +215,7 @@ impl Stage2 {
         if let Some(leaf) = self.leaf(ipa) {
             let planted = if cfg!(feature = "fault-injection") { XN } else { 0 };
             let rights = leaf.load(Ordering::Relaxed) & XN | planted;
-            leaf.store(frame.0 | cacheability.attributes() | rights, Ordering::Release);
+            leaf.store(frame.0 | cacheability as u64 | rights, Ordering::Release);
             sysreg::dsb_ish();
         }
     }

@@ -128,26 +128,14 @@ pub fn crc32(bytes: &[u8]) -> u32 {
 
 #[target_feature(enable = "crc")]
 fn crc32_by_words(bytes: &[u8]) -> u32 {
+    let by_byte = |crc, bytes: &[u8]| bytes.iter().fold(crc, |crc, &byte| __crc32b(crc, byte));
+    let by_word = |crc, words: &[u64]| words.iter().fold(crc, |crc, &word| __crc32d(crc, u64::from_le(word)));
     // SAFETY: every bit pattern is a `u64`.
     let (head, words, tail) = unsafe { bytes.align_to::<u64>() };
     // Eight words at a time: the system image is checked before the first guest starts.
     let (groups, rest) = words.as_chunks::<8>();
-    let mut crc = u32::MAX;
-    for &byte in head {
-        crc = __crc32b(crc, byte);
-    }
-    for group in groups {
-        for &word in group {
-            crc = __crc32d(crc, u64::from_le(word));
-        }
-    }
-    for &word in rest {
-        crc = __crc32d(crc, u64::from_le(word));
-    }
-    for &byte in tail {
-        crc = __crc32b(crc, byte);
-    }
-    !crc
+    let crc = groups.iter().fold(by_byte(u32::MAX, head), |crc, group| by_word(crc, group));
+    !by_byte(by_word(crc, rest), tail)
 }
 
 /// Calls the firmware (SMC Calling Convention, Arm DEN 0028).

@@ -4,9 +4,10 @@
 use crate::machine::layout;
 use crate::machine::mmu;
 use crate::vm::cpu::Cpu;
-use crate::vm::{migrate, partition, telemetry};
+use crate::vm::partition::{self, Vm};
+use crate::vm::{migrate, telemetry};
 use alloc::vec::Vec;
-use cloison_formats::addr::{PAGE_SIZE, PhysAddr};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
 use cloison_logic::own_frames::OwnFrames;
 
@@ -28,18 +29,38 @@ pub fn run(cpu: &Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
 
 /// Walks all tables and sends each page that they map.
 fn pass(frames: &OwnFrames, ttbr: PhysAddr) {
-    let mut run: Option<Stage1Run> = None;
-    mmu::walk(frames, ttbr, |va, frame, attributes| {
-        let next = Stage1Run { va, part: part(va), attributes, frames: Vec::new() };
-        let open = run.get_or_insert_with(|| next.clone());
-        let follows = open.va + open.frames.len() as u64 * PAGE_SIZE == va && open.frames.len() < MAX_RUN;
-        if !(follows && (open.part, open.attributes) == (next.part, next.attributes)) {
-            telemetry::send(&Message::Stage1(core::mem::replace(open, next)));
-        }
-        open.frames.push(frame.page_number() as u32);
+    send_runs(
+        |visit| mmu::walk(frames, ttbr, |va, frame, attributes| visit(va, frame, (part(va), attributes))),
+        |va, (part, attributes), frames| Message::Stage1(Stage1Run { va, part, attributes, frames }),
+    );
+    let each = |vm: &Vm| {
+        send_runs(
+            |visit| vm.stage2.walk(|ipa, frame, attributes| visit(ipa.0, frame, attributes)),
+            |ipa, attributes, frames| Message::Stage2(Stage2Run { vm: vm.id, ipa: Ipa(ipa), attributes, frames }),
+        )
+    };
+    telemetry::send(&Message::AuditEnd { pages: partition::all().iter().map(each).sum() });
+}
+
+/// Sends the pages that `walk` visits, in order of address: those that follow each other and have the same attributes as
+/// one message. Returns how many there are.
+fn send_runs<K: PartialEq>(
+    walk: impl FnOnce(&mut dyn FnMut(u64, PhysAddr, K)),
+    message: impl Fn(u64, K, Vec<u32>) -> Message,
+) -> u64 {
+    let (mut pages, mut run) = (0, None);
+    let send = |(start, attributes, frames)| telemetry::send(&message(start, attributes, frames));
+    walk(&mut |address, frame, attributes| {
+        let ends = |(start, same, frames): &mut (u64, K, Vec<u32>)| {
+            let next = *start + frames.len() as u64 * PAGE_SIZE;
+            address != next || *same != attributes || frames.len() == MAX_RUN
+        };
+        run.take_if(ends).into_iter().for_each(send);
+        run.get_or_insert_with(|| (address, attributes, Vec::new())).2.push(frame.page_number() as u32);
+        pages += 1;
     });
-    run.into_iter().for_each(|last| telemetry::send(&Message::Stage1(last)));
-    guests();
+    run.into_iter().for_each(send);
+    pages
 }
 
 fn part(va: u64) -> Part {
@@ -52,23 +73,4 @@ fn part(va: u64) -> Part {
         layout::STACKS.. => Part::Stacks,
         _ => Part::Trampoline,
     }
-}
-
-fn guests() {
-    let mut pages = 0;
-    for vm in partition::all() {
-        let mut run: Option<Stage2Run> = None;
-        vm.stage2.walk(|ipa, frame, attributes| {
-            let next = Stage2Run { vm: vm.id, ipa, attributes, frames: Vec::new() };
-            let open = run.get_or_insert_with(|| next.clone());
-            let follows = open.ipa.page(open.frames.len() as u64) == ipa && open.frames.len() < MAX_RUN;
-            if !(follows && open.attributes == attributes) {
-                telemetry::send(&Message::Stage2(core::mem::replace(open, next)));
-            }
-            open.frames.push(frame.page_number() as u32);
-            pages += 1;
-        });
-        run.into_iter().for_each(|last| telemetry::send(&Message::Stage2(last)));
-    }
-    telemetry::send(&Message::AuditEnd { pages });
 }

@@ -43,17 +43,12 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     power::init_early(parameters.psci);
     console::init_early(&parameters);
     check_coherency();
-    if let Err(hz) = timer::init() {
-        refuse(format_args!("the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"));
-    }
-    let (header, system) = match read_system(loaded.behind) {
-        Ok(found) => found,
-        Err(error) => refuse(format_args!("{error}")),
-    };
+    timer::init().unwrap_or_else(|hz| {
+        refuse(format_args!("the system counter runs at {hz} Hz by CNTFRQ_EL0; Cloison needs 1 MHz to 4 GHz"))
+    });
+    let (header, system) = read_system(loaded.behind).unwrap_or_else(|error| refuse(format_args!("{error}")));
     logger::init(system.log_level);
-    if let Err(why) = check_machine(&system) {
-        refuse(format_args!("{why}"));
-    }
+    check_machine(&system).unwrap_or_else(|why| refuse(format_args!("{why}")));
     run(loaded, header, system)
 }
 
@@ -171,10 +166,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     let frames: &'static OwnFrames = Box::leak(Box::new(frames));
     let memory = guest_memory(&system, colors, loaded, frames.span());
     let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
-    let system = match build::create(system, memory, tables) {
-        Ok(system) => system,
-        Err(error) => refuse(format_args!("{error}")),
-    };
+    let system = build::create(system, memory, tables).unwrap_or_else(|error| refuse(format_args!("{error}")));
     describe(&system, colors, frames);
     gic::init_distributor();
     sysreg::tlbi_guests();

@@ -10,42 +10,23 @@ use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
 pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
     let id = acknowledged & 0x3ff;
     match id {
-        gic::VIRTUAL_TIMER => virq::timer(cpu),
-        gic::SPURIOUS => {}
-        gic::KICK => {
-            gic::drop_priority(acknowledged);
-            gic::deactivate(acknowledged);
-            serve_requests(cpu);
-        }
-        gic::HYPERVISOR_TIMER => {
-            gic::drop_priority(acknowledged);
-            on_timer(cpu);
-            gic::deactivate(acknowledged);
-        }
-        gic::MAINTENANCE => {
-            gic::drop_priority(acknowledged);
-            virq::fill(cpu);
-            gic::deactivate(acknowledged);
-        }
+        gic::VIRTUAL_TIMER => return virq::timer(cpu),
+        gic::SPURIOUS => return,
+        _ => gic::drop_priority(acknowledged),
+    }
+    match id {
+        gic::HYPERVISOR_TIMER => on_timer(cpu),
         _ if cpu.pmu_irq == Some(id) => {
-            gic::drop_priority(acknowledged);
             quota::on_overflow(cpu);
             vpmu::on_overflow(cpu);
-            gic::deactivate(acknowledged);
         }
-        _ if console_input::is_interrupt(id) => {
-            gic::drop_priority(acknowledged);
-            console_input::receive(cpu);
-            gic::deactivate(acknowledged);
-        }
-        _ => {
-            // From a passed-through device: the guest deactivates it, or nobody owns it and it stays active, once.
-            gic::drop_priority(acknowledged);
-            if let Some(vm) = cpu.vm {
-                virq::raise(cpu, vm, id);
-            }
-        }
+        gic::KICK => serve_requests(cpu),
+        gic::MAINTENANCE => virq::fill(cpu),
+        _ if console_input::is_interrupt(id) => console_input::receive(cpu),
+        // From a passed-through device: the guest deactivates it, or nobody owns it and it stays active, once.
+        _ => return cpu.vm.into_iter().for_each(|vm| virq::raise(cpu, vm, id)),
     }
+    gic::deactivate(acknowledged);
 }
 
 fn serve_requests(cpu: &'static Cpu) {

@@ -138,7 +138,7 @@ fn wind_up(cpu: &Cpu, vm: &Vm) {
     quota::stop(cpu);
     hem::reset(cpu);
     vpmu::reset(cpu, vm);
-    virq::stop(cpu, vm);
+    virq::stop(cpu);
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
     cpu.deadlines.clear();
     uart::print_unfinished_line(cpu, vm);

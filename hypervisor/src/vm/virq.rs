@@ -5,6 +5,7 @@ use crate::devices::gic;
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::Vm;
+use cloison_formats::bits::ones;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Refused, Shared, Trigger, Vcpus};
 use core::ops::DerefMut;
@@ -65,11 +66,8 @@ impl PhysicalGic for Physical<'_> {
 /// Tells the cores of these vCPUs to check their interrupts. Returns whether the running core is among them.
 fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
     let mut own = false;
-    let mut rest = vcpus.0;
-    while rest != 0 {
-        let vcpu = rest.trailing_zeros() as usize;
-        rest &= rest - 1;
-        match vm.spec.cores.get(vcpu) {
+    for vcpu in ones(vcpus.0) {
+        match vm.spec.cores.get(vcpu as usize) {
             Some(&core) if usize::from(core) == cpu.index => own = true,
             Some(&core) => mailbox::ask(core, Request::Interrupts),
             None => {}
@@ -78,13 +76,18 @@ fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
     own
 }
 
+/// Changes the vCPU's part of the distributor, and tells the vCPUs that `change` returns to check their interrupts.
+#[inline(always)]
+fn update(cpu: &Cpu, change: impl FnOnce(&mut Banked, &Physical<'static>) -> Vcpus) {
+    let Some(vm) = cpu.vm else { return };
+    if let Some(banked) = cpu.virq.borrow_mut().as_mut() {
+        kick(cpu, vm, change(banked, &Physical { vm }));
+    }
+}
+
 /// Fills the list registers with waiting interrupts.
 pub fn fill(cpu: &Cpu) {
-    let Some(vm) = cpu.vm else { return };
-    let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.as_mut() else { return };
-    let others = banked.fill(&Physical { vm });
-    kick(cpu, vm, others);
+    update(cpu, Banked::fill);
 }
 
 /// Puts the virtual timer's interrupt into a list register; the guest's EOI deactivates it.
@@ -92,11 +95,9 @@ pub fn fill(cpu: &Cpu) {
 pub fn timer(cpu: &'static Cpu) {
     gic::drop_priority(gic::VIRTUAL_TIMER);
     let Some(vm) = cpu.vm else { return };
-    let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.as_mut() else { return };
-    if !banked.inject_timer(&Physical { vm }) {
-        let others = banked.fill(&Physical { vm });
-        kick(cpu, vm, others);
+    let listed = cpu.virq.borrow_mut().as_mut().is_some_and(|banked| banked.inject_timer(&Physical { vm }));
+    if !listed {
+        fill(cpu);
     }
 }
 
@@ -138,36 +139,22 @@ pub fn set_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
 }
 
 /// Sets the level of a private line of this vCPU.
-pub fn set_private_line(cpu: &Cpu, vm: &Vm, irq: u32, high: bool) {
-    let mut virq = cpu.virq.borrow_mut();
-    let Some(banked) = virq.as_mut() else { return };
-    if banked.set_line(irq, high) {
-        let others = banked.fill(&Physical { vm });
-        kick(cpu, vm, others);
-    }
+pub fn set_private_line(cpu: &Cpu, irq: u32, high: bool) {
+    update(cpu, |banked, gic| if banked.set_line(irq, high) { banked.fill(gic) } else { Vcpus(0) });
 }
 
 /// Resets enables and list registers when a vCPU starts. SGIs that were sent to it since it was turned on stay pending.
 pub fn start(cpu: &Cpu, vm: &Vm) {
-    let mut virq = cpu.virq.borrow_mut();
-    let banked = virq
-        .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, vm.pmu_irq.map_or(0, |irq| 1 << irq), vm.mediated_timer));
-    // First return what a parked core has listed to the distributor, then empty the interface.
-    let others = banked.reset(&Physical { vm });
-    drop(virq);
-    gic::reset_virtual_interface();
-    kick(cpu, vm, others);
+    let emulated = vm.pmu_irq.map_or(0, |irq| 1 << irq);
+    cpu.virq.borrow_mut().get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, vm.mediated_timer));
+    stop(cpu);
     fill(cpu);
 }
 
 /// Returns a vCPU's interrupts to the VM when it stops.
-pub fn stop(cpu: &Cpu, vm: &Vm) {
-    let mut virq = cpu.virq.borrow_mut();
-    if let Some(banked) = virq.as_mut() {
-        let others = banked.reset(&Physical { vm });
-        drop(virq);
-        kick(cpu, vm, others);
-    }
+pub fn stop(cpu: &Cpu) {
+    // First return what the core has listed to the distributor, then empty the interface.
+    update(cpu, Banked::reset);
     gic::reset_virtual_interface();
 }
 

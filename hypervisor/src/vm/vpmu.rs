@@ -79,7 +79,7 @@ pub fn on_overflow(cpu: &Cpu) {
 fn set_line(cpu: &Cpu, vm: &Vm) {
     let high = cpu.vpmu.borrow().line(&Physical);
     if let Some(irq) = vm.pmu_irq {
-        virq::set_private_line(cpu, vm, irq, high);
+        virq::set_private_line(cpu, irq, high);
     }
 }
 
