@@ -90,8 +90,8 @@ fn a_smaller_budget_never_slows_the_victim_more() -> Result<()> {
     let figures = figures("quota")?;
     assert_eq!(figure(&figures, "monotone"), 1.0);
     assert!(figure(&figures, "slowdown") > 2.0 && figure(&figures, "least_slowdown") < 1.15, "{figures:?}");
-    // A store buffer's worth of lines, plus what a quantum of 300 cycles refills.
-    assert!((1.0..50.0).contains(&figure(&figures, "overshoot_max")), "{figures:?}");
+    // A store buffer's worth of lines, plus what a quantum of 300 cycles fills and writes back: 8 accesses each.
+    assert!((1.0..400.0).contains(&figure(&figures, "overshoot_max")), "{figures:?}");
     Ok(())
 }
 

@@ -34,7 +34,8 @@ pub struct Counts {
     pub l2_allocations: u64,
     /// Dirty lines written from L2 to memory.
     pub l2_writebacks: u64,
-    /// 16-byte beats on the bus to memory.
+    /// 16-byte beats on the bus, to and from memory: those of lines filled and written back, and one for each access to
+    /// a non-cacheable page.
     pub bus_beats: u64,
 }
 
@@ -109,7 +110,7 @@ events! {
     0x16 L2D_CACHE "Accesses to the L2: lines that an L1 asked for, and lines written back to it";
     0x17 L2D_CACHE_REFILL "Lines brought into the L2, for data and for instructions";
     0x18 L2D_CACHE_WB "Dirty lines written back from the L2";
-    0x19 BUS_ACCESS "16-byte beats to and from memory";
+    0x19 BUS_ACCESS "16-byte beats to and from memory, and accesses to devices";
 }
 
 impl Event {
@@ -132,7 +133,7 @@ impl Event {
             Self::L2D_CACHE => counts.l2_fills + counts.l1d_writebacks,
             Self::L2D_CACHE_REFILL => counts.l2_refills,
             Self::L2D_CACHE_WB => counts.l2_writebacks,
-            Self::BUS_ACCESS => counts.bus_beats,
+            Self::BUS_ACCESS => counts.bus_beats + counts.device,
         }
     }
 }
@@ -148,6 +149,12 @@ mod tests {
         }
         assert_eq!(Event::from_number(0x17).map(Event::name), Some("L2D_CACHE_REFILL"));
         assert_eq!(Event::from_number(0x02), None);
+    }
+
+    #[test]
+    fn an_access_to_a_device_is_one_on_the_bus() {
+        let counts = Counts { bus_beats: 4, device: 3, loads: 3, ..Counts::default() };
+        assert_eq!(Event::BUS_ACCESS.count(&counts, 0, false), 7);
     }
 
     #[test]

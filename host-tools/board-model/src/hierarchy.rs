@@ -344,6 +344,28 @@ mod tests {
         assert_eq!(caches.data(0, 0x1040, 8, false, 0), 0);
     }
 
+    /// A budget of bus accesses bounds what a budget of refills does not see.
+    #[test]
+    fn all_traffic_is_on_the_bus_and_little_of_it_is_a_refill() {
+        let lines = 1000;
+        let counts = |what: &dyn Fn(&mut Hierarchy, u64) -> u64| {
+            let mut caches = zcu102();
+            caches.set_cacheable(0, 4096, false);
+            let _waits: u64 = (0..lines).map(|line| what(&mut caches, line)).sum();
+            let counts = *caches.counts(0);
+            (Event::L2D_CACHE_REFILL.count(&counts, 0, true), Event::BUS_ACCESS.count(&counts, 0, true))
+        };
+        let past = |write| counts(&|caches, _| caches.data(0, 0x40, 8, write, 0));
+        assert_eq!((past(false), past(true)), ((0, lines), (0, lines)), "non-cacheable loads and stores");
+        let zeroed = counts(&|caches, line| {
+            caches.zero_line(0, 4096 + line * 64, 0);
+            caches.maintain(0, 4096 + line * 64, Maintenance::CleanInvalidate, 0)
+        });
+        assert_eq!(zeroed, (0, 4 * lines), "DC ZVA, then DC CIVAC");
+        let filled = counts(&|caches, line| caches.data(0, 4096 + line * 64, 8, false, 0));
+        assert_eq!(filled, (lines, 4 * lines), "loads");
+    }
+
     #[test]
     fn disjoint_colors_keep_each_other_out() {
         let mut board = Board::zcu102();

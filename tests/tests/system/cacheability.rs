@@ -1,14 +1,12 @@
 //! Pages that become cacheable and non-cacheable while their VM writes and checks them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::modelled;
 use cloison_config::Checked;
-use cloison_engine::installation;
 use cloison_engine::telemetry::End;
-use cloison_tests::{Clock, VIRT, ZCU102, config, image, load, machine, number, run};
+use cloison_tests::{Clock, VIRT, ZCU102, config, image, load, number, run};
 use miette::Result;
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::Command;
 
 /// The states of the pages in the final measurement, in order.
 const STATES: [&str; 5] = ["cached", "uncached", "away", "back", "again"];
@@ -55,27 +53,14 @@ fn pages_leave_the_caches_unnoticed_while_both_cores_really_run_on_zcu102() -> R
     in_and_out(ZCU102, Clock::Real)
 }
 
-/// Builds the board model as a user would, in its own directory, because cargo's lock is held while tests run.
-fn board_model() -> PathBuf {
-    let target = installation::target_dir().join("board-model");
-    let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
-    let status = Command::new("cargo").args(arguments).arg(&target).current_dir(installation::root()).status();
-    assert!(status.expect("cargo runs").success(), "the board model builds");
-    target.join("release/libcloison_board_model.so")
-}
-
 #[test]
 fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
     let mut checked = checked(VIRT)?;
     let (pages, rounds) = (64, 4);
     checked.system.vms[0].args = [pages, rounds, 0, 0];
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let [file, stats] = ["Image", "stats.json"].map(|name| scratch.path().join(name));
-    image(&checked)?.write(&file)?;
-    let board = installation::root().join("configs/models/zcu102.toml");
-    let plugin = format!("{},board={},stats={}", board_model().display(), board.display(), stats.display());
-    let outcome =
-        machine(VIRT, &file, Clock::Real)?.arg("-accel").arg("tcg,thread=single").arg("-plugin").arg(plugin).run()?;
+    let stats = scratch.path().join("stats.json");
+    let outcome = modelled::boot(&image(&checked)?, Some(&stats))?;
     assert!(outcome.exit.is_clean(), "{}\n{}", outcome.exit, outcome.errors);
     assert!(
         outcome.console.contains("errors=0 ") && outcome.console.contains("restarted wrong=0"),

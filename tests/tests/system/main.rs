@@ -14,6 +14,7 @@ mod isolation;
 mod kernels;
 mod linux;
 mod migration;
+mod modelled;
 mod perf;
 mod pinned;
 mod pmu;

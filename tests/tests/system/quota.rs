@@ -1,12 +1,13 @@
 //! Budgets of events: enforced in every period, and no interrupt of a held core is lost.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::modelled;
 use cloison::top::View;
 use cloison_config::Checked;
 use cloison_config::events::EventNames;
-use cloison_engine::telemetry::End;
+use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::telemetry::{LoggedPeriod, QuotaTotal};
-use cloison_formats::units::Events;
+use cloison_formats::units::{EventId, Events};
 use cloison_tests::{Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped};
 use miette::{Result, miette};
 use std::time::Duration;
@@ -96,7 +97,7 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
 
 #[test]
 fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
-    let cycles = cloison_formats::units::EventId(0x11);
+    let cycles = EventId(0x11);
     let (_, periods, total) = a_busy_guest(VIRT, |checked| checked.system.vms[0].quotas[0].event = cycles)?;
     assert!(total.by_interrupt);
     for period in &periods {
@@ -169,6 +170,57 @@ fn no_trick_gains_budget_on_virt() -> Result<()> {
 #[test]
 fn no_trick_gains_budget_on_zcu102() -> Result<()> {
     no_trick_gains_budget(ZCU102)
+}
+
+/// A guest that goes past the caches is not slowed by a quota on L2 refills, whatever its budget; a quota on bus accesses
+/// holds it as it holds a guest that uses the caches.
+#[test]
+fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_on_the_bus_does() -> Result<()> {
+    const STORES: u64 = 65_536;
+    const PERIOD_US: u64 = 1000;
+    /// As many lines per period as a budget allows: a store that misses fills a line and makes another be written back.
+    const LINES: u64 = 500;
+    let stream = |what: u64, quota: Option<(&str, u64)>| -> Result<(u64, Option<QuotaTotal>)> {
+        let mut checked = load(&config("spender"), VIRT)?;
+        let events = checked.board.events.clone();
+        let vm = &mut checked.system.vms[0];
+        vm.args = [STORES, what, 0, 0];
+        let mut quotas = std::mem::take(&mut vm.quotas);
+        for own in &mut quotas {
+            let Some((event, budget)) = quota else { continue };
+            own.event = events.by_name(event).expect("an event of the board").id;
+            (own.budget, own.period.0) = (Events(budget), PERIOD_US * 1000);
+            own.page_cost = checked.board.page_cost(own.event);
+        }
+        vm.quotas = if quota.is_some() { quotas } else { vec![] };
+        let image = image(&checked)?;
+        let outcome = modelled::boot(&image, None)?;
+        let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+        let total = run.telemetry.quota_totals().map(|(_, total)| *total).next();
+        Ok((number(run.line("spender", "spender: what="), "us"), total))
+    };
+    let (cached, uncached) = (7, 8);
+    let (refills, bus) = (("L2D_CACHE_REFILL", LINES), ("BUS_ACCESS", 8 * LINES));
+    let (free, _) = stream(cached, None)?;
+    let (bound, _) = stream(cached, Some(refills))?;
+    println!("through the caches: {free} us, with a quota on refills {bound} us");
+    // The budget means something: the guest needs many periods.
+    let wanted = STORES / LINES * PERIOD_US;
+    assert!(free < wanted / 5 && bound > wanted * 9 / 10, "{free} us, then {bound} us");
+
+    let (free, _) = stream(uncached, None)?;
+    let (hole, total) = stream(uncached, Some(refills))?;
+    let (bound, on_the_bus) = stream(uncached, Some(bus))?;
+    println!("past them: {free} us, with a quota on refills {hole} us, on the bus {bound} us");
+    // A store is one access to the bus. The first period may be nearly over when the guest begins.
+    let wanted = STORES / bus.1 * PERIOD_US - PERIOD_US;
+    assert!(hole < free + PERIOD_US, "{hole} us with a quota, {free} us without");
+    // What it counts is what making 64 pages non-cacheable was charged, which was paid before the first store.
+    let charged = 64 * load(&config("spender"), VIRT)?.board.page_cost(EventId(0x17)).0;
+    assert!(charged < STORES / 4 && total.is_some_and(|total| total.totals.events.0 < charged + LINES), "{total:?}");
+    assert!(bound >= wanted && bound > 2 * free, "{bound} us with a quota on the bus, {free} us without");
+    assert!(on_the_bus.is_some_and(|total| total.totals.events.0 >= STORES), "{on_the_bus:?}");
+    Ok(())
 }
 
 /// The output of `cargo xtask top` for the demo, whose quotas are not configured to log their periods.

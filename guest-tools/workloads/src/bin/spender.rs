@@ -1,11 +1,12 @@
-//! Spender: works under a quota, and tries to gain budget by stopping and starting, and by having EL2 do the work.
+//! Spender: works under a quota, and tries to gain budget by stopping and starting, by having EL2 do the work, and by
+//! going past the caches.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![forbid(unsafe_code)]
 
 use cloison_guest::psci::{self, Affinity};
 use cloison_guest::ram::{LINE_WORDS, Ram};
-use cloison_guest::{arg, args, call, entry, println, smp, timer};
+use cloison_guest::{arg, args, call, entry, model, println, smp, timer};
 use cloison_workloads::{PROFILED, SURVIVOR};
 use core::sync::atomic::{
     AtomicU64,
@@ -32,10 +33,16 @@ const COPY: u64 = 4;
 const MIGRATE: u64 = 5;
 /// Has the hypervisor load its image again, as often as its first argument says.
 const RELOAD: u64 = 6;
+/// Not a trick: stores to as many lines as its first argument says, in memory twice as large as the shared cache.
+const STREAM: u64 = 7;
+/// Stores as often to pages that it has made non-cacheable.
+const STREAM_UNCACHED: u64 = 8;
 
 /// Words in a page, and pages in `migrate-check.toml`.
 const PAGE: usize = 512;
 const PAGES: usize = 64;
+/// Bytes of the memory for [`STREAM`].
+const STREAM_BYTES: u64 = 2 << 20;
 
 /// Survives restarts: magic, when it began, turns done, tries.
 static MEMORY: Once<&'static [AtomicU64]> = Once::new();
@@ -53,6 +60,13 @@ fn main() {
     MEMORY.call_once(|| memory);
     let sibling: Option<fn()> = match args()[1] {
         COPY | MIGRATE | RELOAD => return move_pages(memory, pages),
+        STREAM => return stream(memory, ram.take(STREAM_BYTES)),
+        STREAM_UNCACHED => {
+            return match call::set_cacheability(PROFILED, PAGES as u64, false) {
+                Ok(()) => stream(memory, pages),
+                Err(error) => println!("spender: {error:?}"),
+            };
+        }
         OFF_AND_ON => Some(turn_on_again),
         RESET_BY_SIBLING => Some(reset_when_held),
         _ => None,
@@ -130,6 +144,18 @@ fn move_pages(memory: &[AtomicU64], pages: &[AtomicU64]) {
                 psci::system_off()
             }
         };
+    }
+    report(memory);
+}
+
+/// Stores one word to each line of `buffer`, again and again. What came before counts neither as time nor for the board
+/// model.
+fn stream(memory: &[AtomicU64], buffer: &[AtomicU64]) {
+    let stores = arg(0, 65_536);
+    model::begin_region();
+    memory[1].store(timer::now(), SeqCst);
+    for (line, value) in buffer.as_chunks::<LINE_WORDS>().0.iter().cycle().zip(0..stores) {
+        line[0].store(value, Relaxed);
     }
     report(memory);
 }

@@ -50,7 +50,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         "A victim in four cases",
         "Median cycles of a run of 20 calls, and lines that the L2 fetched from memory for it, both from the \
          hypervisor's HEM log. Periods in which a neighbor was held, of all periods of the three; maximum overshoot of \
-         a neighbor in one period, in refills.",
+         a neighbor in one period, in accesses to the bus.",
     ));
     found.charts.push(Chart {
         title: "Runtime of the victim (modelled)".into(),
@@ -63,7 +63,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let slowdown = |case: usize| slowdowns[case].1[0];
     found.say(format!(
         "Next to three cores that each store over 420 KiB, the victim takes {:.2} times as long as alone. If a budget \
-         limits the refills of each of them per millisecond, it takes {:.2} times as long. If they run without budgets \
+         limits the bus accesses of each of them per millisecond, it takes {:.2} times as long. If they run without budgets \
          and the victim's 64 most important pages have moved to four private colors, {:.2} times.",
         slowdown(1),
         slowdown(2),

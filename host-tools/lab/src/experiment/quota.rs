@@ -1,4 +1,4 @@
-//! `quota`: the effect on a victim of refill budgets on the other cores.
+//! `quota`: the effect on a victim of budgets of bus accesses on the other cores.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
@@ -58,7 +58,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
                 quota.max_overshoot.to_string(),
                 quota.overshoot.to_string(),
             ]);
-            found.figure(format!("budget{budget}_core{}_overshoot_max", quota.core), quota.max_overshoot as f64);
+            found.figure(format!("bus{budget}_core{}_overshoot_max", quota.core), quota.max_overshoot as f64);
         }
     }
     found.figure("overshoot_max", most as f64);
@@ -66,16 +66,16 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     let series = Series { name: "budgets".into(), columns, rows };
     found.tables.push(series.table(
         "Victim against the budget of each Interf core",
-        "Budget: L2D_CACHE_REFILL events per period of 1 ms. Overshoot: maximum of events beyond the budget in one \
-         period of one core.",
+        "Budget: BUS_ACCESS events per period of 1 ms; 8 for a line that is filled and written back. Overshoot: maximum \
+         of events beyond the budget in one period of one core.",
     ));
     found.tables.push(overshoots.note(
-        "Events counted beyond the budget before the core was stopped, by the hypervisor's own count: refills in \
+        "Events counted beyond the budget before the core was stopped, by the hypervisor's own count: lines in \
          progress when the interrupt arrived.",
     ));
     found.charts.push(Chart {
         title: "Victim against Interf's budget (modelled)".into(),
-        x: "log10 of L2D_CACHE_REFILL events in 1 ms, each Interf core".into(),
+        x: "log10 of BUS_ACCESS events in 1 ms, each Interf core".into(),
         y: "runtime / solo".into(),
         log: false,
         marks: Marks::Lines(vec![Line {
@@ -98,8 +98,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         }
     ));
     found.say(format!(
-        "No core exceeded its budget by more than {most} refills in a period. The interrupt is seen up to a quantum of \
-         the model late, in which a core that waits for memory refills a few lines."
+        "No core exceeded its budget by more than {most} accesses in a period. The interrupt is seen up to a quantum of \
+         the model late, in which a core that waits for memory fills and writes back a few lines."
     ));
     found.say(LIMITS);
     Ok(found)
