@@ -56,6 +56,8 @@ mod devices {
     #[allow(unsafe_code, reason = "calls the firmware; starts cores")]
     pub mod power;
     pub mod timer;
+    #[allow(unsafe_code, reason = "the UARTs' registers at the addresses given")]
+    pub mod uart;
 }
 /// What cores and VMs own, and what is done for a VM.
 #[cfg(target_os = "none")]

@@ -7,6 +7,7 @@
 
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
+use cloison_engine::model::{self, Caches, Model};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
@@ -86,6 +87,8 @@ pub fn image(checked: &Checked) -> Result<Image> {
 pub enum Clock {
     /// One instruction takes one nanosecond, and cores run in turn: all runs are identical.
     Counted,
+    /// The board model says how long instructions take: all runs are identical.
+    Modelled,
     /// Cores run in parallel, and no two runs are identical.
     Real,
 }
@@ -95,7 +98,7 @@ pub fn machine(board: &str, file: &Path, clock: Clock) -> Result<Machine> {
     setup::qemu()?;
     let icount = match clock {
         Clock::Counted => Some(0),
-        Clock::Real => None,
+        Clock::Modelled | Clock::Real => None,
     };
     Ok(Machine::new(&configuration::emulation(board)?, file).icount(icount).limit(LIMIT))
 }
@@ -112,7 +115,12 @@ pub fn boot(bytes: &[u8], board: &str, clock: Clock) -> Result<Outcome> {
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     std::fs::write(&file, bytes).map_err(|error| miette!("{error}"))?;
-    machine(board, &file, clock)?.run()
+    let mut machine = machine(board, &file, clock)?;
+    if clock == Clock::Modelled {
+        let model = Model::load(model::of(machine.board())?)?;
+        machine = model.attach(machine, 0, Caches::Warm, &scratch.path().join("model.json"));
+    }
+    machine.run()
 }
 
 /// A system's run from power-on to power-off.

@@ -604,7 +604,7 @@ mod tests {
                     gicv_dir: at(0x0804_1000),
                     mediated_timer: false,
                 },
-                pmu_irq: None,
+                pmu_irqs: vec![],
                 pmu_shadow: false,
                 llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
                 ram: vec![PhysRange { start: at(RAM), len: 1 << 28 }],

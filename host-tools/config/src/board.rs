@@ -97,19 +97,22 @@ impl BoardFile {
         let power_off = root.optional("power_off").and_then(|field| read_power_off(&field));
         let gic = root.required("gic", "describe the GICv2: [gic] gicd, gicc, gicc_dir, gich, gicv, gicv_dir");
         let gic = gic.and_then(|field| read_gic(&field));
-        let pmu = root.required("pmu", "describe the PMU: [pmu] counters = 6").and_then(|field| read_pmu(&field));
+        let pmu = root
+            .required("pmu", "describe the PMU: [pmu] counters = 6")
+            .and_then(|field| read_pmu(&field, cores.as_ref().map_or(1, Vec::len)));
         let hardware = Hardware {
             name: stem,
             cores: cores.as_ref().map_or(1, Vec::len),
             ram: ram.iter().map(|range| range.len).sum(),
             telemetry: telemetry.is_some(),
+            pmu_irqs: pmu.as_ref().map_or(&[], |(irqs, ..)| irqs),
         };
         let emulation = root.optional("qemu");
         let emulation = emulation.and_then(|field| Emulation::read(&field, &hardware, &configs.join("models")));
         // Its names need the CPU's events, which are read next.
         root.optional("page_costs");
         root.finish();
-        let (pmu_irq, pmu_shadow, counters) = pmu?;
+        let (pmu_irqs, pmu_shadow, counters) = pmu?;
         let llc = llc?;
         let file = Self {
             path: path.to_path_buf(),
@@ -122,7 +125,7 @@ impl BoardFile {
                 console: console?,
                 telemetry,
                 gic: gic?,
-                pmu_irq,
+                pmu_irqs,
                 pmu_shadow,
                 llc,
                 ram,
@@ -329,24 +332,71 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
     })
 }
 
-fn read_pmu(field: &Field<'_>) -> Option<(Option<u32>, bool, u32)> {
+fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, u32)> {
     let table = field.table()?;
     let counters = table
         .required("counters", "counters = 6, the event counters of each core")
         .and_then(|field| field.integer_up_to(31, "the number of event counters"));
-    let irq = table.optional("irq").and_then(|field| {
-        let irq = field.integer_up_to(31, "the number of a private interrupt, 16 to 31")?;
+    let private = table.optional("irq").and_then(|field| {
+        let irq = field.integer_up_to(31, "the number of a private interrupt, 16 to 31; shared ones go into `irqs`")?;
         if irq < 16 {
             field.push(
                 field
                     .error(format!("interrupt {irq} is software-generated"))
                     .label("not a PPI")
-                    .help("the overflow interrupt is private to each core: 16 to 31"),
+                    .help("the overflow interrupt is private to each core, 16 to 31, or shared: `irqs`"),
             );
         }
-        Some(irq as u32)
+        Some(vec![irq as u32; cores])
+    });
+    let shared = table.optional("irqs").and_then(|field| {
+        if private.is_some() {
+            field.push(
+                field
+                    .error("the overflow interrupt is given twice")
+                    .label("`irq` gives it too")
+                    .help("`irq` is a private interrupt of all cores; `irqs` are shared ones, one per core"),
+            );
+        }
+        read_shared_irqs(&field, cores)
     });
     let shadow = table.optional("shadow").and_then(|field| field.boolean()).unwrap_or(false);
     table.finish();
-    Some((irq, shadow, counters? as u32))
+    Some((private.or(shared).unwrap_or_default(), shadow, counters? as u32))
+}
+
+/// Reads the shared interrupts of the cores' PMUs, by core.
+fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<u32>> {
+    let elements = field.elements()?;
+    let number = |element: &Field<'_>| {
+        let irq = element.integer_up_to(255, "the number of a shared interrupt, 32 to 255")?;
+        if irq < 32 {
+            element.push(
+                element
+                    .error(format!("interrupt {irq} is not a shared one"))
+                    .label("not an SPI")
+                    .help("a private interrupt is the same on all cores: write it as `irq`"),
+            );
+        }
+        Some(irq as u32)
+    };
+    let irqs: Vec<u32> = elements.iter().map(number).collect::<Option<_>>()?;
+    if irqs.len() != cores {
+        field.push(
+            field
+                .error(format!("{} interrupts for {cores} cores", irqs.len()))
+                .label("one for each core")
+                .help("list the interrupt of each core's PMU, in the order of `cores`"),
+        );
+    }
+    let twice = irqs.iter().zip(&elements).enumerate().find(|(index, (irq, _))| irqs[..*index].contains(irq));
+    if let Some((_, (irq, element))) = twice {
+        element.push(
+            element
+                .error(format!("interrupt {irq} is listed twice"))
+                .label("again")
+                .help("each core has one of its own"),
+        );
+    }
+    Some(irqs)
 }

@@ -25,6 +25,8 @@ pub struct Emulation {
     pub serial: Vec<Serial>,
     /// The file of the model that gives this emulation the memory hierarchy of a real board.
     pub model: Option<PathBuf>,
+    /// Shared interrupts by which the board's cores learn of overflows. QEMU does not raise them, and the model does.
+    pub overflow_interrupts: Vec<u32>,
 }
 
 /// What a serial port carries.
@@ -48,6 +50,8 @@ pub struct Hardware<'a> {
     pub ram: u64,
     /// Whether it has a telemetry UART.
     pub telemetry: bool,
+    /// The overflow interrupts of its PMUs.
+    pub pmu_irqs: &'a [u32],
 }
 
 const SERIALS: [(&str, Serial); 3] =
@@ -80,6 +84,7 @@ impl Emulation {
             options: options?,
             serial: serial?,
             model: model?,
+            overflow_interrupts: hardware.pmu_irqs.iter().copied().filter(|&irq| irq >= 32).collect(),
         })
     }
 }

@@ -51,7 +51,7 @@ pub(crate) struct ImageScene<'a> {
     pub complete: bool,
     /// Name of the CPU.
     pub cpu: &'a str,
-    /// The PMU's interrupt, if the board wires it.
+    /// The interrupt of the VM's PMU, if the board's is private to each core.
     pub pmu_irq: Option<u32>,
 }
 

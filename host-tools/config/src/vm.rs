@@ -97,7 +97,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         shown: &shown,
         complete,
         cpu,
-        pmu_irq: scene.board.and_then(|board| board.board.pmu_irq),
+        pmu_irq: scene.board.and_then(|board| board.board.guest_pmu_irq()),
     };
     let (image, load) = vm_image::read(&table, &image_scene).unzip();
     check_image(&table, image.as_ref(), &shown_fields);

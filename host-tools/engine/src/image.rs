@@ -363,7 +363,7 @@ mod tests {
             power_off: None,
             telemetry: None,
             gic,
-            pmu_irq: None,
+            pmu_irqs: vec![],
             pmu_shadow: false,
             llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
             ram: vec![PhysRange { start: PhysAddr(0x4000_0000), len: 1 << 30 }],
@@ -494,18 +494,37 @@ mod tests {
     #[test]
     fn what_is_invalid_is_reported_with_its_place_and_number() {
         type Change = fn(&mut System);
-        let changes: [(Change, &str); 21] = [
+        let changes: [(Change, &str); 25] = [
             (
-                |system| system.board.pmu_irq = Some(40),
-                "system: the PMU's interrupt 40 is not a private one, or is the hypervisor's own",
+                |system| system.board.pmu_irqs = vec![40],
+                "system: the PMU's interrupts are not one for each of the 4 cores",
             ),
             (
-                |system| system.board.pmu_irq = Some(15),
-                "system: the PMU's interrupt 15 is not a private one, or is the hypervisor's own",
+                |system| system.board.pmu_irqs = vec![40; 4],
+                "system: the PMU's interrupt 40 is neither a private one nor a shared one of a single core, or is used otherwise",
             ),
             (
-                |system| system.board.pmu_irq = Some(26),
-                "system: the PMU's interrupt 26 is not a private one, or is the hypervisor's own",
+                |system| system.board.pmu_irqs = vec![23, 23, 23, 24],
+                "system: the PMU's interrupt 23 is neither a private one nor a shared one of a single core, or is used otherwise",
+            ),
+            (
+                |system| system.board.pmu_irqs = vec![15; 4],
+                "system: the PMU's interrupt 15 is neither a private one nor a shared one of a single core, or is used otherwise",
+            ),
+            (
+                |system| system.board.pmu_irqs = vec![26; 4],
+                "system: the PMU's interrupt 26 is neither a private one nor a shared one of a single core, or is used otherwise",
+            ),
+            (
+                |system| system.board.pmu_irqs = vec![40, 41, 33, 42],
+                "system: the PMU's interrupt 33 is neither a private one nor a shared one of a single core, or is used otherwise",
+            ),
+            (
+                |system| {
+                    system.board.pmu_irqs = vec![40, 41, 42, 43];
+                    system.vms[0].irqs = vec![42];
+                },
+                "VM 0: interrupt 42 is not a shared one below 256, or is the hypervisor's own",
             ),
             (
                 |system| {
@@ -600,7 +619,7 @@ mod tests {
         // Polling needs no second counter.
         system.board.pmu_shadow = true;
         assert_eq!(system.counters(), 5);
-        system.board.pmu_irq = Some(23);
+        system.board.pmu_irqs = vec![23; 4];
         assert_eq!(system.counters(), 7);
         let sub_experiments = vec![vec![EventId(8); 2], vec![EventId(8); 4]];
         system.vms[0].campaign = Some(image::Campaign { sub_experiments, runs: 1, vary: None });

@@ -79,9 +79,11 @@ impl Model {
             self.board.display(),
             stats.display()
         );
+        let overflow: Vec<String> = machine.board().overflow_interrupts.iter().map(u32::to_string).collect();
+        let overflow = if overflow.is_empty() { String::new() } else { format!(",overflow={}", overflow.join("+")) };
         machine
             .args(["-accel", "tcg,thread=single", "-rtc", "base=2000-01-01,clock=vm", "-seed", "1", "-plugin"])
-            .arg(plugin)
+            .arg(plugin + &overflow)
     }
 }
 

@@ -123,6 +123,10 @@ impl Machine {
             limit: Duration::from_secs(120),
         }
     }
+    /// Returns the board.
+    pub fn board(&self) -> &Emulation {
+        &self.board
+    }
     /// Makes one instruction take 2^`shift` ns of guest time; runs then repeat exactly.
     pub fn icount(mut self, shift: Option<u8>) -> Self {
         self.icount = shift;

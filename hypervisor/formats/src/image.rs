@@ -29,7 +29,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -193,9 +193,9 @@ pub struct Board {
     pub telemetry: Option<Uart>,
     /// The interrupt controller.
     pub gic: Gic,
-    /// The PMU's overflow interrupt (a PPI with the same number on each core), if the board wires it to the GIC as a
-    /// private interrupt. Without it, the EL2 timer polls the quotas.
-    pub pmu_irq: Option<u32>,
+    /// The PMU's overflow interrupt on each core: one PPI, or an SPI for each. Empty if the board does not wire it; the
+    /// EL2 timer then polls the quotas.
+    pub pmu_irqs: Vec<u32>,
     /// Whether an event counter's overflow interrupt needs a second counter on the same event, preset one lower (QEMU
     /// before a fix of its overflow timer).
     pub pmu_shadow: bool,
@@ -521,8 +521,8 @@ impl System {
             part.check(usize::from(core) < self.board.cores.len() && uses == 1, Rule::Core, core.into())?;
         }
         for &irq in &vm.irqs {
-            let mut uarts = [Some(self.board.console), self.board.telemetry].into_iter().flatten();
-            part.check((32..256).contains(&irq) && !uarts.any(|uart| uart.irq == irq), Rule::Interrupt, irq.into())?;
+            let is_free = (32..256).contains(&irq) && self.board.own_irqs(irq) == 0;
+            part.check(is_free, Rule::Interrupt, irq.into())?;
             let grants = self.vms.iter().flat_map(|vm| &vm.irqs).filter(|&&other| other == irq).count();
             part.check(grants == 1, Rule::InterruptTwice, irq.into())?;
         }
@@ -545,7 +545,7 @@ impl System {
 
     /// Returns the number of event counters that the quotas and HEMs of one core need, of the core that needs the most.
     pub fn counters(&self) -> usize {
-        let each = if self.board.pmu_shadow && self.board.pmu_irq.is_some() { 2 } else { 1 };
+        let each = if self.board.pmu_shadow && !self.board.pmu_irqs.is_empty() { 2 } else { 1 };
         let of = |(vm, vcpu): (&Vm, usize)| {
             let sets = vm.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&vm.hems]);
             let quotas = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu).count();
@@ -601,11 +601,28 @@ impl Board {
         for &(at, _) in self.power_off.iter().flat_map(|off| &off.writes) {
             part.check(at.is_multiple_of(4) && at < 0x1000, Rule::PowerOff, at.into())?;
         }
-        let is_own = |irq: &u32| !(16..32).contains(irq) || (25..28).contains(irq);
-        let wrong = self.pmu_irq.filter(is_own);
-        part.check(wrong.is_none(), Rule::PmuInterrupt, wrong.unwrap_or(0).into())?;
+        part.check(self.pmu_irqs.is_empty() || self.pmu_irqs.len() == cores, Rule::PmuInterrupts, cores as u64)?;
+        for &irq in &self.pmu_irqs {
+            let users = match irq {
+                16..25 | 28..32 => cores,
+                32..256 => 1,
+                _ => 0,
+            };
+            part.check(self.own_irqs(irq) == users, Rule::PmuInterrupt, irq.into())?;
+        }
         let invalid = |_| Invalid { part, rule: Rule::Cache, number: self.llc.size };
         self.llc.colors().map(ColorSet::first).map_err(invalid)
+    }
+
+    /// Returns how many of the hypervisor's own devices have this interrupt.
+    fn own_irqs(&self, irq: u32) -> usize {
+        let uarts = [Some(self.console), self.telemetry].into_iter().flatten().map(|uart| uart.irq);
+        uarts.chain(self.pmu_irqs.iter().copied()).filter(|&own| own == irq).count()
+    }
+
+    /// Returns the interrupt of a guest's PMU: that of the board, if it is private to each core.
+    pub fn guest_pmu_irq(&self) -> Option<u32> {
+        self.pmu_irqs.first().copied().filter(|&irq| irq < 32)
     }
 
     /// Iterates over the devices that the hypervisor keeps for itself. Where the GIC's pages are 64 KiB apart, each

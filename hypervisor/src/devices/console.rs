@@ -1,12 +1,10 @@
-//! The physical UARTs: the console shared by all VMs, and the telemetry UART.
+//! What the physical UARTs are for: the console shared by all VMs, and the telemetry.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
+use crate::devices::uart::Uart;
 use crate::machine::layout;
-use crate::machine::mmio::{Mapped, Page};
-use crate::machine::registers::{CNTFRQ_EL0, Readable, Writeable};
-use cloison_abi::pl011::offset::{CR, DR, FR, ICR, IMSC, LCR_H};
-use cloison_abi::pl011::{CR, FR, INTERRUPT, LCR_H};
+use crate::machine::registers::{CNTFRQ_EL0, Readable};
 use cloison_formats::boot::BootParameters;
 use cloison_formats::image::UartKind;
 use cloison_formats::limits::MAX_CORES;
@@ -17,114 +15,6 @@ use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use spin::Once;
 use spin::mutex::TicketMutex;
-use tock_registers::registers::ReadWrite;
-
-/// What the driver needs to know of a kind of UART. Registers are given by their offsets, in a page of them.
-struct Kind {
-    /// What turns on transmitter and receiver: the bits of a register that stay, and those that are set.
-    on: &'static [(u16, u32, u32)],
-    /// What makes received bytes raise the interrupt, and what acknowledges it.
-    input: &'static [(u16, u32)],
-    acknowledge: &'static [(u16, u32)],
-    data: u16,
-    status: u16,
-    /// A mask of the status, and what it shows while the transmit FIFO is full, or while the receive FIFO is empty.
-    full: (u32, u32),
-    empty: (u32, u32),
-}
-
-/// Bytes have arrived, or have waited for a while.
-const RECEIVED: u32 = INTERRUPT::RX::SET.value | INTERRUPT::RT::SET.value;
-
-/// The UART, its transmitter and its receiver are on.
-const ON: u32 = CR::UARTEN::SET.value | CR::TXE::SET.value | CR::RXE::SET.value;
-
-/// Arm's.
-static PL011: Kind = Kind {
-    on: &[(LCR_H, u32::MAX, LCR_H::FEN::SET.value), (CR, 0, ON)],
-    input: &[(IMSC, RECEIVED)],
-    acknowledge: &[(ICR, RECEIVED)],
-    data: DR,
-    status: FR,
-    full: (FR::TXFF::SET.value, FR::TXFF::SET.value),
-    empty: (FR::RXFE::SET.value, FR::RXFE::SET.value),
-};
-
-/// The UART of a Zynq UltraScale+ (UG1087, module UART): control; receive trigger level 1 and RTRIG; status TXFULL, RXEMPTY.
-static CADENCE: Kind = Kind {
-    on: &[(0, 0, 0x14)],
-    input: &[(0x20, 1), (0x08, 1)],
-    acknowledge: &[(0x14, 1)],
-    data: 0x30,
-    status: 0x2c,
-    full: (1 << 4, 1 << 4),
-    empty: (1 << 1, 1 << 1),
-};
-
-/// A Raspberry Pi's mini UART among the auxiliary peripherals (BCM2711 peripherals, 2.2): the UART itself, 8 bits,
-/// transmitter and receiver; an interrupt while there is a byte; status TXROOM, RXREADY.
-static MINI: Kind = Kind {
-    on: &[(0x04, 0, 1), (0x4c, 0, 3), (0x60, 0, 3)],
-    input: &[(0x44, 1)],
-    acknowledge: &[],
-    data: 0x40,
-    status: 0x54,
-    full: (1 << 5, 0),
-    empty: (1, 0),
-};
-
-/// A UART's driver: polled output, interrupt-driven input.
-#[derive(Clone, Copy)]
-pub struct Uart(Mapped<Page>, &'static Kind);
-
-impl Uart {
-    /// Turns on transmitter and receiver of the UART at `address`. Line settings stay as the boot loader left them.
-    ///
-    /// # Safety
-    /// The page of `address` must be mapped as a device and show a UART of this kind as long as the driver is used.
-    unsafe fn new(kind: UartKind, address: u64) -> Self {
-        let kind = match kind {
-            UartKind::Pl011 => &PL011,
-            UartKind::Cadence => &CADENCE,
-            UartKind::Mini => &MINI,
-        };
-        // SAFETY: the caller's obligations are the same.
-        let uart = Self(unsafe { Mapped::new(address) }, kind);
-        kind.on.iter().for_each(|&(at, kept, set)| uart.at(at).set(uart.at(at).get() & kept | set));
-        uart
-    }
-
-    fn at(&self, offset: u16) -> &ReadWrite<u32> {
-        &self.0[usize::from(offset / 4)]
-    }
-
-    /// Makes received bytes raise the UART's interrupt.
-    pub fn enable_input(self) {
-        self.1.input.iter().for_each(|&(at, value)| self.at(at).set(value));
-    }
-
-    /// Sends one byte, for which the FIFO has room.
-    pub fn send(self, byte: u8) {
-        self.at(self.1.data).set(byte.into());
-    }
-
-    /// Returns whether the FIFO has room.
-    fn can_send(self) -> bool {
-        self.at(self.1.status).get() & self.1.full.0 != self.1.full.1
-    }
-
-    /// Acknowledges the receive interrupt. To be called before the bytes are taken: one that arrives later raises it
-    /// again.
-    pub fn acknowledge_input(self) {
-        self.1.acknowledge.iter().for_each(|&(at, value)| self.at(at).set(value));
-    }
-
-    /// Returns a received byte, if there is one.
-    pub fn receive(self) -> Option<u8> {
-        let empty = self.at(self.1.status).get() & self.1.empty.0 == self.1.empty.1;
-        (!empty).then(|| self.at(self.1.data).get() as u8)
-    }
-}
 
 /// A UART's output. Nobody waits for a UART that once accepted nothing for 5 ms; at 9600 baud, a byte takes 1 ms.
 pub struct Port {

@@ -40,17 +40,18 @@ pub fn init_distributor() {
     GICD.ctlr.set(1);
 }
 
-/// Sets up this core's private interrupts and interfaces. `pmu` is the PMU's PPI, if the board wires it.
-pub fn init_core(pmu: Option<u32>) {
+/// Sets up this core's interrupts and interfaces. `pmu` is that of its PMU, if the board wires it.
+pub fn init_core(core: u8, pmu: Option<u32>) {
     GICD.icenabler[0].set(u32::MAX);
     GICD.icactiver[0].set(u32::MAX);
-    let own = [KICK, MAINTENANCE, HYPERVISOR_TIMER].into_iter().chain(pmu);
-    let mut enable = 0;
-    for irq in own {
-        GICD.ipriorityr[irq as usize].set(OWN_PRIORITY);
-        enable |= 1 << irq;
+    if let Some(irq) = pmu.filter(|&irq| irq >= 32) {
+        route(irq, core);
+        configure(irq, Trigger::Level);
     }
-    GICD.isenabler[0].set(enable);
+    for irq in [KICK, MAINTENANCE, HYPERVISOR_TIMER].into_iter().chain(pmu) {
+        GICD.ipriorityr[irq as usize].set(OWN_PRIORITY);
+        GICD.isenabler[irq as usize / 32].set(1 << (irq % 32));
+    }
     GICC.pmr.set(0xf8);
     GICC.ctlr.write(GICC_CTLR::ENABLE::SET + GICC_CTLR::EOI_MODE::SET);
     reset_virtual_interface();
@@ -93,6 +94,11 @@ pub fn kick(targets: u8) {
 #[inline(always)]
 pub fn pending(group: usize) -> u32 {
     GICD.ispendr[group % 32].get()
+}
+
+/// Returns whether an interrupt is pending: a private one of this core, or a shared one.
+pub fn is_pending(irq: u32) -> bool {
+    pending(irq as usize / 32) & 1 << (irq % 32) != 0
 }
 
 /// Enables or disables an interrupt of a VM: a private one of this core, or a shared one.

@@ -41,6 +41,17 @@ pub fn init_core(reserved: u32) {
     sysreg::isb();
 }
 
+/// Returns whether an overflow raises this core's interrupt, which `is_pending` looks for. No counter runs yet.
+pub fn raises_interrupt(is_pending: impl Fn() -> bool) -> bool {
+    enable_interrupt(0);
+    PMOVSSET_EL0.set(counter_bit(0));
+    sysreg::isb();
+    let raised = (0..100).any(|_| is_pending());
+    stop(counter_bit(0));
+    clear_overflows(counter_bit(0));
+    raised
+}
+
 /// Returns a counter's bit in the enable, interrupt and overflow registers.
 const fn counter_bit(counter: u32) -> u64 {
     1 << counter

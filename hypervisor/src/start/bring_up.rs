@@ -18,6 +18,7 @@ use cloison_logic::features::is_coherent;
 use cloison_logic::own_frames::OwnFrames;
 use cloison_logic::placement::{set_aside, tables_needed};
 use cloison_logic::pool::{FrameAllocator, PoolState};
+use cloison_logic::quota::Enforcement;
 use core::sync::atomic::{AtomicU32, Ordering};
 use spin::Once;
 
@@ -255,8 +256,15 @@ fn own_number(system: &System) -> usize {
 
 /// Initializes a core, before any guest runs.
 fn core_up(shared: &Shared, index: usize) {
-    cpu::init(index, shared.windows, partition::owner(index), &shared.system);
-    gic::init_core(shared.system.board.pmu_irq);
+    let (board, owner) = (&shared.system.board, partition::owner(index));
+    let irq = board.pmu_irqs.get(index).copied();
+    gic::init_core(index as u8, irq);
+    pmu::init_core(0);
+    let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
+    cpu::init(index, shared.windows, owner, Enforcement { by_interrupt, shadow: board.pmu_shadow }, irq);
+    if let Some(irq) = irq.filter(|_| !by_interrupt) {
+        log::warn!("the PMU's overflow interrupt {irq} does not arrive: the budgets of this core are polled");
+    }
     guest_registers::init_core();
     sysreg::take_pending_serror();
     pmu::init_core(cpu::this().quotas.borrow().reserved());

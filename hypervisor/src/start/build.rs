@@ -76,7 +76,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             spec: spec.clone(),
             stage2,
             mediated_timer: gic.mediated_timer,
-            pmu_irq: system.board.pmu_irq.filter(|_| spec.pmu),
+            pmu_irq: system.board.guest_pmu_irq().filter(|_| spec.pmu),
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),

@@ -1,8 +1,8 @@
 //! Console input: goes to one VM at a time, selected by a key.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::console::{self, Uart};
-use crate::devices::gic;
+use crate::devices::uart::Uart;
+use crate::devices::{console, gic};
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::all;
 use crate::vm::{logger, uart};

@@ -8,7 +8,6 @@ use crate::machine::mmu::Windows;
 use crate::machine::registers::{MPIDR_EL1, Readable, TPIDR_EL2, Writeable};
 use crate::vm::partition::Vm;
 use alloc::boxed::Box;
-use cloison_formats::image::System;
 use cloison_formats::telemetry::ExitReason;
 use cloison_formats::units::Nanos;
 use cloison_logic::clock::{Clock, Instant, Ticks};
@@ -96,10 +95,8 @@ const OUTPUT_DELAY: Nanos = Nanos(200_000);
 const EMERGENCY_STACK: usize = 4096;
 
 /// Creates this core's state, which [`this`] returns from now on.
-pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system: &System) {
+pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforcement: Enforcement, irq: Option<u32>) {
     let clock = timer::clock();
-    let by_interrupt = system.board.pmu_irq.is_some();
-    let enforcement = Enforcement { by_interrupt, shadow: system.board.pmu_shadow };
     let (own, vcpu) = vm.map_or((&[][..], 0), |(vm, vcpu)| (&vm.spec.quotas[..], vcpu));
     let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement, clock);
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
@@ -118,7 +115,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, system
         output_delay: clock.ticks(OUTPUT_DELAY),
         deadlines: Deadlines::none(),
         virq: RefCell::new(None),
-        pmu_irq: system.board.pmu_irq,
+        pmu_irq: irq,
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
         quotas: RefCell::new(quotas),
         segment: RefCell::new(Segment::default()),

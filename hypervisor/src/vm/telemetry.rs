@@ -46,9 +46,9 @@ impl Line {
 
     /// Accepts a message.
     fn load(&mut self, message: &Message) {
-        let encoded = telemetry::encode(message, &mut self.buffer[..]).map_or(0, <[u8]>::len);
-        (self.sent, self.len) = (0, encoded);
-        if encoded == 0 {
+        let encoded = telemetry::encode(message, &mut self.buffer[..]).map(<[u8]>::len);
+        (self.sent, self.len) = (0, encoded.unwrap_or_default());
+        if encoded.is_none() {
             log::error!("a telemetry message is longer than {} bytes and was not sent", telemetry::MAX_MESSAGE);
         }
     }

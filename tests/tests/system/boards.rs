@@ -51,7 +51,7 @@ fn pages_migrate_unnoticed_on_every_board() -> Result<()> {
 fn a_budget_is_kept_on_every_board() -> Result<()> {
     on_every_board(|board| {
         let checked = load(&config("quota"), board)?;
-        let (interrupt, poll) = (checked.system.board.pmu_irq, checked.system.vms[0].quotas[0].poll.0);
+        let (interrupt, poll) = (checked.system.board.guest_pmu_irq(), checked.system.vms[0].quotas[0].poll.0);
         let slack = if interrupt.is_some() { quota::INTERRUPT_SLACK } else { poll + quota::POLL_SLACK };
         let (run, periods, total) = quota::a_busy_guest(board, |checked| checked.system.vms[0].args[0] = 200)?;
         assert_eq!(total.by_interrupt, interrupt.is_some());

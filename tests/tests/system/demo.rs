@@ -33,7 +33,7 @@ fn shown(board: &str, directory: &Path) -> Result<Map<String, Value>> {
 }
 
 pub fn the_stock_demo(board: &str) -> Result<()> {
-    let by_interrupt = configuration::board(board)?.board.pmu_irq.is_some();
+    let by_interrupt = configuration::board(board)?.board.guest_pmu_irq().is_some();
     let directory = tempfile::tempdir().expect("a scratch directory");
     let figures = shown(board, directory.path())?;
     let figure = |name: &str| figures.get(name).and_then(Value::as_u64).unwrap_or_else(|| panic!("no figure {name}"));

@@ -8,8 +8,8 @@ use miette::Result;
 fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     let mut checked = load(&config("pmu"), board)?;
     let board_file = &checked.board.board;
-    let quota_takes = if board_file.pmu_irq.is_some() && board_file.pmu_shadow { 2 } else { 1 };
-    let irq = board_file.pmu_irq.unwrap_or(0);
+    let quota_takes = if !board_file.pmu_irqs.is_empty() && board_file.pmu_shadow { 2 } else { 1 };
+    let irq = board_file.guest_pmu_irq().unwrap_or(0);
     let turns = 200_000;
     checked.system.vms[0].args = [u64::from(irq), turns, 0, 0];
     let run = run(&checked, board, Clock::Counted)?.whole();

@@ -12,7 +12,8 @@
 //! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must advance time.
 //! - `aarch64_cpu_gdb_write_register`: returns modelled counts to a guest that reads an event counter; the plugin API
 //!   only reads registers.
-//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance monitors.
+//! - `qdev_get_gpio_out_connector`, `qemu_set_irq`: the interrupt line of a CPU's performance monitors; where QEMU leaves
+//!   it unwired and the board does not, `object_resolve_path_type` and `qdev_get_gpio_in` find the GIC's input.
 //! - `rr_kick_vcpu_thread`: shows whether there is one thread for all vCPUs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -54,6 +55,10 @@ functions! {
         idle = c"all_cpu_threads_idle": fn() -> bool;
         /// Returns what a device's output is wired to.
         wire = c"qdev_get_gpio_out_connector": fn(*mut c_void, *const c_char, c_int) -> *mut c_void;
+        /// Returns the only object of a type, or null.
+        object = c"object_resolve_path_type": fn(*const c_char, *const c_char, *mut bool) -> *mut c_void;
+        /// Returns a device's input.
+        input = c"qdev_get_gpio_in": fn(*mut c_void, c_int) -> *mut c_void;
         /// Sets an interrupt line.
         set_interrupt = c"qemu_set_irq": fn(*mut c_void, c_int);
         /// Sets a register as the debugger does.
@@ -154,15 +159,33 @@ impl Internals {
         result
     }
 
-    /// Sets the interrupt line of a CPU's performance monitors, if the board wires it.
+    /// Returns the interrupt line of a CPU's performance monitors: QEMU's own, else the GIC's input of `spi` (its GIC ID),
+    /// else null.
     ///
     /// # Safety
-    /// `cpu` must be a CPU of this QEMU, and the thread must not hold QEMU's lock.
-    pub unsafe fn set_pmu_interrupt(&self, cpu: *mut c_void, level: bool) {
+    /// `cpu` must be a CPU of this QEMU, whose machine is complete, and the thread must not hold QEMU's lock.
+    pub unsafe fn pmu_line(&self, cpu: *mut c_void, spi: Option<u32>) -> *mut c_void {
         self.locked(|| {
-            // SAFETY: a CPU is a device, as the caller promises; an unwired line is null, which QEMU ignores.
-            unsafe { (self.f.set_interrupt)((self.f.wire)(cpu, c"pmu-interrupt".as_ptr(), 0), c_int::from(level)) };
-        });
+            // SAFETY: a CPU is a device, as the caller promises.
+            let own = unsafe { (self.f.wire)(cpu, c"pmu-interrupt".as_ptr(), 0) };
+            let Some(spi) = spi.filter(|_| own.is_null()) else { return own };
+            // SAFETY: looks up names; the whole machine is searched for the type.
+            let gic = unsafe { (self.f.object)(c"".as_ptr(), c"arm_gic".as_ptr(), std::ptr::null_mut()) };
+            if gic.is_null() {
+                return gic;
+            }
+            // SAFETY: a GIC is a device; its first inputs are the SPIs, and the board file's check bounds their number.
+            unsafe { (self.f.input)(gic, spi as c_int - 32) }
+        })
+    }
+
+    /// Sets an interrupt line.
+    ///
+    /// # Safety
+    /// `line` must be null, which QEMU ignores, or a line of this QEMU, and the thread must not hold QEMU's lock.
+    pub unsafe fn set_interrupt(&self, line: *mut c_void, level: bool) {
+        // SAFETY: as the caller promises.
+        self.locked(|| unsafe { (self.f.set_interrupt)(line, c_int::from(level)) });
     }
 
     /// Sets guest time and runs the timers up to it. QEMU's lock must be held.

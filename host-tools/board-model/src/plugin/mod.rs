@@ -263,10 +263,18 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
                 options.seed = number?;
             }
             Some(("stats", path)) => options.statistics = Some(PathBuf::from(path)),
+            Some(("overflow", text)) => {
+                let numbers: Result<Vec<u32>, _> = text.split('+').map(str::parse).collect();
+                let numbers = numbers.map_err(|error| format!("overflow={text}: {error}"))?;
+                if numbers.iter().any(|number| !(32..256).contains(number)) {
+                    return Err(format!("overflow={text}: 32 to 255 are shared interrupts"));
+                }
+                options.overflow_interrupts = numbers;
+            }
             _ => {
                 return Err(format!(
                     "unknown argument `{argument}`: there are board=FILE, roi=hint|always, caches=warm|cold, seed=NUMBER, \
-                     stats=FILE; or count=FILE alone"
+                     stats=FILE, overflow=ID+ID...; or count=FILE alone"
                 ));
             }
         }

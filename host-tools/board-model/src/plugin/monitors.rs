@@ -35,8 +35,7 @@ impl Plugin {
         }
         counters.pending = None;
         self.set_up_counters(core);
-        // The write made QEMU set the interrupt by its own flags.
-        self.counters[core].raised = false;
+        // The write made QEMU set the line by its own flags alone, if it wires it.
         self.set_interrupt(core);
     }
 
@@ -63,16 +62,16 @@ impl Plugin {
 
     fn set_interrupt(&mut self, core: usize) {
         let wanted = self.counters[core].pmu.interrupts();
-        if wanted == self.counters[core].raised {
-            return;
-        }
+        self.counters[core].interrupts += u64::from(wanted && !self.counters[core].raised);
         self.counters[core].raised = wanted;
-        self.counters[core].interrupts += u64::from(wanted);
         // QEMU counts cycles and has the cycle counter's flag: both share the interrupt line.
         let own = self.monitor(at::OVERFLOWS) & self.monitor(at::INTERRUPTS) != 0;
         let level = wanted || own && self.monitor(at::CONTROL) & 1 != 0;
-        // SAFETY: QEMU passed this CPU when it started it; no lock of QEMU's is held while guest code runs.
-        unsafe { qemu().internals.set_pmu_interrupt(self.cpus[core], level) };
+        let (internals, spi) = (&qemu().internals, self.options.overflow_interrupts.get(core).copied());
+        // SAFETY: QEMU passed this CPU when it started it, and its machine is complete now that guest code runs.
+        let line = *self.lines[core].get_or_insert_with(|| unsafe { internals.pmu_line(self.cpus[core], spi) });
+        // SAFETY: a line of this machine; no lock of QEMU's is held while guest code runs.
+        unsafe { internals.set_interrupt(line, level) };
     }
 
     fn monitor(&mut self, place: usize) -> u64 {

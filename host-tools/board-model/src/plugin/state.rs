@@ -69,6 +69,8 @@ pub struct Plugin {
     pub latest: [Latest; MAX_CORES],
     /// QEMU's CPUs.
     pub cpus: [*mut c_void; MAX_CORES],
+    /// Lines of their overflow interrupts, once used.
+    pub lines: [Option<*mut c_void>; MAX_CORES],
     /// Address of QEMU's variable for the running CPU.
     pub slot: *const *mut c_void,
     running: (*mut c_void, usize),
@@ -105,6 +107,8 @@ pub struct Options {
     pub seed: u64,
     /// Path for the statistics.
     pub statistics: Option<PathBuf>,
+    /// GIC IDs of the cores' overflow interrupts, for a machine of QEMU's that wires none.
+    pub overflow_interrupts: Vec<u32>,
 }
 
 impl Plugin {
@@ -120,6 +124,7 @@ impl Plugin {
             clocks: Clocks::new(board.quantum),
             latest: [NOTHING; MAX_CORES],
             cpus: [std::ptr::null_mut(); MAX_CORES],
+            lines: [None; MAX_CORES],
             slot: std::ptr::null(),
             running: (std::ptr::null_mut(), 0),
             limit: 0,
