@@ -59,11 +59,6 @@ pub fn wait_until(mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for an event: an unmasked interrupt, the event stream, or another vCPU's `sev`.
-pub fn wait_for_event() {
-    asm::wfe();
-}
-
 /// Yields to another vCPU. An emulator that runs one vCPU at a time switches; hardware does nothing.
 pub fn give_way() {
     // SAFETY: a hint. Memory accesses must stay on their side of it (no `nomem`).

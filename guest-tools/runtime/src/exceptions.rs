@@ -103,11 +103,6 @@ impl Fault {
         self.esr >> 26 & 0x3f
     }
 
-    /// Returns whether the instruction does not exist here, or was rejected by the hypervisor as undefined.
-    pub fn is_undefined(self) -> bool {
-        self.class() == 0
-    }
-
     /// Returns whether this is a synchronous external abort on data or an instruction fetch: nothing responds at the
     /// address.
     pub fn is_external_abort(self) -> bool {

@@ -12,7 +12,7 @@ use cloison_engine::telemetry::{End, Growing, Telemetry};
 use cloison_engine::text::{duration, grouped, share};
 use cloison_engine::{configuration, image, installation, parts, setup};
 use cloison_formats::image::System;
-use cloison_formats::telemetry::{Event, LoggedPeriod, QuotaPeriod, Record};
+use cloison_formats::telemetry::{Entry, LoggedPeriod, QuotaPeriod, Record};
 use cloison_formats::units::{Events, Nanos};
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -87,13 +87,13 @@ struct Usage {
 }
 
 impl Usage {
-    fn add(&mut self, events: &[Event]) {
+    fn add(&mut self, entries: &[Entry]) {
         use cloison_formats::telemetry::VmState;
         self.latest.clear();
-        for event in events {
+        for entry in entries {
             self.records += 1;
-            self.now = self.now.max(event.at);
-            match &event.record {
+            self.now = self.now.max(entry.at);
+            match &entry.record {
                 Record::QuotaPeriod(QuotaPeriod { quota, vm, period }) => {
                     let key = (*vm, *quota);
                     self.all.entry(key).or_default().add(period);
@@ -345,7 +345,7 @@ impl Drop for Screen {
 mod tests {
     use super::*;
 
-    fn period(events: u64, throttled: u64) -> Event {
+    fn period(events: u64, throttled: u64) -> Entry {
         let period = LoggedPeriod {
             index: 0,
             events: Events(events),
@@ -355,7 +355,7 @@ mod tests {
             throttled: Nanos(throttled),
         };
         let record = Record::QuotaPeriod(QuotaPeriod { quota: 0, vm: 1, period });
-        Event { core: 2, at: Nanos(events), record }
+        Entry { core: 2, at: Nanos(events), record }
     }
 
     #[test]
@@ -367,7 +367,7 @@ mod tests {
         assert_eq!((latest.periods, latest.events, latest.overshoot, latest.throttled), (1, 103, Events(3), Nanos(10)));
         assert_eq!((all.periods, all.events, all.budget, all.overshoot), (3, 262, 300, Events(9)));
         assert_eq!((all.throttled_periods, usage.now, usage.records), (2, Nanos(109), 3));
-        usage.add(&[Event { core: 0, at: Nanos(200), record: Record::Dropped { count: 5 } }]);
+        usage.add(&[Entry { core: 0, at: Nanos(200), record: Record::Dropped { count: 5 } }]);
         assert_eq!((usage.latest.len(), usage.dropped), (0, 5));
     }
 

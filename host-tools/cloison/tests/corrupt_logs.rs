@@ -5,7 +5,7 @@ use cloison::hem::DecodeArgs;
 use cloison_config::events::EventNames;
 use cloison_engine::hem::{self, COLUMNS, Table};
 use cloison_formats::color::ColorSet;
-use cloison_formats::telemetry::{self, BootInfo, Event, HemRecord, MAX_MESSAGE, Message, Record, VmInfo};
+use cloison_formats::telemetry::{self, BootInfo, Entry, HemRecord, MAX_MESSAGE, Message, Record, VmInfo};
 use cloison_formats::units::{Cycles, EventId, Nanos};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
@@ -49,7 +49,7 @@ fn run(number: u32) -> HemRecord {
 }
 
 fn hem(record: HemRecord) -> Message {
-    Message::Event(Event { core: 3, at: Nanos(5_000), record: Record::Hem(record) })
+    Message::Entry(Entry { core: 3, at: Nanos(5_000), record: Record::Hem(record) })
 }
 
 /// A good log: boot, two VMs, three runs.

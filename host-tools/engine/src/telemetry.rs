@@ -7,7 +7,7 @@
 pub mod wire;
 
 use cloison_formats::telemetry::{
-    self, BootInfo, Event, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord, PoolInfo,
+    self, BootInfo, Entry, ExitReason, HemRecord, MAX_HEMS, MAX_MESSAGE, Message, MigrationRecord, PoolInfo,
     QuotaPeriod, QuotaTotal, Record, Stage1Run, Stage2Run, VmInfo, VmState,
 };
 use cloison_formats::units::{EventId, Events, Nanos};
@@ -45,7 +45,7 @@ pub struct Telemetry {
     /// The passes of an audit.
     pub passes: Vec<Pass>,
     /// What happened while guests ran, in the order of arrival.
-    pub events: Vec<Event>,
+    pub entries: Vec<Entry>,
     /// Messages that could not be read or are inconsistent, each with the byte at which it starts.
     pub problems: Vec<(usize, Problem)>,
 }
@@ -79,7 +79,7 @@ pub struct Growing {
 
 impl Growing {
     /// Decodes more bytes. Returns the records among them, which are not kept.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Event> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Entry> {
         self.rest.extend_from_slice(bytes);
         // A message ends with a zero byte and contains none.
         let whole = self.rest.iter().rposition(|&byte| byte == 0).map_or(0, |last| last + 1);
@@ -88,7 +88,7 @@ impl Growing {
         if self.over {
             self.rest.clear();
         }
-        std::mem::take(&mut self.telemetry.events)
+        std::mem::take(&mut self.telemetry.entries)
     }
 
     /// Returns the contents of the stream so far, without its records.
@@ -245,8 +245,8 @@ impl Telemetry {
             Message::Stage2(run) => self.open_pass().stage2.push(run),
             Message::Stage1(run) => self.open_pass().stage1.push(run),
             Message::AuditEnd { pages } => self.open_pass().end = Some(pages),
-            Message::Event(event) => {
-                if let Record::Hem(HemRecord { len, .. }) = event.record
+            Message::Entry(entry) => {
+                if let Record::Hem(HemRecord { len, .. }) = entry.record
                     && usize::from(len) > MAX_HEMS
                 {
                     return Err(Problem::TooManyEvents(len));
@@ -254,12 +254,12 @@ impl Telemetry {
                 // Without a `Boot` message the start of the stream is lost, including the VMs' names; their ids are
                 // still valid.
                 if self.boot.is_some()
-                    && let Some(vm) = vm_of(&event.record)
+                    && let Some(vm) = vm_of(&entry.record)
                     && usize::from(vm) >= self.vms.len()
                 {
                     return Err(Problem::UnknownVm(vm));
                 }
-                self.events.push(event);
+                self.entries.push(entry);
             }
         }
         Ok(())
@@ -272,40 +272,40 @@ impl Telemetry {
 
     /// Returns the HEM records in the order of arrival.
     pub fn hem_runs(&self) -> impl Iterator<Item = HemRun<'_>> {
-        self.events.iter().filter_map(|event| match &event.record {
-            Record::Hem(record) => Some(HemRun { core: event.core, at: event.at, record }),
+        self.entries.iter().filter_map(|entry| match &entry.record {
+            Record::Hem(record) => Some(HemRun { core: entry.core, at: entry.at, record }),
             _ => None,
         })
     }
 
     /// Returns the migration records in the order of arrival.
-    pub fn migrations(&self) -> impl Iterator<Item = (&Event, &MigrationRecord)> {
-        self.events.iter().filter_map(|event| match &event.record {
-            Record::Migration(record) => Some((event, record)),
+    pub fn migrations(&self) -> impl Iterator<Item = (&Entry, &MigrationRecord)> {
+        self.entries.iter().filter_map(|entry| match &entry.record {
+            Record::Migration(record) => Some((entry, record)),
             _ => None,
         })
     }
 
     /// Returns the quotas' totals, each with its core.
     pub fn quota_totals(&self) -> impl Iterator<Item = (u8, &QuotaTotal)> {
-        self.events.iter().filter_map(|event| match &event.record {
-            Record::QuotaTotal(total) => Some((event.core, total)),
+        self.entries.iter().filter_map(|entry| match &entry.record {
+            Record::QuotaTotal(total) => Some((entry.core, total)),
             _ => None,
         })
     }
 
     /// Returns the traced quota periods, each with its core.
     pub fn quota_periods(&self) -> impl Iterator<Item = (u8, &QuotaPeriod)> {
-        self.events.iter().filter_map(|event| match &event.record {
-            Record::QuotaPeriod(period) => Some((event.core, period)),
+        self.entries.iter().filter_map(|entry| match &entry.record {
+            Record::QuotaPeriod(period) => Some((entry.core, period)),
             _ => None,
         })
     }
 
     /// Returns every change of a VM's state.
     pub fn vm_states(&self) -> impl Iterator<Item = (Nanos, u8, VmState)> {
-        self.events.iter().filter_map(|event| match event.record {
-            Record::VmState { vm, state } => Some((event.at, vm, state)),
+        self.entries.iter().filter_map(|entry| match entry.record {
+            Record::VmState { vm, state } => Some((entry.at, vm, state)),
             _ => None,
         })
     }
@@ -324,27 +324,27 @@ impl Telemetry {
     /// Returns the time from a VM's first start to its last record in the stream, or `None` if it never started.
     pub fn vm_runtime(&self, vm: u8) -> Option<Nanos> {
         let start = self.vm_states().find(|&(_, of, _)| of == vm)?.0;
-        let last = self.events.iter().filter(|event| vm_of(&event.record) == Some(vm)).map(|event| event.at).max()?;
+        let last = self.entries.iter().filter(|entry| vm_of(&entry.record) == Some(vm)).map(|entry| entry.at).max()?;
         Some(Nanos(last.0.saturating_sub(start.0)))
     }
 
     /// Returns how often all cores of a VM entered the hypervisor, by [`ExitReason`], or `None` if the stream does not
     /// say.
     pub fn exits(&self, vm: u8) -> Option<[u64; ExitReason::ALL.len()]> {
-        let of_a_core = |event: &Event| match event.record {
+        let of_a_core = |entry: &Entry| match entry.record {
             Record::Exits { vm: of, counts } if of == vm => Some(counts),
             _ => None,
         };
-        self.events.iter().filter_map(of_a_core).reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
+        self.entries.iter().filter_map(of_a_core).reduce(|sum, counts| std::array::from_fn(|at| sum[at] + counts[at]))
     }
 
     /// Returns the number of records that the hypervisor had to drop.
     pub fn dropped(&self) -> u64 {
-        let lost = |event: &Event| match event.record {
+        let lost = |entry: &Entry| match entry.record {
             Record::Dropped { count } => u64::from(count),
             _ => 0,
         };
-        self.events.iter().map(lost).sum()
+        self.entries.iter().map(lost).sum()
     }
 
     /// Returns the audit's pass that has not ended.
@@ -397,8 +397,8 @@ mod tests {
         Message::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16 })
     }
 
-    fn event(at: u64, record: Record) -> Message {
-        Message::Event(Event { core: 0, at: Nanos(at), record })
+    fn entry(at: u64, record: Record) -> Message {
+        Message::Entry(Entry { core: 0, at: Nanos(at), record })
     }
 
     fn stream(frames: &[Message]) -> Vec<u8> {
@@ -415,13 +415,13 @@ mod tests {
 
     #[test]
     fn a_growing_stream_says_what_a_whole_one_says() {
-        let dropped = |at, count| event(at, Record::Dropped { count });
+        let dropped = |at, count| entry(at, Record::Dropped { count });
         let bytes = stream(&[boot(), vm("a"), dropped(1, 3), dropped(2, 4), boot(), dropped(3, 5)]);
         for step in [1, 2, 7, bytes.len()] {
             let mut growing = Growing::default();
-            let events: Vec<Event> = bytes.chunks(step).flat_map(|chunk| growing.feed(chunk)).collect();
+            let entries: Vec<Entry> = bytes.chunks(step).flat_map(|chunk| growing.feed(chunk)).collect();
             let whole = Telemetry::parse(&bytes);
-            assert_eq!(events, whole.events, "in steps of {step}");
+            assert_eq!(entries, whole.entries, "in steps of {step}");
             let so_far = growing.so_far();
             assert_eq!((so_far.vms.len(), &so_far.problems), (1, &whole.problems));
             assert!(matches!(so_far.problems[..], [(_, Problem::SecondBoot)]));
@@ -430,13 +430,13 @@ mod tests {
 
     #[test]
     fn sorts_and_sums() {
-        let state = |at, state| event(at, Record::VmState { vm: 0, state });
+        let state = |at, state| entry(at, Record::VmState { vm: 0, state });
         let bytes = stream(&[
             boot(),
             vm("a"),
             state(10, VmState::Started),
-            event(20, Record::Dropped { count: 3 }),
-            event(30, Record::Dropped { count: 4 }),
+            entry(20, Record::Dropped { count: 3 }),
+            entry(30, Record::Dropped { count: 4 }),
             state(110, VmState::Off),
         ]);
         let telemetry = Telemetry::parse(&bytes);
@@ -454,8 +454,8 @@ mod tests {
         let frames = [
             boot(),
             vm("a"),
-            event(10, Record::VmState { vm: 0, state: VmState::Started }),
-            event(90, Record::VmState { vm: 0, state: VmState::Stopped }),
+            entry(10, Record::VmState { vm: 0, state: VmState::Started }),
+            entry(90, Record::VmState { vm: 0, state: VmState::Stopped }),
         ];
         assert_eq!(Telemetry::parse(&stream(&frames)).end_of(0), End::Stopped);
         assert_eq!(Telemetry::parse(&stream(&frames)).vm_runtime(0), Some(Nanos(80)));
@@ -464,10 +464,10 @@ mod tests {
 
     #[test]
     fn a_record_of_an_unknown_vm_is_a_problem_and_no_event() {
-        let bytes = stream(&[boot(), vm("a"), event(1, Record::VmState { vm: 1, state: VmState::Off })]);
+        let bytes = stream(&[boot(), vm("a"), entry(1, Record::VmState { vm: 1, state: VmState::Off })]);
         let telemetry = Telemetry::parse(&bytes);
         assert!(matches!(telemetry.problems[..], [(_, Problem::UnknownVm(1))]));
-        assert_eq!(telemetry.events, []);
+        assert_eq!(telemetry.entries, []);
     }
 
     #[test]

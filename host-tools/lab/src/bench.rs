@@ -272,7 +272,7 @@ fn result(line: &str) -> Option<(&str, Vec<u64>)> {
 mod tests {
     use super::*;
     use cloison_formats::color::ColorSet;
-    use cloison_formats::telemetry::{self, BootInfo, Event, LoggedPeriod, Message, QuotaPeriod, Record, VmInfo};
+    use cloison_formats::telemetry::{self, BootInfo, Entry, LoggedPeriod, Message, QuotaPeriod, Record, VmInfo};
     use cloison_formats::units::{Events, Nanos};
 
     #[test]
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn a_gap_is_matched_with_the_period_that_held_the_core() {
         let period = |index, throttled_at, due| {
-            Message::Event(Event {
+            Message::Entry(Entry {
                 core: 0,
                 at: Nanos(due),
                 record: Record::QuotaPeriod(QuotaPeriod {

@@ -233,7 +233,7 @@ mod tests {
     use cloison_formats::addr::{Ipa, PhysAddr};
     use cloison_formats::color::ColorSet;
     use cloison_formats::telemetry::{
-        BootInfo, Event, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, Totals, VmState,
+        BootInfo, Entry, HemRecord, MAX_HEMS, MigrationRecord, QuotaTotal, Record, Totals, VmState,
     };
     use cloison_formats::units::{Cycles, EventId, Nanos};
 
@@ -268,7 +268,7 @@ mod tests {
             counts: [0; MAX_HEMS],
             overflowed: 0,
         }));
-        let events = records.into_iter().map(|record| Event { core: 0, at: Nanos(1), record }).collect();
+        let entries = records.into_iter().map(|record| Entry { core: 0, at: Nanos(1), record }).collect();
         let boot = BootInfo {
             version: 1,
             system: system.name.clone(),
@@ -279,7 +279,7 @@ mod tests {
             hypervisor_frames: vec![],
             timer_hz: 1,
         };
-        Telemetry { boot: Some(boot), events, ..Telemetry::default() }
+        Telemetry { boot: Some(boot), entries, ..Telemetry::default() }
     }
 
     #[test]
@@ -289,9 +289,9 @@ mod tests {
         let system = &checked.system;
         let whole = whole_run(system);
         assert_eq!(shortfalls(system, &whole), Vec::<String>::new());
-        for index in 0..whole.events.len() {
+        for index in 0..whole.entries.len() {
             let mut run = whole.clone();
-            let lost = run.events.remove(index);
+            let lost = run.entries.remove(index);
             assert!(!shortfalls(system, &run).is_empty(), "{lost:?} is not missed");
         }
         let fails = |change: fn(&mut Telemetry)| {
@@ -301,10 +301,10 @@ mod tests {
         };
         fails(|run| run.boot = None);
         fails(|run| run.problems.push((0, cloison_engine::telemetry::Problem::SecondBoot)));
-        fails(|run| run.events.push(Event { core: 0, at: Nanos(2), record: Record::Dropped { count: 1 } }));
+        fails(|run| run.entries.push(Entry { core: 0, at: Nanos(2), record: Record::Dropped { count: 1 } }));
         fails(|run| {
             let record = Record::VmState { vm: 1, state: VmState::Killed };
-            run.events.push(Event { core: 1, at: Nanos(2), record });
+            run.entries.push(Entry { core: 1, at: Nanos(2), record });
         });
     }
 }

@@ -44,7 +44,7 @@ pub enum Message {
         pages: u64,
     },
     /// Something that happened while guests ran.
-    Event(Event),
+    Entry(Entry),
     /// Consecutive pages of the hypervisor's own address space, read back from its tables (audit).
     Stage1(Stage1Run),
 }
@@ -142,9 +142,9 @@ pub enum Part {
     Trampoline,
 }
 
-/// A record with its core and time.
+/// An entry of the log: a record with its core and time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event {
+pub struct Entry {
     /// Physical core that wrote it.
     pub core: u8,
     /// Time since reset, in nanoseconds of the system counter.

@@ -9,7 +9,7 @@ use crate::devices::console::{self, Port};
 use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use alloc::boxed::Box;
-use cloison_formats::telemetry::{self, Event, Message, Record};
+use cloison_formats::telemetry::{self, Entry, Message, Record};
 use cloison_logic::clock::Instant;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use spin::mutex::TicketMutex;
@@ -83,7 +83,7 @@ pub fn record(cpu: &Cpu, record: Record) {
 
 /// Logs a record of this core. The caller programs the EL2 timer.
 pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
-    cpu.ring.borrow_mut().push(Event { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
+    cpu.ring.borrow_mut().push(Entry { core: cpu.index as u8, at: cpu.clock.since_reset(now), record });
     cpu.send_soon(now);
 }
 
@@ -127,8 +127,8 @@ pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
         if !line.advance() {
             return false;
         }
-        let Some(event) = ring.pop() else { break };
-        line.load(&Message::Event(event));
+        let Some(entry) = ring.pop() else { break };
+        line.load(&Message::Entry(entry));
         if !more() {
             break;
         }

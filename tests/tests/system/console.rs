@@ -96,9 +96,9 @@ fn a_dead_console_is_reported_by_telemetry_and_costs_less_than_10_ms_in_all() ->
     let alive = Telemetry::parse(&outcome.telemetry);
     assert_eq!((&dead.problems[..], dead.dropped()), (&[][..], 0));
     let lost =
-        |run: &Telemetry| run.events.iter().filter(|event| matches!(event.record, Record::ConsoleLost(_))).count();
+        |run: &Telemetry| run.entries.iter().filter(|entry| matches!(entry.record, Record::ConsoleLost(_))).count();
     assert!(lost(&dead) > 0 && lost(&alive) == 0);
-    let end = |run: &Telemetry| run.events.iter().map(|event| event.at.0).max().expect("events");
+    let end = |run: &Telemetry| run.entries.iter().map(|entry| entry.at.0).max().expect("events");
     assert!(end(&dead) < end(&alive) + 10_000_000, "{} ns instead of {}", end(&dead), end(&alive));
     Ok(())
 }

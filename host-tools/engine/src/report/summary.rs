@@ -295,7 +295,7 @@ impl Summary<'_> {
             .count("vms_off", ended(End::Off))
             .count("vms_stopped", ended(End::Stopped))
             .count("vms_killed", ended(End::Killed))
-            .count("run_ns", telemetry.events.iter().map(|event| event.at.0).max().unwrap_or(0));
+            .count("run_ns", telemetry.entries.iter().map(|entry| entry.at.0).max().unwrap_or(0));
     }
 }
 

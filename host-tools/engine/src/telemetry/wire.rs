@@ -99,12 +99,12 @@ fn cobs_decode(bytes: &mut [u8]) -> Option<usize> {
 mod tests {
     use super::*;
     use cloison_formats::addr::Ipa;
-    use cloison_formats::telemetry::{Event, HemRecord, MAX_MESSAGE, MAX_RUN, Record, Stage2Run, encode};
+    use cloison_formats::telemetry::{Entry, HemRecord, MAX_MESSAGE, MAX_RUN, Record, Stage2Run, encode};
     use cloison_formats::units::{Cycles, EventId, Nanos};
     use proptest::prelude::*;
 
     fn hem(run: u32) -> Message {
-        Message::Event(Event {
+        Message::Entry(Entry {
             core: 1,
             at: Nanos(12_345),
             record: Record::Hem(HemRecord {
