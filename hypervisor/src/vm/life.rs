@@ -50,9 +50,9 @@ const CLEANED: u64 = 8;
 /// stores with its caches off. With `scrub`, clears the RAM as well.
 fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
     for region in vm.spec.regions.iter().filter(|region| !matches!(region.backing, Backing::Device(_))) {
-        let charged = if vm.spec.scrub { CLEANED } else { 0 };
-        let batches = |page: &u64| !page.is_multiple_of(CLEANED) || pause(charged);
-        for page in (0..u64::from(region.pages)).take_while(batches) {
+        let pages = u64::from(region.pages);
+        let batches = |page: &u64| !page.is_multiple_of(CLEANED) || pause(CLEANED.min(pages - page));
+        for page in (0..pages).take_while(batches) {
             match vm.stage2.page(region.ipa.page(page)) {
                 Page::Mapped(frame) if vm.spec.scrub => {
                     // SAFETY: a frame of this VM, whose vCPUs are off.
