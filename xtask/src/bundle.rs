@@ -3,7 +3,7 @@
 
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
-use cloison_lab::{bench, lines};
+use cloison_lab::{bench, lines, visits};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -61,12 +61,12 @@ fn fill(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shipped configurations, profiles and the system of `cloison bench`, as paths from the checkout: the files that Git
+/// The shipped configurations, profiles and the systems of `cloison bench`, as paths from the checkout: the files that Git
 /// knows, so that a bundle has no leftovers.
 fn shipped_files() -> Result<Vec<PathBuf>> {
     let arguments =
         ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "configs", "profiles", bench::CONFIG];
-    let output = Command::new("git").args(arguments).current_dir(installation::root()).output();
+    let output = Command::new("git").args(arguments).args(visits::CONFIGS).current_dir(installation::root()).output();
     let output = output.into_diagnostic().wrap_err("cannot start git")?;
     if !output.status.success() {
         return Err(miette!("git cannot list the configurations: {}", String::from_utf8_lossy(&output.stderr).trim()));

@@ -18,6 +18,7 @@ pub mod hierarchy;
 pub mod plugin;
 pub mod pmu;
 pub mod statistics;
+pub mod visits;
 
 pub use board::{Board, BoardError};
 pub use events::{Counts, Event};

@@ -86,6 +86,34 @@ impl Instructions {
     }
 }
 
+/// What the plugin writes if it follows visits to EL2.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Visits {
+    /// Stretches in all.
+    pub stretches: u64,
+    /// The longest stretch of each cause.
+    pub longest: BTreeMap<String, Stretch>,
+}
+
+/// What a core executed at EL2 between two points at which it served what was pending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stretch {
+    /// Instructions.
+    pub instructions: u64,
+    /// Those of them in loops that wait for another core or for a device.
+    pub waiting: u64,
+    /// ESR_EL2 at the visit's begin.
+    pub esr: u64,
+    /// ELR_EL2 at the visit's begin: where the guest was.
+    pub elr: u64,
+    /// The guest's X0 at the visit's begin.
+    pub x0: u64,
+    /// Address at EL2 at which the stretch began.
+    pub from: u64,
+    /// Address at EL2 of its last instruction.
+    pub to: u64,
+}
+
 /// Writes statistics as JSON.
 ///
 /// # Errors

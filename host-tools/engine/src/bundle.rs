@@ -7,7 +7,7 @@
 //! linux/cloisonctl                 the program in Linux guests
 //! model/libcloison_board_model.so  the board model, a plugin for QEMU
 //! configs/, profiles/              the shipped configurations
-//! tests/configs/bench.toml         the system that `cloison bench` measures
+//! tests/configs/*.toml             the systems that `cloison bench` measures
 //! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 

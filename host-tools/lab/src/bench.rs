@@ -4,7 +4,7 @@
 //! run repeats exactly: the guest's differences of CNTVCT_EL0 are instruction counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::lines;
+use crate::{lines, visits};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
 use cloison_engine::installation::{self, Installation};
@@ -109,6 +109,8 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
     let image = stage("build", || image::build(&checked, &[]))?;
     let first = stage("first run", || measure(&image))?;
     let second = stage("second run", || measure(&image))?;
+    let longest = stage("visits to EL2", visits::measure)?;
+    let latencies = stage("latencies", visits::latencies)?;
     let el2_lines = match installation::current() {
         Installation::Bundle(bundle) => bundle.manifest().el2_lines,
         Installation::Checkout(_) | Installation::Nothing => lines::el2()?,
@@ -124,52 +126,18 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         PATHS.iter().map(|path| path.figure).filter(|figure| !first.contains_key(*figure)).collect();
 
     let mut figures = Figures::new("bench").board(BOARD).config(&path);
-    let mut section = Section::new(
-        "Instructions per path (QEMU virt, -icount shift=0)",
-        &["figure", "path", "instructions", "most seen", "aim, at most", "Bao 2.0", "aim met"],
-    );
-    let mut missed = 0;
-    for path in &PATHS {
-        let count = first.get(path.figure);
-        let met = count.zip(path.aim.limit(&first)).map(|(&count, limit)| count <= limit);
-        missed += u64::from(met == Some(false));
-        section.row([
-            path.figure.to_owned(),
-            path.what.to_owned(),
-            count.map_or("not measured".to_owned(), |&count| grouped(count)),
-            first.get(&format!("{}_max", path.figure)).map_or(String::new(), |&most| grouped(most)),
-            path.aim.text(&first),
-            path.bao.to_owned(),
-            met.map_or(String::new(), |met| if met { "yes" } else { "no" }.to_owned()),
-        ]);
-    }
-    missed += u64::from(el2_lines > lines::LIMIT);
-    section.row([
-        "el2_lines".to_owned(),
-        "lines of source at EL2".to_owned(),
-        grouped(el2_lines),
-        String::new(),
-        grouped(lines::LIMIT),
-        String::new(),
-        if el2_lines <= lines::LIMIT { "yes" } else { "no" }.to_owned(),
-    ]);
+    let (section, missed) = paths(&first, el2_lines);
     for (name, &count) in &first {
         figures.count(name.as_str(), count);
     }
+    visits::record(&mut figures, &longest, &latencies);
     figures
         .count("el2_lines", el2_lines)
         .count("aims_missed", missed)
         .count("repeats_exactly", u64::from(differing.is_empty()));
     figures.write(args.json.as_deref())?;
-    println!(
-        "{}",
-        section
-            .note(
-                "EL2 lines exclude blank lines, comments and tests. Bao's figures are for the same machine and \
-                 counting, with one VM of 16 MiB."
-            )
-            .to_text()
-    );
+    println!("{}", section.to_text());
+    println!("{}\n{}", visits::table(&longest).to_text(), visits::latency_table(&latencies).to_text());
     println!(
         "{}",
         if differing.is_empty() { "Two runs gave identical counts." } else { "Two runs gave different counts." }
@@ -189,6 +157,44 @@ pub fn bench(args: &BenchArgs) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Returns the table of the paths, and the number of aims that were missed.
+fn paths(counts: &BTreeMap<String, u64>, el2_lines: u64) -> (Section, u64) {
+    let mut section = Section::new(
+        "Instructions per path (QEMU virt, -icount shift=0)",
+        &["figure", "path", "instructions", "most seen", "aim, at most", "Bao 2.0", "aim met"],
+    );
+    let mut missed = 0;
+    for path in &PATHS {
+        let count = counts.get(path.figure);
+        let met = count.zip(path.aim.limit(counts)).map(|(&count, limit)| count <= limit);
+        missed += u64::from(met == Some(false));
+        section.row([
+            path.figure.to_owned(),
+            path.what.to_owned(),
+            count.map_or("not measured".to_owned(), |&count| grouped(count)),
+            counts.get(&format!("{}_max", path.figure)).map_or(String::new(), |&most| grouped(most)),
+            path.aim.text(counts),
+            path.bao.to_owned(),
+            met.map_or(String::new(), |met| if met { "yes" } else { "no" }.to_owned()),
+        ]);
+    }
+    missed += u64::from(el2_lines > lines::LIMIT);
+    section.row([
+        "el2_lines".to_owned(),
+        "lines of source at EL2".to_owned(),
+        grouped(el2_lines),
+        String::new(),
+        grouped(lines::LIMIT),
+        String::new(),
+        if el2_lines <= lines::LIMIT { "yes" } else { "no" }.to_owned(),
+    ]);
+    let section = section.note(
+        "EL2 lines exclude blank lines, comments and tests. Bao's figures are for the same machine and counting, with one \
+         VM of 16 MiB.",
+    );
+    (section, missed)
 }
 
 fn measure(image: &Image) -> Result<BTreeMap<String, u64>> {

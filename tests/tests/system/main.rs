@@ -22,4 +22,5 @@ mod quota;
 mod ram_disk;
 mod running;
 mod services;
+mod visits;
 mod vm_life;

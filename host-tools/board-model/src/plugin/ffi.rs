@@ -34,6 +34,17 @@ pub const LOADS: c_int = 1;
 /// Stores.
 pub const STORES: c_int = 2;
 
+/// `qemu_plugin_mem_value`, for values of up to 64 bits.
+#[repr(C)]
+pub struct MemoryValue {
+    /// log2 of its bytes.
+    pub kind: c_int,
+    /// The value.
+    pub low: u64,
+    /// Its upper half, if it has 128 bits.
+    pub high: u64,
+}
+
 /// `GByteArray` of GLib.
 #[repr(C)]
 pub struct ByteArray {
@@ -123,6 +134,8 @@ functions! {
         physical_address = c"qemu_plugin_hwaddr_phys_addr": fn(*const c_void) -> u64;
         /// Returns whether an access is to a device.
         is_device = c"qemu_plugin_hwaddr_is_io": fn(*const c_void) -> bool;
+        /// Returns the value that was loaded or stored.
+        memory_value = c"qemu_plugin_mem_get_value": fn(u32) -> MemoryValue;
         /// Returns log2 of an access's bytes.
         size_shift = c"qemu_plugin_mem_size_shift": fn(u32) -> c_uint;
         /// Returns the registers of the running vCPU.

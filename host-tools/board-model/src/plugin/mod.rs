@@ -16,6 +16,7 @@ mod qemu;
 mod regions;
 mod state;
 mod time;
+mod visits;
 
 use crate::board::Board;
 use crate::clock::MAX_CORES;
@@ -227,6 +228,34 @@ pub struct Info {
     most_vcpus: c_int,
 }
 
+/// Reads the arguments with which visits to EL2 are followed.
+fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
+    let mut wanted = visits::Wanted { turn: 100, ..visits::Wanted::default() };
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    for argument in arguments {
+        let bad = |error| format!("{argument}: {error}");
+        match argument.split_once('=') {
+            Some(("visits", file)) => wanted.file = PathBuf::from(file),
+            Some(("acknowledge", text)) => wanted.acknowledge = number(text).map_err(bad)?,
+            Some(("turn", text)) => wanted.turn = number(text).map_err(bad)?,
+            Some(("mark", text)) => {
+                let (address, cause) = text.split_once(':').ok_or_else(|| format!("{argument}: give ADDRESS:CAUSE"))?;
+                wanted.marks.push((number(address).map_err(bad)?, cause.to_owned()));
+            }
+            _ => {
+                return Err(format!(
+                    "unknown argument `{argument}`: with visits=FILE there are acknowledge=ADDRESS, turn=NUMBER, \
+                     mark=ADDRESS:CAUSE"
+                ));
+            }
+        }
+    }
+    Ok(wanted)
+}
+
 fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> {
     let missing = |name| {
         format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it")
@@ -236,6 +265,9 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
         && let Some(file) = argument.strip_prefix("count=")
     {
         return count::install(id, api, PathBuf::from(file));
+    }
+    if arguments.iter().any(|argument| argument.starts_with("visits=")) {
+        return visits::install(id, api, info.most_vcpus.max(info.vcpus) as usize, visits_wanted(arguments)?);
     }
     let internals = Internals::find().map_err(missing)?;
     // SAFETY: QEMU passes its target as a zero-terminated string.
@@ -274,7 +306,7 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
             _ => {
                 return Err(format!(
                     "unknown argument `{argument}`: there are board=FILE, roi=hint|always, caches=warm|cold, seed=NUMBER, \
-                     stats=FILE, overflow=ID+ID...; or count=FILE alone"
+                     stats=FILE, overflow=ID+ID...; or count=FILE alone; or visits=FILE"
                 ));
             }
         }

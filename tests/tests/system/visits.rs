@@ -1,0 +1,73 @@
+//! How long EL2 lets pending interrupts, deadlines and requests to stop wait, whatever a guest does.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_lab::visits::{self, Longest};
+use miette::Result;
+
+/// What exceeds its aim today, and how much it may take at most: less than twice what it took when this was written,
+/// because what a core waits for depends on what all others do.
+const BOUNDS: [(&str, u64); 14] = [
+    ("abort", 2_500),
+    ("end", 800_000),
+    ("gicd", 5_000),
+    ("hypercall_migrate", 600_000),
+    ("hypercall_restore", 600_000),
+    ("hypercall_set_cacheability", 30_000),
+    ("irq_deadline", 20_000),
+    ("irq_maintenance", 4_000),
+    ("irq_sgi", 260_000),
+    ("irq_timer", 3_000),
+    ("psci_cpu_off", 360_000),
+    ("restart", 3_000_000),
+    ("services_page", 400_000),
+    ("uart", 8_000),
+];
+
+/// What the guests are there to cause, with a length that each of them has at least.
+const CAUSED: [&str; 20] = [
+    "abort",
+    "gicd",
+    "hypercall_hem_read",
+    "hypercall_identify",
+    "hypercall_migrate",
+    "hypercall_migrate_page",
+    "hypercall_quota_read",
+    "hypercall_restore",
+    "hypercall_segment_begin",
+    "hypercall_set_cacheability",
+    "hypercall_unknown",
+    "irq_deadline",
+    "irq_overflow",
+    "irq_sgi",
+    "irq_timer",
+    "psci",
+    "restart",
+    "services_page",
+    "sysreg",
+    "uart",
+];
+
+fn bound(one: &Longest) -> u64 {
+    BOUNDS.iter().find(|(cause, _)| *cause == one.cause).map_or(one.aim(), |(_, bound)| *bound)
+}
+
+#[test]
+fn no_visit_to_el2_is_longer_than_its_bound() -> Result<()> {
+    let longest = visits::measure()?;
+    for cause in CAUSED {
+        let found = longest.iter().find(|one| one.cause == cause);
+        // An entry and a return save and restore 18 registers at least.
+        assert!(found.is_some_and(|one| one.stretch.instructions >= 20), "nothing was measured for {cause}");
+    }
+    let beyond: Vec<&Longest> = longest.iter().filter(|one| one.stretch.instructions > bound(one)).collect();
+    assert!(beyond.is_empty(), "{beyond:#?}");
+    Ok(())
+}
+
+#[test]
+fn visits_to_el2_repeat_exactly() -> Result<()> {
+    let [first, second] = [visits::of(visits::CHAOS)?, visits::of(visits::CHAOS)?];
+    assert!(first.stretches > 10_000);
+    assert_eq!(first, second);
+    Ok(())
+}
