@@ -415,7 +415,7 @@ pub struct Quota {
     pub backstop: bool,
     /// Log every period, not only the totals.
     pub trace: bool,
-    /// What the hypervisor's work on one page (moved, changed, loaded, cleared) costs this budget.
+    /// What the hypervisor's work on one page (moved, changed, loaded, cleaned) costs this budget.
     pub page_cost: Events,
 }
 

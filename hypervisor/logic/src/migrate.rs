@@ -75,10 +75,15 @@ impl AwayList {
     pub fn push(&mut self, page: Away) {
         self.pages.push(page);
     }
-    /// Removes and returns the page that moved last, for undoing in reverse order.
+    /// Returns the pages that moved after the first `count`.
     #[inline]
-    pub fn pop(&mut self) -> Option<Away> {
-        self.pages.pop()
+    pub fn after(&self, count: usize) -> &[Away] {
+        self.pages.get(count..).unwrap_or_default()
+    }
+    /// Forgets all pages but the first `count`: the others are back.
+    #[inline]
+    pub fn truncate(&mut self, count: usize) {
+        self.pages.truncate(count);
     }
 }
 

@@ -127,6 +127,7 @@ extern "C" fn guest_irq() {
     let acknowledged = gic::acknowledge();
     if acknowledged == gic::VIRTUAL_TIMER {
         cpu.count_exit(ExitReason::Timer);
+        gic::drop_priority(acknowledged);
         virq::timer(cpu);
         if cpu.line.get() != cpu::Line::Whole {
             uart::tick_in_line(cpu);

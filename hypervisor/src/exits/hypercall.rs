@@ -6,8 +6,9 @@ use crate::exits::psci;
 use crate::machine::stage2::Cacheability;
 use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::GuestRegisters;
+use crate::vm::migrate::{self, Pause};
 use crate::vm::partition::{self, Vm};
-use crate::vm::{hem, life, migrate, quota};
+use crate::vm::{hem, interrupts, life, quota};
 use cloison_abi::reply::{Identity, Moved, Time};
 use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
@@ -95,6 +96,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
     if vm.spec.services & service != service {
         return Err(CallError::Denied);
     }
+    let pause: Pause = &|pages| interrupts::pause(cpu, pages);
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     let moved = |pages: u64| Moved { pages }.into();
     match call {
@@ -108,9 +110,9 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         }
         Call::SegmentEnd => hem::end(cpu, vm).map(Into::into),
         Call::HemRead => hem::read(cpu, vm, x1).map(Into::into),
-        Call::Migrate => migrate::top(cpu, vm, x1).map(moved),
-        Call::Restore => migrate::restore_all(cpu, vm).map(moved),
-        Call::MigratePage => migrate::one(cpu, vm, Ipa(x1)).map(|()| moved(1)),
+        Call::Migrate => migrate::top(cpu, vm, x1, pause).map(moved),
+        Call::Restore => migrate::restore_all(cpu, vm, pause).map(moved),
+        Call::MigratePage => migrate::one(cpu, vm, Ipa(x1), pause).map(|()| moved(1)),
         Call::PrivatePool => migrate::private_pool(vm).map(Into::into),
         Call::SetCacheability => {
             let wanted = match x3 {
@@ -118,7 +120,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
                 1 => Cacheability::WriteBack,
                 _ => return Err(CallError::Invalid),
             };
-            migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted).map(|()| [0; 3])
+            migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted, pause).map(|()| [0; 3])
         }
         Call::QuotaRead => quota::read(cpu, x1).map(Into::into),
         Call::QuotaSet => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),

@@ -198,14 +198,14 @@ impl Stage2 {
         Cacheability::of(self.leaf(ipa)?.load(Ordering::Relaxed))
     }
 
-    /// Unmaps a page of RAM from the guest (on all cores). Returns the frame that backed it, and its cacheability.
+    /// Unmaps a page of RAM from the guest. Returns the frame that backed it, and its cacheability. No core has lost its
+    /// translation before `sysreg::tlbi_ipas`.
     #[inline(always)]
     pub fn unmap(&self, ipa: Ipa) -> Option<(PhysAddr, Cacheability)> {
         let leaf = self.leaf(ipa)?;
         let descriptor = leaf.load(Ordering::Relaxed);
         let cacheability = Cacheability::of(descriptor)?;
         leaf.store(descriptor & !VALID, Ordering::Relaxed);
-        sysreg::tlbi_ipa(ipa);
         Some((PhysAddr(descriptor & ADDRESS), cacheability))
     }
 

@@ -24,16 +24,17 @@ pub fn dsb() {
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
 }
 
-/// Invalidates the running VM's translation of one IPA page on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA,
-/// then the combined entries).
+/// Invalidates the running VM's translations of IPA pages on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA, then
+/// the combined entries, once for all pages).
 #[inline(always)]
-pub fn tlbi_ipa(ipa: Ipa) {
+pub fn tlbi_ipas(pages: impl Iterator<Item = Ipa>) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
-        asm!(
-            "dsb ishst", "tlbi ipas2e1is, {0}", "dsb ish", "tlbi vmalle1is", "dsb ish", "isb",
-            in(reg) ipa.page_number(), options(nostack, preserves_flags)
-        );
+        asm!("dsb ishst", options(nostack, preserves_flags));
+        for ipa in pages {
+            asm!("tlbi ipas2e1is, {0}", in(reg) ipa.page_number(), options(nostack, preserves_flags));
+        }
+        asm!("dsb ish", "tlbi vmalle1is", "dsb ish", "isb", options(nostack, preserves_flags));
     }
 }
 
@@ -69,17 +70,12 @@ pub fn take_pending_serror() {
 /// Cleans and invalidates the page at `va` to the point of coherency.
 #[inline(always)]
 pub fn clean_invalidate_page(va: u64) {
-    let mut line = va;
-    while line < va + PAGE_SIZE {
-        // SAFETY: maintenance by address of a mapped page, which changes no contents.
-        unsafe {
-            asm!(
-                "dc civac, {0}", "dc civac, {1}", "dc civac, {2}", "dc civac, {3}",
-                in(reg) line, in(reg) line + 64, in(reg) line + 128, in(reg) line + 192,
-                options(nostack, preserves_flags)
-            );
-        }
-        line += 256;
+    // SAFETY: maintenance by address of a mapped page, which changes no contents.
+    unsafe {
+        asm!(
+            ".rept 64", "dc civac, {line}", "add {line}, {line}, #64", ".endr",
+            line = inout(reg) va => _, options(nostack, preserves_flags)
+        );
     }
     dsb();
 }
@@ -108,11 +104,11 @@ pub unsafe fn copy_page(from: u64, to: u64) {
     // SAFETY: the caller's obligations are the same.
     unsafe {
         asm!(
-            "2:", ".rept 4",
+            "2:", ".rept 16",
             "ldp {a}, {b}, [{from}], #16", "ldp {c}, {d}, [{from}], #16", "ldp {e}, {f}, [{from}], #16", "ldp {g}, {h}, [{from}], #16",
             "stp {a}, {b}, [{to}], #16", "stp {c}, {d}, [{to}], #16", "stp {e}, {f}, [{to}], #16", "stp {g}, {h}, [{to}], #16",
             ".endr", "subs {n}, {n}, #1", "b.ne 2b",
-            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 16u64 => _,
+            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 4u64 => _,
             a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
             e = out(reg) _, f = out(reg) _, g = out(reg) _, h = out(reg) _,
             options(nostack)

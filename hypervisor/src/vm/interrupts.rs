@@ -9,17 +9,17 @@ use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
 /// Handles one physical interrupt.
 pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
     let id = acknowledged & 0x3ff;
-    match id {
-        gic::VIRTUAL_TIMER => return virq::timer(cpu),
-        gic::SPURIOUS => return,
-        _ => gic::drop_priority(acknowledged),
+    if id == gic::SPURIOUS {
+        return;
     }
+    gic::drop_priority(acknowledged);
     match id {
-        gic::HYPERVISOR_TIMER => on_timer(cpu),
+        gic::HYPERVISOR_TIMER => return on_timer(cpu),
         _ if cpu.pmu_irq == Some(id) => {
             quota::on_overflow(cpu);
             vpmu::on_overflow(cpu);
         }
+        gic::VIRTUAL_TIMER => return virq::timer(cpu),
         gic::KICK => serve_requests(cpu),
         gic::MAINTENANCE => virq::fill(cpu),
         _ if console_input::is_interrupt(id) => console_input::receive(cpu),
@@ -40,18 +40,39 @@ fn serve_requests(cpu: &'static Cpu) {
     }
 }
 
+/// Between two batches of work for a guest: charges `pages` of it to the core, serves what is pending, and holds the core
+/// while a budget is spent. Returns whether to continue, which a vCPU that has to stop does not.
+pub fn pause(cpu: &'static Cpu, pages: u64) -> bool {
+    quota::charge(cpu, pages);
+    loop {
+        let acknowledged = gic::acknowledge();
+        if acknowledged & 0x3ff != gic::SPURIOUS {
+            serve(cpu, acknowledged);
+        } else if cpu.throttled.get() && !cpu.leave.get() {
+            aarch64_cpu::asm::wfi();
+        } else {
+            return !cpu.leave.get();
+        }
+    }
+}
+
 /// Handles the EL2 timer: every deadline that has passed.
 fn on_timer(cpu: &'static Cpu) {
     let now = timer::now();
     if cpu.deadlines.quota.has_passed(now) {
         quota::on_deadline(cpu, now);
     }
-    if cpu.deadlines.migration.has_passed(now) {
+    let moves = cpu.deadlines.migration.has_passed(now);
+    if moves {
         cpu.deadlines.migration.set(None);
-        migrate::on_deadline(cpu);
     }
     if cpu.deadlines.output.has_passed(now) {
         telemetry::drain(cpu);
     }
     cpu.deadlines.program();
+    gic::deactivate(gic::HYPERVISOR_TIMER);
+    // Last, because it pauses, and the timer has to be able to interrupt meanwhile.
+    if moves {
+        migrate::on_deadline(cpu, &|pages| pause(cpu, pages));
+    }
 }

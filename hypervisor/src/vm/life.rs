@@ -10,9 +10,10 @@ use crate::machine::stage2::Page;
 use crate::machine::{handover, sysreg};
 use crate::vm::cpu::{self, Cpu};
 use crate::vm::mailbox::{self, Request};
+use crate::vm::migrate::{self, Pause};
 use crate::vm::partition::{Vm, all};
 use crate::vm::uart::{self, Rest};
-use crate::vm::{guest_registers, hem, interrupts, logger, migrate, quota, telemetry, virq, vpmu};
+use crate::vm::{guest_registers, hem, interrupts, logger, quota, telemetry, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::{Backing, OnFault};
 use cloison_formats::telemetry::{Record, VmState};
@@ -27,32 +28,35 @@ static ALIVE: AtomicU32 = AtomicU32::new(0);
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Copies the VM's initial contents from the system image into its memory.
-fn load_image(cpu: &Cpu, vm: &Vm) {
+fn load_image(cpu: &Cpu, vm: &Vm, pause: Pause) {
     for part in vm.spec.loaded() {
         let mut done = 0;
-        while done < u64::from(part.len) {
+        while done < u64::from(part.len) && pause(1) {
             let Page::Mapped(frame) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else {
                 break;
             };
             // SAFETY: a frame of this VM, whose vCPUs are off.
             unsafe { cpu.windows.load(frame, u64::from(part.offset) + done) };
-            quota::charge(cpu, 1);
             done += PAGE_SIZE;
         }
     }
     sysreg::invalidate_instruction_caches();
 }
 
+/// Pages cleaned or cleared between two pauses.
+const CLEANED: u64 = 8;
+
 /// Removes the VM's RAM from all caches: what a former life left there would later overwrite, or hide, what the next one
 /// stores with its caches off. With `scrub`, clears the RAM as well.
-fn clean_memory(cpu: &Cpu, vm: &Vm) {
+fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
     for region in vm.spec.regions.iter().filter(|region| !matches!(region.backing, Backing::Device(_))) {
-        for page in 0..u64::from(region.pages) {
+        let pages = u64::from(region.pages);
+        let batches = |page: &u64| !page.is_multiple_of(CLEANED) || pause(CLEANED.min(pages - page));
+        for page in (0..pages).take_while(batches) {
             match vm.stage2.page(region.ipa.page(page)) {
                 Page::Mapped(frame) if vm.spec.scrub => {
                     // SAFETY: a frame of this VM, whose vCPUs are off.
                     unsafe { cpu.windows.clear(frame) };
-                    quota::charge(cpu, 1);
                 }
                 Page::Mapped(frame) => cpu.windows.flush(frame),
                 Page::Absent | Page::Moving => {}
@@ -70,9 +74,9 @@ pub fn init(ends_with: Option<u8>, vms: usize) {
 /// Loads a VM's image and asks its first vCPU to start.
 pub fn start(cpu: &Cpu, vm: &Vm) {
     if vm.spec.scrub {
-        clean_memory(cpu, vm);
+        clean_memory(cpu, vm, &|_| true);
     }
-    load_image(cpu, vm);
+    load_image(cpu, vm, &|_| true);
     vm.power.boot();
     mailbox::ask(vm.spec.cores[0], Request::Power);
 }
@@ -190,13 +194,13 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
         leave(cpu)
     }
     stop_others(cpu, vm);
+    migrate::restore_cacheability(cpu, vm, &|pages| interrupts::pause(cpu, pages));
     finish(cpu, vm);
     leave(cpu)
 }
 
 /// The VM's vCPUs but for the running one have stopped, and there is no next life.
 fn finish(cpu: &'static Cpu, vm: &'static Vm) {
-    migrate::restore_cacheability(cpu, vm);
     uart::print_rest(vm, Rest::End);
     let state = match vm.power.bury() {
         Doom::Killed => VmState::Killed,
@@ -245,15 +249,18 @@ fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
     log::info!("VM {} restarts", vm.spec.name);
     // The pages move home first, so that a restarted VM finds its memory as at its first start.
-    let _ = migrate::restore_all(cpu, vm);
-    migrate::restore_cacheability(cpu, vm);
+    cpu.deadlines.migration.set(None);
+    let pause: Pause = &|pages| interrupts::pause(cpu, pages);
+    pause(0);
+    let _ = migrate::restore_all(cpu, vm, pause);
+    migrate::restore_cacheability(cpu, vm, pause);
+    clean_memory(cpu, vm, pause);
+    load_image(cpu, vm, pause);
+    sysreg::tlbi_vm();
     wind_up(cpu, vm);
     virq::reset_vm(vm);
     uart::print_rest(vm, Rest::End);
     *vm.uart.lock() = Default::default();
-    clean_memory(cpu, vm);
-    load_image(cpu, vm);
-    sysreg::tlbi_vm();
     // From here on this core may be told to start its vCPU again.
     if vm.power.restart().is_err() {
         finish(cpu, vm);

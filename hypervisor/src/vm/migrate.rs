@@ -10,7 +10,7 @@ use crate::machine::stage2::{Cacheability, Page};
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::{self, Memory, Vm};
-use crate::vm::{quota, telemetry};
+use crate::vm::telemetry;
 use cloison_abi::reply::{Colors, PageState, PrivatePool};
 use cloison_abi::{CallError, services};
 use cloison_formats::addr::{Ipa, PhysAddr};
@@ -20,49 +20,87 @@ use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
 use cloison_logic::migrate::{Away, AwayList, Migration};
 
-/// Moves a page to `to`. Returns its previous frame, or `None` if it is not a page of RAM.
-fn exchange(cpu: &Cpu, vm: &Vm, ipa: Ipa, to: PhysAddr) -> Option<(PhysAddr, Nanos)> {
+/// Pages per batch: what is between two points at which interrupts, deadlines and requests to stop are served. One
+/// broadcast invalidates the translations of a batch, one the instruction caches.
+const BATCH: usize = 2;
+/// Pages per batch where only the cacheability changes.
+const CHANGES: u64 = 8;
+
+/// Called between batches with the number of pages done; returns whether to continue, which a vCPU that has to stop does
+/// not.
+pub type Pause<'a> = &'a dyn Fn(u64) -> bool;
+
+/// What a call that only succeeds or fails returns.
+type Outcome = Result<(), CallError>;
+
+/// Moves up to [`BATCH`] pages of RAM to other frames. Returns the time per page.
+fn exchange(cpu: &Cpu, vm: &Vm, pages: &[Away], to: impl Fn(&Away) -> PhysAddr) -> Nanos {
     let began = timer::now();
-    let (from, cacheability) = vm.stage2.unmap(ipa)?;
-    // SAFETY: `from` has just been unmapped, and `to` is a free frame of the VM's pool, or its page's own one.
-    unsafe { cpu.windows.copy(from, to) };
-    // The page may contain instructions.
-    sysreg::invalidate_instruction_caches();
-    if cacheability == Cacheability::NonCacheable {
-        sysreg::tell_cacheable(to, false);
-        sysreg::tell_cacheable(from, true);
+    let mut before = [None; BATCH];
+    for (page, before) in pages.iter().zip(&mut before) {
+        *before = vm.stage2.unmap(page.ipa);
     }
-    vm.stage2.remap(ipa, to, cacheability);
-    quota::charge(cpu, 1);
-    Some((from, cpu.clock.nanos(timer::now().since(began))))
+    sysreg::tlbi_ipas(pages.iter().map(|page| page.ipa));
+    for (page, &(from, _)) in pages.iter().zip(before.iter().flatten()) {
+        // SAFETY: `from` has just been unmapped, and the other frame is a free one of the VM's pool, or the page's own.
+        unsafe { cpu.windows.copy(from, to(page)) };
+    }
+    // The pages may contain instructions.
+    sysreg::invalidate_instruction_caches();
+    for (page, &(from, cacheability)) in pages.iter().zip(before.iter().flatten()) {
+        if cacheability == Cacheability::NonCacheable {
+            sysreg::tell_cacheable(to(page), false);
+            sysreg::tell_cacheable(from, true);
+        }
+        vm.stage2.remap(page.ipa, to(page), cacheability);
+    }
+    Nanos(cpu.clock.nanos(timer::now().since(began)).0 / pages.len().max(1) as u64)
 }
 
 fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
     telemetry::record(cpu, Record::Migration(MigrationRecord { vm: vm.id, ipa, from, to, took, outcome }));
 }
 
-/// Takes a frame of the VM's PVT pool and moves the page there.
-fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipa: Ipa) -> Result<(), CallError> {
+/// Takes a frame of the VM's PVT pool for a page of RAM. The migration lock is held: the page is not moving.
+fn place(vm: &Vm, away: &AwayList, ipa: Ipa) -> Result<Away, CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
-    let frame = {
-        let mut memory = partition::memory().lock();
-        let Memory { frames, pools, .. } = &mut *memory;
-        if !away.has_room() {
-            return Err(CallError::PoolFull);
+    let Page::Mapped(home) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
+    if !away.has_room() {
+        return Err(CallError::PoolFull);
+    }
+    let mut memory = partition::memory().lock();
+    let Memory { frames, pools, .. } = &mut *memory;
+    let frame = pools[usize::from(profile.pool)].allocate(frames).map_err(|_| CallError::PoolFull)?;
+    Ok(Away { ipa, home, frame })
+}
+
+/// Moves a batch of pages to the VM's PVT pool, but for those that have already moved. Returns how many it moved.
+///
+/// # Errors
+/// The page that cannot move, and why; those before it have moved.
+fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipas: impl Iterator<Item = Ipa>) -> Result<u64, (Ipa, CallError)> {
+    let first = away.len();
+    let mut result = Ok(());
+    for ipa in ipas {
+        if away.contains(ipa) {
+            continue;
         }
-        pools[usize::from(profile.pool)].allocate(frames).map_err(|_| CallError::PoolFull)?
-    };
-    match exchange(cpu, vm, ipa, frame) {
-        Some((home, took)) => {
-            away.push(Away { ipa, home, frame });
-            log(cpu, vm, ipa, home, frame, took, MigrationOutcome::Moved);
-            Ok(())
+        match place(vm, away, ipa) {
+            Ok(page) => away.push(page),
+            Err(error) => result = Err((ipa, error)),
         }
-        None => {
-            give_back(vm, frame);
-            Err(CallError::Invalid)
+        if result.is_err() || away.len() - first == BATCH {
+            break;
         }
     }
+    let pages = away.after(first);
+    if !pages.is_empty() {
+        let took = exchange(cpu, vm, pages, |page| page.frame);
+        for page in pages {
+            log(cpu, vm, page.ipa, page.home, page.frame, took, MigrationOutcome::Moved);
+        }
+    }
+    result.map(|()| pages.len() as u64)
 }
 
 fn give_back(vm: &Vm, frame: PhysAddr) {
@@ -75,18 +113,37 @@ fn give_back(vm: &Vm, frame: PhysAddr) {
     }
 }
 
-/// Moves the most recently moved page back home.
-fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, outcome: MigrationOutcome) -> bool {
-    let Some(page) = away.pop() else { return false };
-    if let Some((from, took)) = exchange(cpu, vm, page.ipa, page.home) {
-        log(cpu, vm, page.ipa, from, page.home, took, outcome);
+/// Moves all pages back home but the first `count`, the last one first. Returns how many.
+fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, count: usize, why: MigrationOutcome, pause: Pause) -> u64 {
+    let mut moved = 0;
+    while away.len() > count {
+        let first = away.len().saturating_sub(BATCH).max(count);
+        let pages = away.after(first);
+        let (took, batch) = (exchange(cpu, vm, pages, |page| page.home), pages.len() as u64);
+        for page in pages.iter().rev() {
+            log(cpu, vm, page.ipa, page.frame, page.home, took, why);
+            give_back(vm, page.frame);
+        }
+        away.truncate(first);
+        moved += batch;
+        if !rest(cpu, batch, pause) {
+            break;
+        }
     }
-    give_back(vm, page.frame);
-    true
+    moved
+}
+
+/// Pauses after a batch, and sends some of its records.
+fn rest(cpu: &Cpu, batch: u64, pause: Pause) -> bool {
+    pause(batch) && {
+        telemetry::drain(cpu);
+        cpu.deadlines.program();
+        pause(0)
+    }
 }
 
 /// Moves the `k` most important pages of the profile, all or none. Pages that have already moved count as moved.
-pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
+pub fn top(cpu: &Cpu, vm: &Vm, k: u64, pause: Pause) -> Result<u64, CallError> {
     let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
     let Migration { ranking, away } = &mut *migration;
     if ranking.is_empty() {
@@ -96,35 +153,34 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64) -> Result<u64, CallError> {
         return Err(CallError::Invalid);
     }
     let before = away.len();
-    for &ipa in ranking.iter().take(k as usize) {
-        if away.contains(ipa) {
-            continue;
-        }
-        if let Err(error) = go(cpu, vm, away, ipa) {
-            let at = match vm.stage2.page(ipa) {
-                Page::Mapped(frame) => frame,
-                _ => PhysAddr(0),
-            };
-            let moved = away.len() - before;
-            while away.len() > before {
-                come_back(cpu, vm, away, MigrationOutcome::RolledBack);
+    let mut ipas = ranking.iter().take(k as usize).copied();
+    loop {
+        let first = away.len();
+        match go(cpu, vm, away, &mut ipas) {
+            Ok(0) => return Ok((away.len() - before) as u64),
+            // A vCPU that has to stop leaves the rest to whoever stops it.
+            Ok(moved) if !rest(cpu, moved, pause) => return Err(CallError::Busy),
+            Ok(_) => {}
+            Err((ipa, error)) => {
+                pause((away.len() - first) as u64);
+                let at = match vm.stage2.page(ipa) {
+                    Page::Mapped(frame) => frame,
+                    _ => PhysAddr(0),
+                };
+                let moved = come_back(cpu, vm, away, before, MigrationOutcome::RolledBack, pause);
+                log(cpu, vm, ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
+                log::warn!(
+                    "VM {}: PVT pool full after {moved} of {k} pages; all {moved} are back where they were",
+                    vm.spec.name
+                );
+                return Err(error);
             }
-            log(cpu, vm, ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
-            log::warn!(
-                "VM {}: PVT pool full after {moved} of {k} pages; all {moved} are back where they were",
-                vm.spec.name
-            );
-            telemetry::pump(cpu, || true);
-            return Err(error);
         }
     }
-    let moved = (away.len() - before) as u64;
-    telemetry::pump(cpu, || true);
-    Ok(moved)
 }
 
 /// Moves one page, identified by its IPA.
-pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa) -> Result<(), CallError> {
+pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa, pause: Pause) -> Outcome {
     let in_pool = |region: &image::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
     if !ipa.is_page_aligned() || !vm.spec.regions.iter().any(in_pool) {
         return Err(CallError::Invalid);
@@ -133,18 +189,15 @@ pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa) -> Result<(), CallError> {
     if migration.away.contains(ipa) {
         return Err(CallError::Invalid);
     }
-    go(cpu, vm, &mut migration.away, ipa)
+    let moved = go(cpu, vm, &mut migration.away, core::iter::once(ipa)).map_err(|(_, error)| error)?;
+    pause(moved);
+    Ok(())
 }
 
 /// Moves every page back home, the last one first.
-pub fn restore_all(cpu: &Cpu, vm: &Vm) -> Result<u64, CallError> {
+pub fn restore_all(cpu: &Cpu, vm: &Vm, pause: Pause) -> Result<u64, CallError> {
     let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
-    let mut moved = 0;
-    while come_back(cpu, vm, &mut migration.away, MigrationOutcome::Restored) {
-        moved += 1;
-    }
-    telemetry::pump(cpu, || true);
-    Ok(moved)
+    Ok(come_back(cpu, vm, &mut migration.away, 0, MigrationOutcome::Restored, pause))
 }
 
 /// Returns the PVT pool of the VM's profile.
@@ -173,38 +226,48 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
 }
 
 /// Sets the cacheability of pages of RAM, from the one at `ipa` on, to `wanted`.
-pub fn set_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cacheability) -> Result<(), CallError> {
-    if !ipa.is_page_aligned() || pages == 0 || !(0..pages).all(|page| vm.has_ram(ipa.page(page))) {
+pub fn set_cacheability(cpu: &Cpu, vm: &Vm, at: Ipa, pages: u64, wanted: Cacheability, pause: Pause) -> Outcome {
+    if !at.is_page_aligned() || pages == 0 || !vm.is_all_ram(at, pages) {
         return Err(CallError::Invalid);
     }
     let Some(_one_at_a_time) = vm.migration.try_lock() else { return Err(CallError::Busy) };
-    for page in 0..pages {
-        change_cacheability(cpu, vm, ipa.page(page), wanted);
-    }
+    change_cacheability(cpu, vm, at, pages, wanted, pause);
     Ok(())
 }
 
 /// Break before make, as in a migration: two vCPUs never see one page with different attributes. No line may stay in a
 /// cache in either direction: a dirty one would overwrite what was stored past it, and a clean one (from EL2's window,
 /// which is cached) would hide it.
-fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, wanted: Cacheability) {
-    if vm.stage2.cacheability(ipa) == Some(wanted) {
-        return;
+fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cacheability, pause: Pause) {
+    for first in (0..pages).step_by(CHANGES as usize) {
+        let ipas = || (first..pages.min(first + CHANGES)).map(|page| ipa.page(page));
+        let mut frames = [None; CHANGES as usize];
+        for (ipa, frame) in ipas().zip(&mut frames) {
+            if vm.stage2.cacheability(ipa).is_some_and(|now| now != wanted) {
+                *frame = vm.stage2.unmap(ipa);
+            }
+        }
+        let changed = frames.iter().flatten().count() as u64;
+        if changed > 0 {
+            sysreg::tlbi_ipas(ipas());
+        }
+        for (ipa, frame) in ipas().zip(frames) {
+            let Some((frame, _)) = frame else { continue };
+            cpu.windows.flush(frame);
+            sysreg::tell_cacheable(frame, wanted == Cacheability::WriteBack);
+            vm.stage2.remap(ipa, frame, wanted);
+        }
+        if !pause(changed) {
+            break;
+        }
     }
-    let Some((frame, _)) = vm.stage2.unmap(ipa) else { return };
-    cpu.windows.flush(frame);
-    sysreg::tell_cacheable(frame, wanted == Cacheability::WriteBack);
-    vm.stage2.remap(ipa, frame, wanted);
-    quota::charge(cpu, 1);
 }
 
 /// Makes all pages of a VM whose vCPUs have stopped cacheable, as at its first start.
-pub fn restore_cacheability(cpu: &Cpu, vm: &Vm) {
+pub fn restore_cacheability(cpu: &Cpu, vm: &Vm, pause: Pause) {
     if vm.spec.services & services::PROFILE != 0 {
         for region in &vm.spec.regions {
-            for page in 0..u64::from(region.pages) {
-                change_cacheability(cpu, vm, region.ipa.page(page), Cacheability::WriteBack);
-            }
+            change_cacheability(cpu, vm, region.ipa, region.pages.into(), Cacheability::WriteBack, pause);
         }
     }
 }
@@ -219,10 +282,10 @@ pub fn arm(cpu: &Cpu, vm: &Vm) {
 }
 
 /// Moves the pages at the deadline; the guest keeps running on its other vCPUs.
-pub fn on_deadline(cpu: &Cpu) {
+pub fn on_deadline(cpu: &Cpu, pause: Pause) {
     let Some(vm) = cpu.vm else { return };
     let Some(profile) = &vm.spec.profile else { return };
-    match top(cpu, vm, u64::from(profile.top)) {
+    match top(cpu, vm, u64::from(profile.top), pause) {
         Ok(moved) => log::info!("VM {}: {moved} pages moved to its PVT pool", vm.spec.name),
         Err(error) => log::warn!("VM {}: pages not moved: {error:?}", vm.spec.name),
     }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::CallError;
 use cloison_abi::reply::{self, Colors};
-use cloison_formats::addr::Ipa;
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::color::ColorSet;
 use cloison_formats::image::{self, Backing};
 use cloison_logic::console::LineBuffer;
@@ -117,9 +117,16 @@ impl Vm {
         arguments
     }
 
+    /// Returns whether `pages` pages from `ipa` on are all in one of the VM's regions of RAM.
+    pub fn is_all_ram(&self, ipa: Ipa, pages: u64) -> bool {
+        let last = Ipa(ipa.0.saturating_add(pages.saturating_mul(PAGE_SIZE)).saturating_sub(1));
+        let has_both = |region: &image::Region| region.contains(ipa) && region.contains(last);
+        self.spec.regions.iter().any(|region| has_both(region) && !matches!(region.backing, Backing::Device(_)))
+    }
+
     /// Returns whether a page is in one of the VM's regions of RAM.
     pub fn has_ram(&self, ipa: Ipa) -> bool {
-        self.spec.regions.iter().any(|region| region.contains(ipa) && !matches!(region.backing, Backing::Device(_)))
+        self.is_all_ram(ipa, 1)
     }
 }
 

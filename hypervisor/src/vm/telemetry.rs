@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use spin::mutex::TicketMutex;
 
 /// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
-const BATCH: usize = 4;
+const BATCH: usize = 3;
 
 /// The UART, and the message that is being sent.
 struct Line {

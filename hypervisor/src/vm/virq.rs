@@ -90,10 +90,9 @@ pub fn fill(cpu: &Cpu) {
     update(cpu, Banked::fill);
 }
 
-/// Puts the virtual timer's interrupt into a list register; the guest's EOI deactivates it.
+/// Puts the virtual timer's interrupt, whose priority has been dropped, into a list register; the guest's EOI deactivates it.
 #[inline(always)]
 pub fn timer(cpu: &'static Cpu) {
-    gic::drop_priority(gic::VIRTUAL_TIMER);
     let Some(vm) = cpu.vm else { return };
     let listed = cpu.virq.borrow_mut().as_mut().is_some_and(|banked| banked.inject_timer(&Physical { vm }));
     if !listed {
