@@ -134,14 +134,11 @@ impl CacheGeometry {
 
     /// Returns the number of colors: bytes per way over bytes per page, at least 1.
     pub const fn colors(&self) -> Result<u32, GeometryError> {
-        if self.ways == 0 || self.line == 0 || !self.size.is_multiple_of(self.ways as u64 * self.line as u64) {
+        let row = self.ways as u64 * self.line as u64;
+        if row == 0 || !self.size.is_multiple_of(row) || !(self.size / row * self.line as u64).is_power_of_two() {
             return Err(GeometryError::NotPowerOfTwo);
         }
-        let way = self.size / self.ways as u64;
-        if !way.is_power_of_two() || !(self.line as u64).is_power_of_two() {
-            return Err(GeometryError::NotPowerOfTwo);
-        }
-        let colors = way / PAGE_SIZE;
+        let colors = self.size / self.ways as u64 / PAGE_SIZE;
         if colors > MAX_COLORS as u64 {
             return Err(GeometryError::TooManyColors(colors));
         }

@@ -40,21 +40,21 @@ impl OwnFrames {
         PhysAddr(self.base + u64::from(number / per_stripe) * self.stripe + u64::from(color.0) * PAGE_SIZE)
     }
 
-    /// Takes the next frame.
+    /// Takes the next frame and returns it.
     ///
     /// # Panics
     /// Where the bank ends: at boot only, before any guest runs.
     #[inline]
-    pub fn take(&mut self) -> u32 {
-        let number = self.next;
-        let frame = self.frame(number);
+    pub fn take(&mut self) -> PhysAddr {
+        let frame = self.frame(self.next);
         assert!(
             frame.page(1).0 <= self.limit,
-            "frame {number} of the hypervisor would be at {frame}, beyond the end of its RAM at {:#x}",
+            "frame {} of the hypervisor would be at {frame}, beyond the end of its RAM at {:#x}",
+            self.next,
             self.limit
         );
         self.next += 1;
-        number
+        frame
     }
 
     /// How many have been taken.
@@ -91,8 +91,7 @@ mod tests {
     #[test]
     fn other_frames_have_no_number() {
         let mut frames = OwnFrames::new(ColorSet(0b1010), 16, PhysAddr(0x4020_0001), BANK);
-        let numbers: Vec<u32> = (0..3).map(|_| frames.take()).collect();
-        let at: Vec<PhysAddr> = numbers.iter().map(|&number| frames.frame(number)).collect();
+        let at: Vec<PhysAddr> = (0..3).map(|_| frames.take()).collect();
         assert_eq!(at, [PhysAddr(0x4021_1000), PhysAddr(0x4021_3000), PhysAddr(0x4022_1000)]);
         assert_eq!(frames.number(PhysAddr(0x4021_2000)), None, "a foreign color");
         assert_eq!(frames.number(PhysAddr(0x4022_3000)), None, "not taken yet");
@@ -116,11 +115,10 @@ mod tests {
             let start = PhysAddr(BANK.start.0 + start);
             let mut frames = OwnFrames::new(set, 16, start, BANK);
             for expected in 0..count {
-                let number = frames.take();
-                let frame = frames.frame(number);
-                prop_assert_eq!(number, expected);
+                let frame = frames.take();
+                prop_assert_eq!(frame, frames.frame(expected));
                 prop_assert!(frame >= start && set.contains(color_of(frame, 16)));
-                prop_assert_eq!(frames.number(frame), Some(number));
+                prop_assert_eq!(frames.number(frame), Some(expected));
             }
             prop_assert_eq!(frames.taken(), count);
         }

@@ -43,8 +43,7 @@ struct BootTables<'a> {
 
 impl Translation<Attr> for BootTables<'_> {
     fn allocate_table(&mut self) -> (NonNull<PageTable<Attr>>, PhysicalAddress) {
-        let number = self.frames.take();
-        let pa = self.frames.frame(number);
+        let pa = self.frames.take();
         let table = identity(pa).cast::<PageTable<Attr>>();
         // SAFETY: the frame is the hypervisor's, not in use yet, and mapped one to one.
         unsafe { zero_page(pa.0) };
@@ -69,17 +68,12 @@ fn identity(pa: PhysAddr) -> NonNull<u8> {
 /// # Safety
 /// It is mapped, writable, and not in use yet.
 unsafe fn zero_page(va: u64) {
-    let mut line = va;
-    while line < va + PAGE_SIZE {
-        // SAFETY: passed on to the caller; DC ZVA clears 64 bytes (checked at boot by `check_machine`).
-        unsafe {
-            core::arch::asm!(
-                "dc zva, {0}", "dc zva, {1}", "dc zva, {2}", "dc zva, {3}",
-                in(reg) line, in(reg) line + 64, in(reg) line + 128, in(reg) line + 192,
-                options(nostack, preserves_flags)
-            );
-        }
-        line += 256;
+    // SAFETY: passed on to the caller; DC ZVA clears 64 bytes (checked at boot by `check_machine`).
+    unsafe {
+        core::arch::asm!(
+            ".rept 64", "dc zva, {line}", "add {line}, {line}, #64", ".endr",
+            line = inout(reg) va => _, options(nostack, preserves_flags)
+        );
     }
 }
 
@@ -137,14 +131,7 @@ pub fn build(frames: &mut OwnFrames, plan: &Plan) -> Built {
     let pages = |start: u64, end: u64| (end - start) / PAGE_SIZE;
     let image = plan.image;
     let image_pages = pages(image.start, image.end);
-    let mut take = |count: u64| -> Vec<u64> {
-        (0..count)
-            .map(|_| {
-                let number = frames.take();
-                frames.frame(number).0
-            })
-            .collect()
-    };
+    let mut take = |count: u64| -> Vec<u64> { (0..count).map(|_| frames.take().0).collect() };
     let image_frames = take(image_pages);
     let heap_frames = take(plan.heap / PAGE_SIZE);
     let stack_pages = layout::STACK_SIZE / PAGE_SIZE;

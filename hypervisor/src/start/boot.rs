@@ -13,6 +13,33 @@ use core::arch::global_asm;
 
 global_asm!(
     r#"
+    // Maps the gigabyte that contains \address one to one.
+    .macro MAP_GIGABYTE address, attributes
+    lsr     x3, \address, #30
+    lsl     x4, x3, #30
+    orr     x4, x4, \attributes
+    str     x4, [x20, x3, lsl #3]
+    .endm
+    // Makes sure that nothing of earlier tables or code is left, and sets SCTLR_EL2.
+    .macro TURN_ON control
+    isb
+    tlbi    alle2
+    ic      iallu
+    dsb     sy
+    isb
+    msr     sctlr_el2, \control
+    isb
+    .endm
+    // Prepares for Rust.
+    .macro FIRST_CALL
+    adrp    x3, vectors
+    add     x3, x3, :lo12:vectors
+    msr     vbar_el2, x3
+    msr     tpidr_el2, xzr
+    mov     x29, xzr
+    mov     x30, xzr
+    .endm
+
     .section .text.boot, "ax"
     .global _start
 _start:
@@ -43,24 +70,15 @@ __boot_parameters:
 
     // Identity map: the gigabytes that contain the image's first and last byte, as normal memory.
     mov     x2, #{normal_block}
-    lsr     x3, x19, #30
-    lsl     x4, x3, #30
-    orr     x4, x4, x2
-    str     x4, [x20, x3, lsl #3]
+    MAP_GIGABYTE x19, x2
     add     x3, x19, x22
-    lsr     x3, x3, #30
-    lsl     x4, x3, #30
-    orr     x4, x4, x2
-    str     x4, [x20, x3, lsl #3]
+    MAP_GIGABYTE x3, x2
     // The gigabyte of the console, as device memory.
     adr     x5, __boot_parameters
     ldr     x5, [x5, #8]
     cbz     x5, 2f
-    lsr     x3, x5, #30
-    lsl     x4, x3, #30
     ldr     x6, ={device_block}
-    orr     x4, x4, x6
-    str     x4, [x20, x3, lsl #3]
+    MAP_GIGABYTE x5, x6
     // The link address, in blocks of 2 MiB.
 2:  mov     x3, #({image} >> 30)
     orr     x4, x21, #3
@@ -88,26 +106,15 @@ __boot_parameters:
     ldr     x3, ={tcr}
     msr     tcr_el2, x3
     msr     ttbr0_el2, x20
-    isb
-    tlbi    alle2
-    ic      iallu
-    dsb     sy
-    isb
     ldr     x3, ={sctlr}
-    msr     sctlr_el2, x3
-    isb
+    TURN_ON x3
     ldr     x3, =5f
     br      x3
 5:  adrp    x3, {early}
     add     x3, x3, #8192
     mov     x4, #{stack}
     add     sp, x3, x4
-    adrp    x3, vectors
-    add     x3, x3, :lo12:vectors
-    msr     vbar_el2, x3
-    msr     tpidr_el2, xzr
-    mov     x29, xzr
-    mov     x30, xzr
+    FIRST_CALL
     mov     x0, x19
     mov     x1, x22
     bl      {boot_main}
@@ -165,13 +172,7 @@ switch_to_copy:
     msr     mair_el2, x5
     msr     tcr_el2, x6
     msr     ttbr0_el2, x7
-    isb
-    tlbi    alle2
-    ic      iallu
-    dsb     sy
-    isb
-    msr     sctlr_el2, x8
-    isb
+    TURN_ON x8
     br      x9
     .balign 8
     .global trampoline_parameters
@@ -188,12 +189,7 @@ secondary_entry:
     mov     x2, #{stack_stride}
     madd    x1, x0, x2, x1
     mov     sp, x1
-    adrp    x3, vectors
-    add     x3, x3, :lo12:vectors
-    msr     vbar_el2, x3
-    msr     tpidr_el2, xzr
-    mov     x29, xzr
-    mov     x30, xzr
+    FIRST_CALL
     bl      {secondary_main}
     b       9b
     .ltorg

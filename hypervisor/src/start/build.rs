@@ -43,7 +43,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             let failed = |why: String| BuildError { vm: spec.name.clone(), region: region.name.clone(), why };
             let pages = u64::from(region.pages);
             let kind = if region.executable { Kind::Memory } else { Kind::Data };
-            let first = match region.backing {
+            let (kind, first) = match region.backing {
                 Backing::Pool(pool) => {
                     let Memory { frames, pools, .. } = &mut memory;
                     let pool = &mut pools[usize::from(pool)];
@@ -53,12 +53,11 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
                     continue;
                 }
                 Backing::Contiguous => match memory.contiguous.alloc(pages as usize) {
-                    Some(number) => PhysAddr(number as u64 * PAGE_SIZE),
+                    Some(number) => (kind, PhysAddr(number as u64 * PAGE_SIZE)),
                     None => return Err(failed(alloc::format!("no {pages} contiguous pages left"))),
                 },
-                Backing::Device(pa) => pa,
+                Backing::Device(pa) => (Kind::Device, pa),
             };
-            let kind = if matches!(region.backing, Backing::Device(_)) { Kind::Device } else { kind };
             map_range(&stage2, &mut tables, region.ipa, pages, kind, first);
         }
         // The guest's CPU interface is the hardware's virtual one.
