@@ -206,9 +206,17 @@ fn a_fault_in_the_dump_turns_the_machine_off() -> Result<()> {
 
 #[test]
 fn a_running_core_broadcasts_for_no_guest_and_executes_nothing_writable() -> Result<()> {
+    // The boot core gets here too, and must not be first: it stays in a loop unless it is the one.
+    const READ_MPIDR: u32 = 0xd538_00a2; // mrs x2, mpidr_el1
+    const AFFINITY_0: u32 = 0x9240_1c42; // and x2, x2, #0xff
+    const COMPARE: u32 = 0xf100_005f; // cmp x2, #0
+    const STAY_IF_NOT: [u32; 2] = [0x5400_0040, 0x1400_0000]; // b.eq .+8; b .
     for board in BOTH {
         for core in [0, 2] {
-            let dump = dump(board, "parked", &[READ_HCR, READ_SCTLR, UDF], core)?;
+            let compare = COMPARE | u32::from(core) << 10;
+            let [skip, stay] = STAY_IF_NOT;
+            let code = [READ_MPIDR, AFFINITY_0, compare, skip, stay, READ_HCR, READ_SCTLR, UDF];
+            let dump = dump(board, "parked", &code, core)?;
             assert_eq!((dump.core, dump.class()), (u64::from(core), UNDEFINED), "{}", dump.console);
             let (hcr, sctlr) = (dump.value("x0"), dump.value("x1"));
             // FB, and BSU: the width of barriers. VM is set, so this is the value for guests.
