@@ -28,8 +28,9 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
     ("segmentation", "divides an image into regions; args: size 1 to 3, runs, seed"),
     ("smp", "brings up its other vCPUs"),
-    ("spender", "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 6)"),
+    ("spender", "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 8)"),
     ("staircase", "touches 100 pages, each one more often than the one before"),
+    ("uptime", "works at once and after a long sleep; args: seconds, turns of its loop"),
 ];
 
 /// Source of a VM's image.

@@ -142,6 +142,26 @@ fn budgets_are_polled_where_the_overflow_interrupt_does_not_arrive() -> Result<(
     Ok(())
 }
 
+/// A day has passed, and the timer's frequency has no exact ratio to nanoseconds. Only on `virt`: the devices of QEMU's
+/// zcu102 have timers of their own, which make a day of sleep take minutes.
+#[test]
+fn polling_costs_as_much_after_a_day_at_every_frequency() -> Result<()> {
+    let image = image(&load(&config("uptime"), VIRT)?)?;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let file = scratch.path().join("Image");
+    std::fs::write(&file, &image.bytes).expect("room for an image");
+    for hz in [33_333_000, 62_500_000, 99_990_000, 100_000_000] {
+        let outcome = machine(VIRT, &file, Clock::Counted)?.cntfrq(hz).run()?;
+        let line = outcome.console.lines().find(|line| line.contains("uptime: seconds=86400"));
+        let line = line.unwrap_or_else(|| panic!("{hz} Hz: {}", outcome.console));
+        println!("{hz} Hz: {line}");
+        let (first, then) = (number(line, "first"), number(line, "then"));
+        // The polls fall a little differently in the first millisecond of the loop.
+        assert!(first > 0 && then.abs_diff(first) * 50 < first, "{hz} Hz: {line}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_polled_budget_is_overrun_by_less_than_a_poll_interval() -> Result<()> {
     let (run, periods, total) = a_busy_guest(ZCU102, |_| {})?;
