@@ -392,10 +392,7 @@ fn read_shared_irqs(field: &Field<'_>, cores: usize) -> Option<Vec<u32>> {
     let twice = irqs.iter().zip(&elements).enumerate().find(|(index, (irq, _))| irqs[..*index].contains(irq));
     if let Some((_, (irq, element))) = twice {
         element.push(
-            element
-                .error(format!("interrupt {irq} is listed twice"))
-                .label("again")
-                .help("each core has one of its own"),
+            element.error(format!("interrupt {irq} is listed twice")).label("again").help("each core has its own"),
         );
     }
     Some(irqs)

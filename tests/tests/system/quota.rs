@@ -142,8 +142,8 @@ fn budgets_are_polled_where_the_overflow_interrupt_does_not_arrive() -> Result<(
     Ok(())
 }
 
-/// A day has passed, and the timer's frequency has no exact ratio to nanoseconds. Only on `virt`: the devices of QEMU's
-/// zcu102 have timers of their own, which make a day of sleep take minutes.
+/// A day has passed, and the timer's frequency has no exact ratio to nanoseconds. Only on `virt`: on QEMU's zcu102 a
+/// day of sleep takes minutes.
 #[test]
 fn polling_costs_as_much_after_a_day_at_every_frequency() -> Result<()> {
     let image = image(&load(&config("uptime"), VIRT)?)?;
