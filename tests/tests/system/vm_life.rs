@@ -118,6 +118,44 @@ fn two_vcpus_restart_their_vm_a_hundred_times_on_zcu102() -> Result<()> {
     lives_end_and_begin_whole(ZCU102)
 }
 
+/// QEMU's board with eight cores.
+const A72: &str = "virt-a72";
+
+/// Restarts two VMs of two vCPUs each on cores that really run in parallel, one of them killed in the end, beside a VM
+/// that checks its memory at every beat.
+fn live_beside_a_heart(lives: u64, beats: u64, limit: Duration) -> Result<()> {
+    let mut checked = load(&config("lives-hearts"), A72)?;
+    let vms = &mut checked.system.vms;
+    vms[0].args[0] = lives;
+    vms[1].args[..2].copy_from_slice(&[lives, lives * 3 / 4]);
+    vms[2].args[2] = beats;
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let file = scratch.path().join("Image");
+    let image = image(&checked)?;
+    image.write(&file)?;
+    let outcome = machine(A72, &file, Clock::Real)?.limit(limit).run()?;
+    let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+    let done = run.line("lives", "lives: done");
+    assert_eq!((number(done, "lives"), number(done, "refused")), (lives + 1, 0), "{done}");
+    let heart = run.line("heart", "heartbeat: done");
+    println!("{done}; {heart}");
+    assert_eq!((number(heart, "beats"), number(heart, "corrupt")), (beats, 0), "{heart}");
+    let ends = ["lives", "killed", "heart"].map(|name| run.end_of(name));
+    assert_eq!(ends, [End::Off, End::Killed, End::Off]);
+    Ok(())
+}
+
+#[test]
+fn a_heart_beats_beside_a_hundred_restarts() -> Result<()> {
+    live_beside_a_heart(100, 500, Duration::from_secs(300))
+}
+
+#[test]
+#[ignore = "takes many minutes"]
+fn a_heart_beats_beside_ten_thousand_restarts() -> Result<()> {
+    live_beside_a_heart(10_000, 60_000, Duration::from_secs(3600))
+}
+
 fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     const SWITCH: &[u8] = b"\x14";
     let checked = load(&config("echo"), board)?;
