@@ -124,7 +124,7 @@ const A72: &str = "virt-a72";
 /// Restarts two VMs of two vCPUs each on cores that really run in parallel, one of them killed in the end, beside a VM
 /// that checks its memory at every beat.
 fn live_beside_a_heart(lives: u64, beats: u64, limit: Duration) -> Result<()> {
-    let mut checked = load(&config("lives-hearts"), A72)?;
+    let mut checked = load(&config("eight-cores/lives"), A72)?;
     let vms = &mut checked.system.vms;
     vms[0].args[0] = lives;
     vms[1].args[..2].copy_from_slice(&[lives, lives * 3 / 4]);
