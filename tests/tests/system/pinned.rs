@@ -16,8 +16,8 @@ use std::time::Duration;
 /// Maximum ratio of the slowest boot under the hypervisor to the slowest one without it, of twenty each.
 const MOST: f64 = 2.0;
 /// The same for a few boots each, where one that the host interrupts has no equal on the other side. The stalls that the
-/// test is for take from 20 s to minutes.
-const MOST_OF_FEW: f64 = 3.0;
+/// test is for make a boot ten times as long; a busy host alone must not fail it.
+const MOST_OF_FEW: f64 = 6.0;
 /// What the guest runs instead of a shell: succeeds if all vCPUs are on.
 const EXEC: &str = "test $(nproc) = 4";
 
