@@ -2,21 +2,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::image::Image;
-use cloison_engine::installation;
 use cloison_engine::qemu::Outcome;
+use cloison_engine::{installation, parts};
 use cloison_tests::{Clock, VIRT, machine};
 use miette::{Result, miette};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-/// Builds the board model as a user would, in its own directory, because cargo's lock is held while tests run.
-fn plugin() -> PathBuf {
-    let target = installation::target_dir().join("board-model");
-    let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
-    let status = Command::new("cargo").args(arguments).arg(&target).current_dir(installation::root()).status();
-    assert!(status.expect("cargo runs").success(), "the board model builds");
-    target.join("release/libcloison_board_model.so")
-}
+use std::path::Path;
 
 /// Boots an image on `virt` with the memory hierarchy of the ZCU102, until the board turns itself off. The model writes
 /// what it counted to `stats`.
@@ -25,7 +15,7 @@ pub fn boot(image: &Image, stats: Option<&Path>) -> Result<Outcome> {
     let file = scratch.path().join("Image");
     image.write(&file)?;
     let board = installation::root().join("configs/models/zcu102.toml");
-    let mut plugin = format!("{},board={}", plugin().display(), board.display());
+    let mut plugin = format!("{},board={}", parts::model_plugin()?.display(), board.display());
     if let Some(stats) = stats {
         plugin += &format!(",stats={}", stats.display());
     }
