@@ -205,6 +205,8 @@ impl PrivateApt {
             // apt's sandbox user cannot write into a home directory.
             ("APT::Sandbox::User", String::new()),
             ("Acquire::Languages", "none".to_owned()),
+            // By default apt waits longer and longer between four attempts, even without any network.
+            ("Acquire::Retries", "1".to_owned()),
         ]
         .into_iter()
         .chain(self.architecture.map(|name| ("APT::Architecture", name.to_owned())))

@@ -5,8 +5,9 @@
 
 use super::apt;
 use super::process::{Missing, announce};
-use miette::{Result, miette};
+use miette::{Diagnostic, Result, miette};
 use tempfile::TempDir;
+use thiserror::Error;
 
 /// An unpacked package.
 #[derive(Debug)]
@@ -27,6 +28,10 @@ pub fn arm64(package: &str) -> Result<Unpacked> {
 
 /// Returns the error for a package that is not available.
 pub fn missing(package: &str, error: &miette::Report) -> miette::Report {
+    if error.downcast_ref::<Offline>().is_some() {
+        let what = format!("Debian's package {package} for arm64");
+        return Missing { what, why: error.to_string(), commands: format!("  {OFFLINE}") }.into();
+    }
     let commands = format!(
         "  sudo dpkg --add-architecture arm64 && sudo apt-get update && apt-get download {package}:arm64\n\
          shows what apt says; Debian's suites must be among its sources"
@@ -45,7 +50,23 @@ fn get(package: &str) -> Result<Unpacked> {
 
 /// Debian's packages for AArch64, as known to apt.
 #[derive(Debug)]
-pub struct Archive(apt::PrivateApt);
+pub struct Archive {
+    apt: apt::PrivateApt,
+    /// What apt could not download and why. What it knew before is still there.
+    unreachable: Option<String>,
+}
+
+/// Why no package can be downloaded.
+#[derive(Debug, Error, Diagnostic)]
+#[error("the network cannot be reached: apt could not fetch {reason}")]
+#[diagnostic(help("{OFFLINE}"))]
+struct Offline {
+    reason: String,
+}
+
+/// What to do without a network.
+const OFFLINE: &str = "connect this machine, or copy the directory ~/.cache/cloison from one that has booted such a \
+                       guest";
 
 impl Archive {
     /// Updates the package lists.
@@ -71,27 +92,42 @@ impl Archive {
         if !done.success {
             return Err(miette!("apt-get update: {}", done.reason()));
         }
-        Ok(Self(apt))
+        Ok(Self { apt, unreachable: done.unreachable() })
     }
 
     /// Returns whether a source of this machine has `package`.
     pub fn has(&self, package: &str) -> Result<bool> {
-        Ok(!self.0.versions(package)?.is_empty())
+        Ok(self.newest(package)?.is_some())
+    }
+
+    /// Returns the newest version of `package`, if there is one.
+    ///
+    /// # Errors
+    /// If it is not known because the network cannot be reached.
+    fn newest(&self, package: &str) -> Result<Option<String>> {
+        let newest = self.apt.versions(package)?.into_iter().next();
+        match (&newest, &self.unreachable) {
+            (None, Some(reason)) => Err(Offline { reason: reason.clone() }.into()),
+            _ => Ok(newest),
+        }
     }
 
     /// Returns the packages that `package` depends on, without virtual ones.
     pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
-        self.0.dependencies(package)
+        self.apt.dependencies(package)
     }
 
     /// Downloads and unpacks the newest version of `package`.
     pub fn unpack(&self, package: &str) -> Result<Unpacked> {
-        let Some(version) = self.0.versions(package)?.into_iter().next() else {
+        let Some(version) = self.newest(package)? else {
             return Err(miette!("no apt source of this machine has {package}"));
         };
         announce(&format!("downloading Debian's package {package} {version} for arm64"));
         let root = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
-        let done = self.0.unpack(&format!("{package}={version}"), root.path())?;
+        let done = self.apt.unpack(&format!("{package}={version}"), root.path())?;
+        if let (false, Some(reason)) = (done.success, done.unreachable()) {
+            return Err(Offline { reason }.into());
+        }
         if !done.success {
             return Err(miette!("{}", done.reason()));
         }

@@ -37,6 +37,15 @@ pub(crate) struct Done {
 }
 
 impl Done {
+    /// Returns what apt could not download and why, if that was so. `apt-get update` succeeds nevertheless.
+    pub fn unreachable(&self) -> Option<String> {
+        let failed = |line: &str| {
+            let (_, rest) = line.split_once("Failed to fetch ")?;
+            Some(rest.split_whitespace().collect::<Vec<_>>().join(" "))
+        };
+        self.text.lines().find_map(failed)
+    }
+
     /// Returns the last meaningful line of output, for an error message.
     pub fn reason(&self) -> String {
         let telling = |line: &&str| !line.trim().is_empty();
@@ -80,4 +89,22 @@ pub(crate) fn run_limited(mut command: Command, what: &str, limit: Duration) -> 
     };
     let text = collector.join().unwrap_or_default();
     Ok(Done { success: status.success(), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_network_is_told_from_a_missing_package() {
+        let text = "Ign:1 http://mirror/debian bookworm InRelease\nErr:1 http://mirror/debian bookworm InRelease\n  \
+                    Temporary failure resolving 'mirror'\nReading package lists...\nW: Failed to fetch \
+                    http://mirror/debian/dists/bookworm/InRelease  Temporary failure resolving 'mirror'\nW: Some index \
+                    files failed to download. They have been ignored, or old ones used instead.\n";
+        let offline = Done { success: true, text: text.to_owned() };
+        let reason = "http://mirror/debian/dists/bookworm/InRelease Temporary failure resolving 'mirror'";
+        assert_eq!(offline.unreachable().as_deref(), Some(reason));
+        let online = Done { success: true, text: "Get:1 http://mirror/debian bookworm InRelease\n".to_owned() };
+        assert_eq!(online.unreachable(), None);
+    }
 }
