@@ -14,6 +14,7 @@
 #![deny(unsafe_code)]
 
 mod error;
+pub mod events;
 #[allow(unsafe_code)]
 mod registers;
 

@@ -3,8 +3,9 @@
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cloison_client::{Error, Region, Services, pin, vcpus};
+use cloison_client::{Error, Region, Services, events, pin, vcpus};
 use std::fmt::Display;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Bytes of a page.
@@ -106,6 +107,15 @@ struct Hem {
     /// The run's number in the log
     #[arg(long, value_name = "N", default_value_t = 0)]
     run: u32,
+    /// Run the command this many times, each in a segment with the next run number, and print the spread of the counts
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    repeat: u32,
+    /// Print the counts of every run as CSV
+    #[arg(long)]
+    csv: bool,
+    /// Write the counts to this file, apart from the command's output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
@@ -260,21 +270,81 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What was counted in one segment.
+struct Counted {
+    run: u32,
+    cycles: u64,
+    hems: Vec<cloison_abi::reply::Hem>,
+}
+
 fn hem(services: &mut Services, wanted: &Hem) -> Result<ExitCode, Failure> {
     let [program, arguments @ ..] = wanted.command.as_slice() else { return Ok(ExitCode::FAILURE) };
     pin(wanted.vcpu)?;
-    services.segment_begin(wanted.workload, wanted.sub_experiment, wanted.run)?;
-    let status = Command::new(program).args(arguments).status();
-    // Ended in any case; otherwise the next segment could not start.
-    let cycles = services.segment_end()?;
-    let status = status.map_err(|error| Failure {
-        message: format!("cannot start `{program}`: {error}"),
-        help: Some("the segment was ended, and its record is in the log".to_owned()),
-    })?;
-    for hem in services.hems()? {
-        let lost = if hem.overflowed { "  (its counter has overflowed)" } else { "" };
-        println!("event {:#06x} {:>16}{lost}", hem.event, hem.count);
+    let mut runs = Vec::new();
+    let mut code = ExitCode::SUCCESS;
+    for run in (wanted.run..).take(wanted.repeat as usize) {
+        services.segment_begin(wanted.workload, wanted.sub_experiment, run)?;
+        let status = Command::new(program).args(arguments).status();
+        // Ended in any case; otherwise the next segment could not start.
+        let cycles = services.segment_end()?;
+        let status = status.map_err(|error| Failure {
+            message: format!("cannot start `{program}`: {error}"),
+            help: Some("the segment was ended, and its record is in the log".to_owned()),
+        })?;
+        runs.push(Counted { run, cycles, hems: services.hems()? });
+        if !status.success() {
+            // The counts of a command that failed are shown, but not repeated.
+            code = status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from);
+            break;
+        }
     }
-    println!("{:<12} {cycles:>16}", "cycles");
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    let text = if wanted.csv { csv(&runs) } else { summary(&runs) };
+    match &wanted.output {
+        None => print!("{text}"),
+        Some(path) => std::fs::write(path, text).map_err(|error| Failure {
+            message: format!("cannot write {}: {error}", path.display()),
+            help: Some("the records are in the log".to_owned()),
+        })?,
+    }
+    Ok(code)
+}
+
+/// Returns one line for each run and event, with a heading.
+fn csv(runs: &[Counted]) -> String {
+    let mut text = "run,event,number,count,overflowed\n".to_owned();
+    for Counted { run, cycles, hems } in runs {
+        for hem in hems {
+            let (name, overflowed) = (events::name(hem.event), u8::from(hem.overflowed));
+            text += &format!("{run},{name},{:#06x},{},{overflowed}\n", hem.event, hem.count);
+        }
+        text += &format!("{run},cycles,,{cycles},0\n");
+    }
+    text
+}
+
+/// Returns one line for each event: the count, or the least, the median and the greatest count of several runs.
+fn summary(runs: &[Counted]) -> String {
+    let mut text = String::new();
+    if runs.len() > 1 {
+        text += &format!("{:<24} {:>16} {:>16} {:>16}   {} runs\n", "event", "least", "median", "greatest", runs.len());
+    }
+    let line = |name: &str, mut counts: Vec<u64>, lost: bool| {
+        counts.sort_unstable();
+        let lost = if lost { "  (its counter has overflowed)" } else { "" };
+        match counts.as_slice() {
+            [count] => format!("{name:<24} {count:>16}{lost}\n"),
+            [least, .., greatest] => {
+                let median = counts[(counts.len() - 1) / 2];
+                format!("{name:<24} {least:>16} {median:>16} {greatest:>16}{lost}\n")
+            }
+            [] => String::new(),
+        }
+    };
+    for (index, hem) in runs.first().map_or(&[][..], |first| &first.hems).iter().enumerate() {
+        let all = || runs.iter().filter_map(|run| run.hems.get(index));
+        let counts = all().map(|hem| hem.count.into()).collect();
+        text += &line(&events::name(hem.event), counts, all().any(|hem| hem.overflowed));
+    }
+    text += &line("cycles", runs.iter().map(|run| run.cycles).collect(), false);
+    text
 }
