@@ -114,18 +114,88 @@ pub fn said_by<'a>(names: impl IntoIterator<Item = &'a str>, vm: usize, console:
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Log files: one for each VM, and one for the hypervisor.
+/// Returns text without what only a terminal understands: sequences that move its cursor, color its text or ask for its
+/// state (ECMA-48, 5.3 to 5.6), and control characters other than tabs and line ends.
+pub fn plain(text: &str) -> String {
+    /// The sequence that a character belongs to.
+    enum Within {
+        Text,
+        /// After ESC.
+        Escape,
+        /// After ESC `[`: ends with a letter or one of its neighbors.
+        Control,
+        /// After ESC and one of `]P^_X`: ends with BEL or ESC `\`.
+        Words,
+    }
+    let mut within = Within::Text;
+    let mut plain = String::new();
+    for character in text.chars() {
+        within = match (within, character) {
+            (Within::Escape, '[') => Within::Control,
+            (Within::Escape, ']' | 'P' | '^' | '_' | 'X') => Within::Words,
+            (Within::Escape, ' '..='/') => Within::Escape,
+            (Within::Control, ' '..='?') => Within::Control,
+            (Within::Words, '\u{7}') => Within::Text,
+            (_, '\u{1b}') => Within::Escape,
+            (Within::Words, character) if character != '\n' => Within::Words,
+            // The final character. Nothing spans lines, so that an unfinished sequence hides little.
+            (Within::Escape | Within::Control, character) if character != '\n' => Within::Text,
+            (_, character) => {
+                if !character.is_control() || matches!(character, '\n' | '\t') {
+                    plain.push(character);
+                }
+                Within::Text
+            }
+        };
+    }
+    plain
+}
+
+/// Log files: one for each VM, and one for the hypervisor. They hold [`plain`] text.
 #[derive(Debug)]
 pub struct Logs {
-    vms: Vec<File>,
-    hypervisor: File,
+    vms: Vec<Log>,
+    hypervisor: Log,
+}
+
+/// A log file, and its unfinished line.
+#[derive(Debug)]
+struct Log {
+    file: File,
+    line: Vec<u8>,
+}
+
+impl Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<()> {
+        for part in text.split_inclusive(|&byte| byte == b'\n') {
+            self.line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let line = std::mem::take(&mut self.line);
+        self.file.write_all(plain(&String::from_utf8_lossy(&line)).as_bytes())
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // The end of a line that its guest did not finish. `Logs::write` has reported a full disk before.
+        let _ = self.flush();
+    }
 }
 
 impl Logs {
     /// Creates the directory with `<name>.log` for each VM and `hypervisor.log`.
     pub fn create<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> io::Result<Self> {
         std::fs::create_dir_all(directory)?;
-        let create = |name: &str| File::create(directory.join(format!("{name}.log")));
+        let create = |name: &str| {
+            Ok::<_, io::Error>(Log { file: File::create(directory.join(format!("{name}.log")))?, line: Vec::new() })
+        };
         let vms = names.into_iter().map(create).collect::<io::Result<_>>()?;
         Ok(Self { vms, hypervisor: create("hypervisor")? })
     }
@@ -133,8 +203,8 @@ impl Logs {
     /// Writes a piece to its log.
     pub fn write(&mut self, piece: Piece) -> io::Result<()> {
         match piece {
-            Piece::Text(Some(vm), text) => self.vms[vm].write_all(text),
-            Piece::Text(None, text) => self.hypervisor.write_all(text),
+            Piece::Text(Some(vm), text) => self.vms[vm].write(text),
+            Piece::Text(None, text) => self.hypervisor.write(text),
             Piece::Start(_) | Piece::End => Ok(()),
         }
     }
@@ -176,6 +246,31 @@ mod tests {
     fn an_unfinished_prefix_is_not_lost() {
         assert_eq!(split("[on")[2], "[on");
         assert_eq!(split("\n\n[one] \n"), ["\n".to_owned(), String::new(), "\n\n".to_owned()]);
+    }
+
+    #[test]
+    fn what_is_for_a_terminal_is_left_out_elsewhere() {
+        // busybox asks for the cursor's place before each prompt, `ls` colors, a title is set.
+        assert_eq!(plain("rt:/root# \u{1b}[6n"), "rt:/root# ");
+        assert_eq!(plain("\u{1b}[1;34mbin\u{1b}[0m\tdev\u{8}\r\n"), "bin\tdev\n");
+        assert_eq!(plain("\u{1b}]0;title\u{7}a\u{1b}]0;title\u{1b}\\b\u{1b}(Bc"), "abc");
+        assert_eq!(plain("unfinished \u{1b}[3\nnext äöü €"), "unfinished \nnext äöü €");
+    }
+
+    #[test]
+    fn utf_8_is_whole_after_splitting() {
+        let stream = "[one] äöü €\n[other] ✓\n";
+        assert_eq!(said_by(["one", "other"], 0, stream), "äöü €\n");
+        let scratch = tempfile::tempdir().unwrap();
+        let mut logs = Logs::create(scratch.path(), ["one", "other"]).unwrap();
+        let mut splitter = Splitter::new(["one", "other"]);
+        for byte in "[one] äöü € \u{1b}[6n\n[other] ✓".bytes() {
+            splitter.feed(&[byte], |piece| logs.write(piece).unwrap());
+        }
+        splitter.finish(|piece| logs.write(piece).unwrap());
+        drop(logs);
+        let read = |name: &str| std::fs::read_to_string(scratch.path().join(name)).unwrap();
+        assert_eq!((read("one.log"), read("other.log")), ("äöü € \n".to_owned(), "✓".to_owned()));
     }
 
     #[test]

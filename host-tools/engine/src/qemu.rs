@@ -1,6 +1,7 @@
 //! Runs a board in QEMU: starts it, reads and types on its console, and always stops it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::consoles::plain;
 use crate::setup::emulator::{PROGRAM, qemu_help};
 use cloison_config::Emulation;
 use cloison_config::emulation::Serial;
@@ -480,7 +481,7 @@ impl Session {
     }
 
     fn tail(&self) -> String {
-        let console = self.console();
+        let console = plain(&self.console());
         let lines: Vec<_> = console.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }

@@ -1,7 +1,7 @@
 //! The shell of a Linux guest over the console: runs commands and returns their output and status.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::consoles::{Piece, Splitter};
+use crate::consoles::{Piece, Splitter, plain};
 use crate::qemu::{Received, Session};
 use miette::{Diagnostic, Result};
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl Shells {
     }
 
     fn tail(&self, vm: usize) -> String {
-        let said = self.said(vm);
+        let said = plain(&self.said(vm));
         let lines: Vec<&str> = said.lines().collect();
         lines[lines.len().saturating_sub(12)..].join("\n")
     }
