@@ -1,7 +1,8 @@
 //! Tables that look the same on the terminal and in HTML.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use comfy_table::presets::{UTF8_BORDERS_ONLY, UTF8_FULL_CONDENSED};
+use crate::text::Style;
+use comfy_table::presets::{ASCII_BORDERS_ONLY, UTF8_BORDERS_ONLY};
 use comfy_table::{CellAlignment, ContentArrangement};
 use maud::{Markup, html};
 
@@ -34,17 +35,29 @@ impl Section {
         self
     }
 
-    /// Formats heading, table and note for the terminal.
+    /// Formats heading, table and note for standard output.
     pub fn to_text(&self) -> String {
-        let mut text = format!("{}\n", self.title);
+        self.to_text_in(Style::of_output())
+    }
+
+    /// Formats heading, table and note in a style.
+    pub fn to_text_in(&self, style: Style) -> String {
+        let mut text = format!("{}\n", style.show(&self.title));
         if self.rows.is_empty() {
             text.push_str("  none\n");
         } else {
             let mut table = comfy_table::Table::new();
-            table.load_preset(if self.header.len() > 1 { UTF8_FULL_CONDENSED } else { UTF8_BORDERS_ONLY });
-            table.set_content_arrangement(ContentArrangement::Dynamic);
-            table.set_header(&self.header);
-            table.add_rows(&self.rows);
+            table.load_preset(match (self.header.len(), style.plain) {
+                (2.., _) => style.borders(),
+                (_, true) => ASCII_BORDERS_ONLY,
+                (_, false) => UTF8_BORDERS_ONLY,
+            });
+            if style.columns.is_some() {
+                table.set_content_arrangement(ContentArrangement::Dynamic);
+            }
+            let shown = |cells: &[String]| -> Vec<String> { cells.iter().map(|cell| style.show(cell)).collect() };
+            table.set_header(shown(&self.header));
+            table.add_rows(self.rows.iter().map(|row| shown(row)));
             for (index, column) in table.column_iter_mut().enumerate() {
                 if self.is_numeric(index) {
                     column.set_cell_alignment(CellAlignment::Right);
@@ -53,7 +66,7 @@ impl Section {
             text.push_str(&format!("{table}\n"));
         }
         if !self.note.is_empty() {
-            text.push_str(&format!("  {}\n", self.note));
+            text.push_str(&format!("{}\n", style.wrap(&self.note, "  ")));
         }
         text
     }
@@ -101,6 +114,17 @@ impl Section {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pipes_get_ascii_and_terminals_get_lines_that_fit() {
+        let mut section = Section::new("Costs", &["path", "cost"]).note("Words that are read by nobody. ".repeat(9));
+        section.row(["a µs".to_owned(), crate::text::grouped(12_345)]);
+        let plain = section.to_text_in(Style { plain: true, columns: None });
+        assert!(plain.is_ascii() && plain.contains("| a us | 12345 |"), "{plain}");
+        let rich = section.to_text_in(Style { plain: false, columns: Some(60) });
+        assert!(rich.contains("┆") && rich.contains("12\u{202f}345"), "{rich}");
+        assert!(rich.lines().all(|line| line.chars().count() <= 60), "{rich}");
+    }
 
     #[test]
     fn text_from_a_guest_cannot_become_markup() {
