@@ -15,6 +15,7 @@ use cloison_formats::image::System;
 use miette::{Result, miette};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -72,6 +73,19 @@ pub fn hypervisor_elf() -> Result<&'static Path> {
 /// Returns the hypervisor's memory image.
 pub fn hypervisor() -> Result<Flat> {
     image::flatten(hypervisor_elf()?)
+}
+
+/// Returns the program `cloison`, built once per test program. With xtask, as `cargo xtask` and the tests of the installed
+/// program build both, so that nothing is compiled again with other features.
+pub fn program() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--locked", "--package", "xtask", "--package", "cloison"]);
+        let built = build.current_dir(installation::root()).status().expect("cargo starts");
+        assert!(built.success(), "the program does not build");
+        installation::target_dir().join("debug/cloison")
+    });
+    &PROGRAM
 }
 
 static GUESTS: LazyLock<Result<Vec<(String, PathBuf)>, String>> =

@@ -3,6 +3,7 @@
 
 use cloison_config::problem::{count, display_path};
 use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::{configuration, installation};
 use miette::{Report, Result, miette};
 use std::path::PathBuf;
@@ -25,6 +26,11 @@ pub fn check(args: &CheckArgs) -> Result<()> {
         match configuration::load(path, args.board.as_deref()) {
             Ok(checked) => {
                 println!("{}: ok ({})", display_path(&installation::find(path)).display(), checked.summary());
+                if checked.board.emulation.is_some()
+                    && let Some(line) = counting::warning(&checked, Counting::Stock)
+                {
+                    eprintln!("note: {line}");
+                }
                 for warning in checked.warnings {
                     eprintln!("{:?}", Report::new(warning));
                 }

@@ -2,15 +2,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use anstyle::{AnsiColor, Style};
+use cloison_config::events::EventNames;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::{Logs, Piece, Splitter};
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::write_atomic;
 use cloison_engine::linux::shell::Shells;
+use cloison_engine::model::{self, Caches, KeptRun, Model};
 use cloison_engine::progress::spinner;
 use cloison_engine::qemu::{Exit, Machine};
+use cloison_engine::report::Summary;
+use cloison_engine::telemetry::Telemetry;
 use cloison_engine::{configuration, image, installation, parts, setup};
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use cloison_formats::image::System;
+use miette::{IntoDiagnostic, Report, Result, WrapErr, miette};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,19 +28,26 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const COLORS: [AnsiColor; 6] =
     [AnsiColor::Green, AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Magenta, AnsiColor::Blue, AnsiColor::BrightRed];
 
+/// Exit code when the time of `--timeout` is up, as of the command `timeout`.
+const TIME_IS_UP: u8 = 124;
+
 /// `cloison run`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
-    /// The system's configuration
+    /// The system's configuration, or the directory of an experiment's run (`runs/KEY`): the very same run again
+    #[arg(value_name = "CONFIG|DIR")]
     pub config: PathBuf,
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
+    /// Run on the board model: caches, memory and their timing are modelled, and cache events count
+    #[arg(long, conflicts_with = "icount")]
+    pub model: bool,
     /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
     #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0")]
     pub icount: Option<u8>,
-    /// Stop the board after this many seconds
-    #[arg(long, value_name = "SECONDS")]
+    /// Stop the board after this many seconds, and exit with 124
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     /// Write each VM's output to DIR/VM.log, and the hypervisor's to DIR/hypervisor.log
     #[arg(long, value_name = "DIR")]
@@ -53,42 +66,120 @@ pub struct RunArgs {
     pub extra: Vec<String>,
 }
 
+/// A machine with what runs on it.
+struct Prepared {
+    /// Configuration and board, for messages.
+    title: String,
+    machine: Machine,
+    system: System,
+    events: EventNames,
+    /// Index of the VM for `--exec`.
+    vm: Option<usize>,
+    /// Where this run's files are written.
+    directory: PathBuf,
+    /// The telemetry that the run must send, if it repeats one.
+    before: Option<Vec<u8>>,
+}
+
 /// Runs `cloison run`.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
+    let run = if args.config.is_dir() { repeat(args)? } else { prepare(args)? };
+    let machine = run.machine.args(args.extra.iter().cloned());
+    if args.verbose {
+        eprintln!("{}", machine.command_line());
+    }
+    let names: Vec<String> = run.system.vms.iter().map(|vm| vm.name.clone()).collect();
+    if let (Some(command), Some(vm)) = (&args.exec, run.vm) {
+        return exec(args, &machine, &names, vm, command);
+    }
+    eprintln!("{}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input", run.title);
+    let limit = args.timeout.map(Duration::from_secs);
+    let (exit, telemetry) =
+        machine.run_on_terminal(limit, Terminal::new(&names, args.log.as_deref())?.into_listener())?;
+    let log = run.directory.join("telemetry.bin");
+    write_atomic(&log, &telemetry)?;
+    let summary = Summary { telemetry: &Telemetry::parse(&telemetry), system: &run.system, names: &run.events };
+    for section in [summary.hems(), summary.quotas()].iter().filter(|section| !section.rows.is_empty()) {
+        eprintln!("\n{}", section.to_text());
+    }
+    eprintln!(
+        "\n{}: {exit}; {} bytes of telemetry (`{} hem decode {}` reads them)",
+        run.title,
+        telemetry.len(),
+        installation::program(),
+        installation::display(&log)
+    );
+    if let Some(before) = run.before {
+        let verdict = if before == telemetry { "identical to" } else { "different from" };
+        eprintln!("the telemetry is {verdict} the kept run's");
+    }
+    match exit {
+        Exit::Code(0) => Ok(ExitCode::SUCCESS),
+        Exit::TimedOut => Ok(ExitCode::from(TIME_IS_UP)),
+        other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}")),
+    }
+}
+
+/// Builds the system of a configuration.
+fn prepare(args: &RunArgs) -> Result<Prepared> {
     let checked = configuration::load(&args.config, args.board.as_deref())?;
     let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
+    let emulation = checked.emulation()?;
     parts::prepare()?;
     setup::qemu()?;
+    let model = args.model.then(|| Model::load(model::of(emulation)?)).transpose()?;
+    if let Some(line) = counting::warning(&checked, counting(args)) {
+        eprintln!("warning: {line}");
+    }
     let image = image::build(&checked, &[])?;
     let name = &image.system.board.name;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
     let directory = installation::output_dir().join("run").join(format!("{stem}-{name}"));
     let file = directory.join("Image");
     image.write(&file)?;
-    let machine = Machine::new(checked.emulation()?, &file).icount(args.icount).args(args.extra.iter().cloned());
-    if args.verbose {
-        eprintln!("{}", machine.command_line());
+    let mut machine = Machine::new(emulation, &file).icount(args.icount);
+    if let Some(model) = model {
+        machine = model.attach(machine, 0, Caches::Warm, &directory.join("model.json"));
     }
-    let names: Vec<String> = image.system.vms.iter().map(|vm| vm.name.clone()).collect();
-    if let (Some(command), Some(vm)) = (&args.exec, vm) {
-        return exec(args, &machine, &names, vm, command);
+    let title = format!("{stem} on {name}{}", if args.model { ", modelled" } else { "" });
+    let events = EventNames::of(&checked.board.events);
+    Ok(Prepared { title, machine, system: image.system, events, vm, directory, before: None })
+}
+
+/// Returns what counts the events of a run with these arguments; QEMU's own arguments can select it too.
+fn counting(args: &RunArgs) -> Counting {
+    let has = |option: &str| args.extra.iter().any(|word| word == option);
+    if args.model || has("-plugin") {
+        Counting::Model
+    } else if args.icount.is_some() || has("-icount") {
+        Counting::Icount
+    } else {
+        Counting::Stock
     }
-    eprintln!("{stem} on {name}; Ctrl-A x quits, Ctrl-A c opens QEMU's monitor, Ctrl-T n gives the next VM the input");
-    let limit = args.timeout.map(Duration::from_secs);
-    let (exit, telemetry) =
-        machine.run_on_terminal(limit, Terminal::new(&names, args.log.as_deref())?.into_listener())?;
-    let log = directory.join("telemetry.bin");
-    write_atomic(&log, &telemetry)?;
-    eprintln!(
-        "\n{name}: {exit}; {} bytes of telemetry (`{} hem decode {}` reads them)",
-        telemetry.len(),
-        installation::program(),
-        installation::display(&log)
-    );
-    match exit {
-        Exit::Code(0) | Exit::TimedOut => Ok(ExitCode::SUCCESS),
-        other => Err(miette!("QEMU ended, but the board did not turn itself off: {other}")),
+}
+
+/// Prepares the repetition of an experiment's run from the files in its directory.
+fn repeat(args: &RunArgs) -> Result<Prepared> {
+    let given = [("--board", args.board.is_some()), ("--icount", args.icount.is_some())];
+    if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(miette!(
+            help = "to change the machine, run the configuration in it: DIR/system.toml",
+            "{option} cannot be given with a kept run, whose machine is the experiment's"
+        ));
     }
+    let kept = KeptRun::read(&args.config)?;
+    let checked = configuration::load(&args.config.join("system.toml"), Some(&kept.board))?;
+    let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
+    setup::qemu()?;
+    let full = args.config.canonicalize().into_diagnostic()?;
+    let key = full.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let directory = installation::output_dir().join("run").join(format!("kept-{key}"));
+    std::fs::create_dir_all(&directory).into_diagnostic()?;
+    let machine = kept.machine(checked.emulation()?, &directory.join("model.json"))?;
+    let events = EventNames::of(&checked.board.events);
+    let before = std::fs::read(args.config.join("telemetry.bin")).ok();
+    let title = format!("{key} on {}, modelled", checked.system.board.name);
+    Ok(Prepared { title, machine, system: checked.system, events, vm, directory, before })
 }
 
 /// Returns the VM for `--exec`: the one given, or the only one with a Linux guest.
@@ -121,7 +212,10 @@ fn exec(args: &RunArgs, machine: &Machine, names: &[String], vm: usize, command:
     let mut session = machine.clone().limit(limit).start()?;
     let mut shells = Shells::new(names.iter().map(String::as_str));
     let spinner = spinner(&format!("{} boots", names[vm]));
+    let started = Instant::now();
+    let mut booted = None;
     let done = shells.open(&mut session, vm, left()).and_then(|()| {
+        booted = Some(started.elapsed());
         spinner.set_message(format!("{} runs the command", names[vm]));
         shells.run(&mut session, vm, command, left())
     });
@@ -135,10 +229,27 @@ fn exec(args: &RunArgs, machine: &Machine, names: &[String], vm: usize, command:
         splitter.finish(&mut write);
         failed.into_diagnostic().wrap_err("cannot write the logs")?;
     }
-    session.stop()?;
-    let done = done?;
+    let outcome = session.stop()?;
+    let done = done.map_err(|error| explain(error, &outcome.errors, booted, limit))?;
     print!("{}", done.output);
     Ok(ExitCode::from(done.status))
+}
+
+/// Adds to an error of `--exec` what QEMU itself printed, or reports how much of the time limit the boot took.
+fn explain(error: Report, errors: &str, booted: Option<Duration>, limit: Duration) -> Report {
+    // The ZCU102's network interfaces have no peer on purpose.
+    let said: Vec<&str> = errors.lines().filter(|line| !line.ends_with("has no peer")).collect();
+    if !said.is_empty() {
+        return error.wrap_err(format!("QEMU reported: {}", said.join("\n")));
+    }
+    if let Some(booted) = booted {
+        eprintln!(
+            "note: the time limit of {} s includes the boot, which took {:.1} s",
+            limit.as_secs(),
+            booted.as_secs_f64()
+        );
+    }
+    error
 }
 
 fn create_logs<'a>(directory: &Path, names: impl IntoIterator<Item = &'a str>) -> Result<Logs> {

@@ -6,16 +6,17 @@
 
 use cloison_config::events::EventNames;
 use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::consoles::plain;
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::model::{self, Caches, Model};
 use cloison_engine::qemu::{Machine, Received};
 use cloison_engine::telemetry::{End, Growing, Telemetry};
-use cloison_engine::text::{duration, grouped, share};
+use cloison_engine::text::{Style, duration, grouped, share};
 use cloison_engine::{configuration, image, installation, parts, setup};
 use cloison_formats::image::System;
 use cloison_formats::telemetry::{Entry, LoggedPeriod, QuotaPeriod, Record};
 use cloison_formats::units::{Events, Nanos};
 use comfy_table::Table;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
 use crossterm::event::{self, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use miette::{IntoDiagnostic, Result, miette};
@@ -40,13 +41,16 @@ pub struct TopArgs {
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
     /// Run on the board model: caches, memory and their timing are modelled, and cache events count
-    #[arg(long)]
+    #[arg(long, conflicts_with = "icount")]
     pub model: bool,
+    /// One instruction takes 2^SHIFT ns of guest time, and runs repeat exactly
+    #[arg(long, value_name = "SHIFT", num_args = 0..=1, default_missing_value = "0")]
+    pub icount: Option<u8>,
     /// Milliseconds between two updates
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(50..))]
     pub interval: u64,
     /// Stop the board after this many seconds
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
 }
 
@@ -114,62 +118,101 @@ impl Usage {
         }
     }
 
-    /// Returns the table: a row for each quota, and one for each core without quotas.
-    fn table(&self, system: &System, names: &EventNames) -> String {
-        let mut table = Table::new();
-        table.load_preset(UTF8_FULL_CONDENSED).set_header([
-            "core",
-            "VM",
-            "event",
-            "budget / period",
-            "used",
-            "",
-            "throttled",
-            "overshoot",
-            "most",
-            "periods",
-        ]);
-        let mut rows: Vec<(u8, Vec<String>)> = Vec::new();
+    /// Returns one row for each quota, and one for each core without quotas, by core.
+    fn rows(&self, system: &System, names: &EventNames) -> Vec<Row> {
+        let mut rows: Vec<Row> = Vec::new();
         for (id, vm) in (0..).zip(&system.vms) {
-            let name = match self.ends.get(&id) {
-                None | Some(End::Running) => vm.name.clone(),
-                Some(end) => format!("{} ({end})", vm.name),
-            };
+            let end = self.ends.get(&id).copied().filter(|end| *end != End::Running);
             for (vcpu, &core) in (0..).zip(&vm.cores) {
-                let own = (0..).zip(&vm.quotas).filter(|(_, quota)| quota.vcpu == vcpu);
                 let before = rows.len();
-                for (index, quota) in own {
+                for (index, quota) in (0..).zip(&vm.quotas).filter(|(_, quota)| quota.vcpu == vcpu) {
                     let latest = self.latest.get(&(id, index)).copied().unwrap_or_default();
                     let all = self.all.get(&(id, index)).copied().unwrap_or_default();
                     let used = share(latest.events, latest.budget);
                     let time = Nanos(latest.periods * quota.period.0);
-                    rows.push((
-                        core,
-                        vec![
-                            core.to_string(),
-                            name.clone(),
-                            names.name(quota.event),
-                            format!("{} / {}", grouped(quota.budget.0), duration(quota.period)),
-                            if latest.periods == 0 { "-".into() } else { format!("{:.1} %", used * 100.0) },
-                            bar(used),
-                            format!("{:.1} %", share(latest.throttled.0, time.0) * 100.0),
-                            grouped(latest.overshoot.0),
-                            grouped(all.overshoot.0),
-                            grouped(all.periods),
-                        ],
-                    ));
+                    let cells = Cells {
+                        event: names.name(quota.event),
+                        budget: format!("{} / {}", grouped(quota.budget.0), duration(quota.period)),
+                        used: if latest.periods == 0 { "-".into() } else { format!("{:.1} %", used * 100.0) },
+                        bar: bar(used),
+                        throttled: format!("{:.1} %", share(latest.throttled.0, time.0) * 100.0),
+                        overshoot: grouped(latest.overshoot.0),
+                        most: grouped(all.overshoot.0),
+                        periods: grouped(all.periods),
+                    };
+                    rows.push(Row { core, vm: vm.name.clone(), end, cells: Some(cells) });
                 }
                 if rows.len() == before {
-                    rows.push((core, vec![core.to_string(), name.clone(), "no quota".into()]));
+                    rows.push(Row { core, vm: vm.name.clone(), end, cells: None });
                 }
             }
         }
-        rows.sort_by_key(|(core, _)| *core);
-        for (_, row) in rows {
-            table.add_row(row);
-        }
-        table.to_string()
+        rows.sort_by_key(|row| row.core);
+        rows
     }
+}
+
+/// A line of the table.
+struct Row {
+    core: u8,
+    vm: String,
+    /// How the VM ended, if it did.
+    end: Option<End>,
+    /// `None` for a core without a quota.
+    cells: Option<Cells>,
+}
+
+/// What is shown of a quota.
+struct Cells {
+    event: String,
+    budget: String,
+    used: String,
+    bar: String,
+    throttled: String,
+    overshoot: String,
+    most: String,
+    periods: String,
+}
+
+/// Returns a table with one line for each row.
+fn wide(rows: &[Row], style: Style) -> String {
+    let mut table = Table::new();
+    let header = ["core", "VM", "event", "budget / period", "used", "", "throttled", "overshoot", "most", "periods"];
+    table.load_preset(style.borders()).set_header(header);
+    for row in rows {
+        let name = row.end.map_or_else(|| row.vm.clone(), |end| format!("{} ({end})", row.vm));
+        let mut line = vec![row.core.to_string(), name];
+        match &row.cells {
+            None => line.push("no quota".into()),
+            Some(Cells { event, budget, used, bar, throttled, overshoot, most, periods }) => {
+                line.extend(
+                    [event, budget, used, bar, throttled, overshoot, most, periods].map(|cell| style.show(cell)),
+                );
+            }
+        }
+        table.add_row(line);
+    }
+    table.to_string()
+}
+
+/// Returns two lines for each row, for a terminal that is too narrow for the table.
+fn narrow(rows: &[Row], style: Style) -> String {
+    let line = |row: &Row| {
+        let end = match row.end {
+            None | Some(End::Running) => "",
+            Some(End::Off) => " (off)",
+            Some(End::Killed) => " (killed)",
+            Some(_) => " (stopped)",
+        };
+        let name = format!("core {}  {}{end}", row.core, row.vm);
+        let Some(cells) = &row.cells else { return format!("{name}: no quota") };
+        let numbers = format!(
+            "  used {:<8} throttled {:<8} over {} (most {}) in {} periods",
+            cells.used, cells.throttled, cells.overshoot, cells.most, cells.periods
+        );
+        style.show(&format!("{name}: {} {}\n{numbers}", cells.event, cells.budget))
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// Formats a share from 0 to 1 as a bar; a larger share fills it.
@@ -201,14 +244,27 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let file = directory.join("Image");
     image.write(&file)?;
     let limit = args.timeout.map_or(LONGEST, Duration::from_secs);
-    let mut machine = Machine::new(emulation, &file);
+    let mut machine = Machine::new(emulation, &file).icount(args.icount);
     if args.model {
         let model = Model::load(model::of(emulation)?)?;
         machine = model.attach(machine, 0, Caches::Warm, &directory.join("statistics.json"));
     }
+    let counting = match (args.model, args.icount) {
+        (true, _) => Counting::Model,
+        (false, Some(_)) => Counting::Icount,
+        (false, None) => Counting::Stock,
+    };
+    let warning = counting::warning(&checked, counting).map(|line| format!("warning: {line}"));
     let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });
-    let view = View { title, system: image.system, names: EventNames::of(&checked.board.events) };
+    let names = EventNames::of(&checked.board.events);
+    let mut view = View { title, note: None, system: image.system, names, style: Style::of_output };
     let screen = Screen::open()?;
+    match warning {
+        // Other output would be lost with the separate screen.
+        Some(line) if screen.terminal => view.note = Some(line),
+        Some(line) => eprintln!("{line}"),
+        None => {}
+    }
     let mut last = String::new();
     view.watch(&machine.limit(limit), Duration::from_millis(args.interval), |page| {
         page.clone_into(&mut last);
@@ -233,6 +289,10 @@ pub struct View {
     pub system: System,
     /// Names of its board's events.
     pub names: EventNames,
+    /// A remark below the title.
+    pub note: Option<String>,
+    /// Returns what the reader's terminal can show at the moment.
+    pub style: fn() -> Style,
 }
 
 impl View {
@@ -262,18 +322,30 @@ impl View {
 
     /// Returns everything shown in one update.
     fn page(&self, usage: &Usage, said: &Telemetry, console: &str) -> String {
-        let mut text = format!(
-            "{}: {} of guest time, {} records{}\n",
-            self.title,
-            duration(usage.now),
-            grouped(usage.records),
-            if usage.dropped > 0 { format!(", {} lost", grouped(usage.dropped)) } else { String::new() },
-        );
-        text.push_str(&usage.table(&self.system, &self.names));
-        text.push_str("\nused, throttled, overshoot: since the last update; most: the worst period so far\n");
-        if let Some((at, problem)) = said.problems.first() {
-            text.push_str(&format!("the log cannot be read at byte {at}: {problem}\n"));
+        let style = (self.style)();
+        let head = format!("{}: {} of guest time, {} records", self.title, duration(usage.now), grouped(usage.records));
+        let mut text = style.wrap(&head, "") + "\n";
+        let mut remark = |line: &str| text.push_str(&(style.wrap(line, "") + "\n"));
+        if let Some(note) = &self.note {
+            remark(note);
         }
+        if usage.dropped > 0 {
+            remark(&format!(
+                "{} records lost: cores logged faster than the telemetry UART sends, so periods are missing below",
+                grouped(usage.dropped)
+            ));
+        }
+        let rows = usage.rows(&self.system, &self.names);
+        let table = wide(&rows, style);
+        let fits = |columns| table.lines().all(|line| line.chars().count() <= columns);
+        text.push_str(&if style.columns.is_none_or(fits) { table } else { narrow(&rows, style) });
+        let legend = "used, throttled, overshoot: since the last update; most: the worst period so far";
+        text.push_str(&format!("\n{}\n", style.wrap(legend, "")));
+        if let Some((at, problem)) = said.problems.first() {
+            text.push_str(&style.wrap(&format!("the log cannot be read at byte {at}: {problem}"), ""));
+            text.push('\n');
+        }
+        let console = plain(console);
         let lines: Vec<&str> = console.lines().collect();
         for line in &lines[lines.len().saturating_sub(CONSOLE_LINES)..] {
             text.push_str(line);
@@ -369,6 +441,52 @@ mod tests {
         assert_eq!((all.throttled_periods, usage.now, usage.records), (2, Nanos(109), 3));
         usage.add(&[Entry { core: 0, at: Nanos(200), record: Record::Dropped { count: 5 } }]);
         assert_eq!((usage.latest.len(), usage.dropped), (0, 5));
+    }
+
+    /// The demonstration after some periods, on a terminal with these columns.
+    fn page(columns: usize) -> String {
+        fn rich() -> Style {
+            Style { plain: false, columns: Some(80) }
+        }
+        fn wide() -> Style {
+            Style { plain: false, columns: Some(180) }
+        }
+        let path = configuration::directory().join("demo.toml");
+        let checked = configuration::load(&path, None).expect("a good one");
+        let names = EventNames::of(&checked.board.events);
+        let mut system = checked.system;
+        system.vms[1].name = "sixteen-letters-".into();
+        let note = Some("warning: ".to_owned() + &"a long line of text ".repeat(9));
+        let style = if columns == 80 { rich } else { wide };
+        let view = View { title: "demo on virt".into(), note, system, names, style };
+        let mut usage = Usage::default();
+        usage.add(&[period(123_456_789, 40)]);
+        usage.add(&[Entry { core: 0, at: Nanos(200), record: Record::Dropped { count: 3_526 } }, period(109, 40)]);
+        usage.ends.insert(1, End::Stopped);
+        view.page(&usage, &Telemetry::default(), "")
+    }
+
+    #[test]
+    fn a_small_terminal_shows_everything() {
+        let page = page(80);
+        assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
+        assert!(page.lines().count() + CONSOLE_LINES < 24, "{page}");
+        for shown in [
+            "throttled",
+            "over 9 (most 123\u{202f}456\u{202f}689) in 2 periods",
+            "INST_RETIRED 20\u{202f}000 / 1 ms",
+            "no quota",
+        ] {
+            assert!(page.contains(shown), "{shown:?} is not in\n{page}");
+        }
+        // The number is explained.
+        assert!(page.contains("3\u{202f}526 records lost: cores logged faster than"), "{page}");
+    }
+
+    #[test]
+    fn a_wide_terminal_shows_a_table() {
+        let page = page(180);
+        assert!(page.contains("┆ budget / period") && page.lines().all(|line| line.chars().count() <= 180), "{page}");
     }
 
     #[test]

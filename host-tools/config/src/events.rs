@@ -159,14 +159,6 @@ impl EventTable {
             field.push(field.error(message).label("unknown event").help(help));
             return None;
         };
-        if event.qemu == Emulated::No {
-            field.push(
-                field
-                    .warning(format!("{} stays zero on a stock QEMU", event.name))
-                    .label(event.meaning.clone())
-                    .help("QEMU has neither caches nor a pipeline; it counts SW_INCR, CPU_CYCLES and INST_RETIRED"),
-            );
-        }
         Some(event.id)
     }
 }

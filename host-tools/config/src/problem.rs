@@ -193,10 +193,12 @@ impl Errors {
     /// Creates the report on the configuration called `file`.
     pub fn new(file: &str, mut problems: Vec<Problem>) -> Self {
         sort(&mut problems);
+        // Stable: within each kind the order stays.
+        problems.sort_by_key(|problem| !problem.is_error());
         Self { file: file.to_owned(), problems }
     }
 
-    /// Returns the errors and warnings, by file and position.
+    /// Returns the errors, then the warnings, each by file and position.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -231,5 +233,24 @@ impl Diagnostic for Errors {
     }
     fn related<'a>(&'a self) -> Option<Box<dyn Iterator<Item = &'a dyn Diagnostic> + 'a>> {
         Some(Box::new(self.problems.iter().map(|problem| problem as &dyn Diagnostic)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_come_before_warnings() {
+        let file = SourceFile::new(Path::new("some.toml"), "a = 1\nb = 2\nc = 3\n".to_owned());
+        let problems = vec![
+            Problem::warning(&file, "a", 0..1, "first in the file"),
+            Problem::error(&file, "c", 12..13, "last in the file"),
+            Problem::error(&file, "b", 6..7, "second in the file"),
+        ];
+        let errors = Errors::new("some.toml", problems);
+        let fields: Vec<&str> = errors.problems().iter().map(Problem::field).collect();
+        assert_eq!(fields, ["b", "c", "a"]);
+        assert_eq!(errors.to_string(), "some.toml: 2 errors, 1 warning");
     }
 }

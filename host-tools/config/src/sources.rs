@@ -4,6 +4,25 @@
 use crate::guest_linux::Linux;
 use std::path::PathBuf;
 
+/// The numbers of the shipped workloads' observation segments in the HEM log.
+pub const SEGMENTS: &[(u32, &str)] = &[
+    (1, "interf"),
+    (2, "staircase"),
+    (3, "c2is"),
+    (4, "matrix-copy"),
+    (5, "latency"),
+    (6, "disparity"),
+    (7, "segmentation"),
+    (8, "matmul"),
+    (9, "cacheability-check"),
+];
+
+/// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped ones.
+pub fn segment_name(workload: u32) -> String {
+    let known = SEGMENTS.iter().find(|(number, _)| *number == workload);
+    known.map_or_else(|| workload.to_string(), |(number, name)| format!("{name} ({number})"))
+}
+
 /// The shipped workloads with their purpose.
 pub const WORKLOADS: &[(&str, &str)] = &[
     ("bench", "measures the hypervisor's own paths"),

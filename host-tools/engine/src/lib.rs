@@ -12,6 +12,7 @@
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`qemu`] | runs a board in QEMU, console and telemetry included |
 //! | [`model`] | runs boards with the board model |
+//! | [`counting`] | which events a machine counts, and a warning about those that it does not |
 //! | [`consoles`] | splits the console's stream by VM |
 //! | [`telemetry`] | reads the stream of the second UART |
 //! | [`hem`] | the HEM log as a table, as CSV and as Parquet |
@@ -27,6 +28,7 @@ pub mod bundle;
 pub mod cargo;
 pub mod configuration;
 pub mod consoles;
+pub mod counting;
 pub mod figures;
 pub mod files;
 pub mod hem;

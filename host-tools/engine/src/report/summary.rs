@@ -6,6 +6,7 @@ use crate::figures::Figures;
 use crate::telemetry::{End, Telemetry, exit_name};
 use crate::text::{Spread, duration, grouped, share};
 use cloison_config::events::EventNames;
+use cloison_config::sources::segment_name;
 use cloison_formats::color::{Color, color_of};
 use cloison_formats::image::{PoolKind, System};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
@@ -181,7 +182,7 @@ impl Summary<'_> {
                 let Some(spread) = Spread::of(counts.iter().copied()) else { return };
                 section.row([
                     self.telemetry.vm_name(vm),
-                    workload.to_string(),
+                    segment_name(workload),
                     sub_experiment.to_string(),
                     counts.len().to_string(),
                     event,

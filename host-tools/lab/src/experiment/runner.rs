@@ -8,7 +8,7 @@ use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{write_atomic, write_json};
-use cloison_engine::model::{self, Model, Region};
+use cloison_engine::model::{self, KeptRun, Model, Region};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, consoles, image, parts};
@@ -164,6 +164,9 @@ impl Setting<'_> {
         let stats = prepared.directory.join("model.json");
         let machine = Machine::new(prepared.checked.emulation()?, &file).limit(LIMIT);
         let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
+        let kept =
+            KeptRun::new(&self.experiment.board, &file, self.model, self.experiment.seed, self.experiment.caches);
+        kept.write(&prepared.directory)?;
         let outcome = machine.run()?;
         write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
         write_atomic(&prepared.directory.join("telemetry.bin"), &outcome.telemetry)?;
