@@ -6,6 +6,7 @@ use crate::hem::{self, HemArgs};
 use crate::image::{self, ImageArgs};
 use crate::inspect::{self, InspectArgs};
 use crate::linux::{self, LinuxArgs};
+use crate::new::{self, NewArgs};
 use crate::run::{self, RunArgs};
 use crate::setup::{self, SetupArgs};
 use crate::top::{self, TopArgs};
@@ -15,7 +16,7 @@ use cloison_lab::campaign::{self, CampaignArgs};
 use cloison_lab::demo::{self, DemoArgs};
 use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::much::{self, MuchArgs};
-use miette::{Report, Result};
+use miette::{Report, Result, miette};
 use std::process::ExitCode;
 
 /// A command, with its arguments.
@@ -31,6 +32,8 @@ pub enum Command {
     Check(CheckArgs),
     /// Draw the color map: who holds which colors and pages; with --live, verify it on the booted system
     Inspect(InspectArgs),
+    /// Create a guest of your own
+    New(NewArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),
     /// Count the instructions on the hypervisor's own paths
@@ -55,12 +58,22 @@ pub enum Command {
 ///
 /// Returns the error that stopped the command.
 pub fn run(command: Command) -> Result<ExitCode> {
+    // Most commands need scratch directories; without this each would fail in words that do not name the variable.
+    let scratch = std::env::temp_dir();
+    if !scratch.is_dir() {
+        return Err(miette!(
+            help = "set TMPDIR to a directory that you can write to, or unset it",
+            "TMPDIR names {}, which is not a directory",
+            scratch.display()
+        ));
+    }
     let done = match command {
         Command::Demo(args) => demo::demo(&args),
         Command::Run(args) => return run::run(&args),
         Command::Top(args) => top::top(&args),
         Command::Check(args) => check::check(&args),
         Command::Inspect(args) => inspect::inspect(&args),
+        Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Hem(args) => hem::hem(args),
@@ -83,6 +96,7 @@ pub fn examples(program: &str) -> String {
         ("inspect --live configs/demo.toml", "boot it and verify every page"),
         ("experiment c2is --quick", "interference and its remedies, modelled"),
         ("run configs/pvt-sh.toml", "boot it, console on this terminal"),
+        ("new guest hello --c", "a guest of your own, ready to run"),
         ("image configs/demo.toml --board zcu102 -o /media/card", ""),
     ];
     let width = program.len() + 34;

@@ -10,6 +10,7 @@
 //! | [`image`] | writes the files for an SD card |
 //! | [`hem`] | converts the HEM log to CSV and Parquet |
 //! | [`linux`] | downloads kernels and programs for Linux guests |
+//! | [`new`] | starts a guest of one's own |
 //! | [`setup`] | installs what this machine lacks |
 //!
 //! Experiments, campaigns and benchmarks are in `cloison-lab`.
@@ -24,6 +25,7 @@ pub mod image;
 pub mod inspect;
 pub mod linux;
 pub mod live;
+pub mod new;
 pub mod run;
 pub mod setup;
 pub mod top;

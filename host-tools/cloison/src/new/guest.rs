@@ -1,0 +1,100 @@
+//! `cloison new guest`: a bare-metal program with its build, its system and its console.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::header;
+use super::project::{Project, checkout, program};
+use cloison_abi::map;
+use cloison_engine::setup::core_library::TARGET;
+use cloison_engine::setup::{self, CoreLibrary, cross_linker};
+use miette::{IntoDiagnostic, Result, miette};
+use std::path::PathBuf;
+
+/// `cloison new guest`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("language").required(true)))]
+pub struct GuestArgs {
+    /// The directory to create; its last part names the guest
+    #[arg(value_name = "NAME")]
+    pub path: PathBuf,
+    /// In Rust, with Cloison's runtime: `cargo run` builds and boots it
+    #[arg(long, group = "language")]
+    pub rust: bool,
+    /// In C, with a generated header: `make run` builds and boots it
+    #[arg(long, group = "language")]
+    pub c: bool,
+}
+
+/// Runs `cloison new guest`.
+pub fn guest(args: &GuestArgs) -> Result<()> {
+    let project = Project::new(&args.path)?;
+    let command = if args.rust { rust(&project)? } else { c(&project)? };
+    let ram = format!("{:#x}", map::RAM);
+    project.write("system.toml", include_str!("../../templates/system.toml"), &[("RAM", &ram)])?;
+    println!(
+        "{}: a guest {}; docs/guests.md says what it can rely on\n\n  cd {} && {command}",
+        project.name,
+        if args.rust { "in Rust" } else { "in C" },
+        args.path.display()
+    );
+    Ok(())
+}
+
+/// Writes a cargo project that depends on the checkout's runtime. Returns the command that builds and runs it.
+fn rust(project: &Project) -> Result<&'static str> {
+    let root = checkout().ok_or_else(|| {
+        miette!(
+            help = "work in a checkout, or use --c, which needs a cross compiler alone",
+            "a guest in Rust is built from the runtime's source, which only a checkout has"
+        )
+    })?;
+    let root = root.display().to_string();
+    if root.contains(['"', '\\']) {
+        return Err(miette!("the path of the checkout, {root}, cannot be written to a Cargo.toml"));
+    }
+    // As the shipped guests are built (`engine/src/cargo.rs`), with the linker script that the runtime's build script
+    // puts on the search path.
+    let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned(), "-Ctarget-cpu=cortex-a53".to_owned()];
+    flags.extend(["-Clink-arg=-Tguest.ld", "-Clink-arg=-zmax-page-size=4096"].map(str::to_owned));
+    if let CoreLibrary::Private(sysroot) = setup::core_library()? {
+        flags.extend(["--sysroot".to_owned(), sysroot.display().to_string()]);
+    }
+    let flags: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
+    let words = [("ROOT", root.as_str()), ("TARGET", TARGET), ("FLAGS", &flags.join(", ")), ("PROGRAM", &program()?)];
+    let files = [
+        ("Cargo.toml", include_str!("../../templates/rust/Cargo.toml")),
+        (".cargo/config.toml", include_str!("../../templates/rust/config.toml")),
+        ("run.sh", include_str!("../../templates/rust/run.sh")),
+        ("src/main.rs", include_str!("../../templates/rust/main.rs")),
+        (".gitignore", "/target\n/guest.elf\n"),
+    ];
+    for (file, template) in files {
+        project.write(file, template, &words)?;
+    }
+    // The checkout's choice of versions: those are on this machine, so that the first build needs no network.
+    let lock = std::fs::read_to_string(PathBuf::from(&root).join("Cargo.lock")).into_diagnostic()?;
+    project.write("Cargo.lock", &lock, &[])?;
+    Ok("cargo run")
+}
+
+/// Writes a C project with its start code and a generated header. Returns the command that builds and runs it.
+fn c(project: &Project) -> Result<&'static str> {
+    cross_linker()?;
+    // make takes `$` and spaces apart.
+    let program = format!("'{}'", program()?.replace('$', "$$"));
+    let ram = format!("{:#x}", map::RAM);
+    let words = [("PROGRAM", program.as_str()), ("RAM", &ram), ("CC", cross_linker::PROGRAM)];
+    let header = header::header();
+    let files = [
+        ("cloison.h", header.as_str()),
+        ("start.S", include_str!("../../templates/c/start.S")),
+        ("runtime.c", include_str!("../../templates/c/runtime.c")),
+        ("main.c", include_str!("../../templates/c/main.c")),
+        ("guest.ld", include_str!("../../templates/c/guest.ld")),
+        ("Makefile", include_str!("../../templates/c/Makefile")),
+        (".gitignore", "/guest.elf\n"),
+    ];
+    for (file, template) in files {
+        project.write(file, template, &words)?;
+    }
+    Ok("make run")
+}

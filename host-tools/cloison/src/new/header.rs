@@ -1,0 +1,153 @@
+//! The C header for guests, generated from the constants of `cloison-abi`.
+//!
+//! cbindgen would need the crate's source where `cloison` runs, and would give `psci::VERSION` and `page::VERSION` one
+//! name. The constants themselves are at hand.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_abi::pl011::{FR, Pl011};
+use cloison_abi::{ABI_VERSION, Call, CallError, irq, map, model_hint, page, page_flags, psci, services};
+use std::fmt::Write;
+use std::mem::offset_of;
+
+/// Functions that use the constants.
+const TEMPLATE: &str = include_str!("../../templates/c/cloison.h");
+
+/// Returns the header.
+pub fn header() -> String {
+    TEMPLATE.replace("@CONSTANTS@\n", &text())
+}
+
+/// Returns the definitions of all constants, in groups with a remark.
+fn text() -> String {
+    let mut text = String::new();
+    for (remark, constants) in groups() {
+        let _ = writeln!(text, "/* {remark} */");
+        for (name, value) in constants {
+            // Writing to a `String` cannot fail.
+            let _ = match value {
+                Value::Number(number) => writeln!(text, "#define CLOISON_{name} {number:#x}ULL"),
+                Value::Function(number) => writeln!(text, "#define CLOISON_{name} {number:#x}U"),
+                Value::Signed(number) => writeln!(text, "#define CLOISON_{name} ({number})"),
+                Value::Plain(number) => writeln!(text, "#define CLOISON_{name} {number}"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The C type of a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// 64 bits: an address, a set of bits.
+    Number(u64),
+    /// 32 bits: the identifier of a function.
+    Function(u32),
+    /// The status of a call that failed.
+    Signed(i64),
+    /// A small number, which an instruction may contain.
+    Plain(u32),
+}
+
+type Group = (&'static str, Vec<(String, Value)>);
+
+/// Returns all constants by group. Their names follow `CLOISON_`.
+pub fn groups() -> Vec<Group> {
+    let named = |prefix: &str, list: &[(&str, Value)]| -> Vec<(String, Value)> {
+        list.iter().map(|(name, value)| (format!("{prefix}{name}"), *value)).collect()
+    };
+    use Value::{Function, Number, Plain, Signed};
+    let calls = (0xC600_0000..=0xC600_00FF).filter_map(Call::from_id);
+    let calls = calls.map(|call| (format!("CALL_{}", constant(&format!("{call:?}"))), Function(call as u32)));
+    let errors = (-64..0).rev().filter_map(CallError::from_x0);
+    let errors = errors.map(|error| (format!("ERROR_{}", constant(&format!("{error:?}"))), Signed(error as i64)));
+    vec![
+        ("Version of the interface, as CLOISON_CALL_IDENTIFY returns it in x0.", {
+            named("", &[("ABI_VERSION", Number(ABI_VERSION))])
+        }),
+        ("Addresses of the devices, and where RAM starts by convention.", {
+            let devices = [("GICD", map::GICD), ("GICC", map::GICC), ("UART", map::UART)];
+            let others = [("SERVICES", map::SERVICES), ("RAM", map::RAM)];
+            let all: Vec<_> = devices.into_iter().chain(others).map(|(name, at)| (name, Number(at))).collect();
+            named("MAP_", &all)
+        }),
+        ("Interrupts.", named("IRQ_", &[("VTIMER", Plain(irq::VTIMER)), ("UART", Plain(irq::UART))])),
+        ("Registers of the UART, a PL011.", {
+            let (data, flags) = (offset_of!(Pl011, dr) as u64, offset_of!(Pl011, fr) as u64);
+            let [full, empty] = [FR::TXFF::SET, FR::RXFE::SET].map(|flag| u64::from(u32::from(flag)));
+            let registers = [("DR", data), ("FR", flags), ("FR_TXFF", full), ("FR_RXFE", empty)];
+            named("UART_", &registers.map(|(name, value)| (name, Number(value))))
+        }),
+        ("Cloison's calls: function identifiers for w0. docs/services.md has arguments and results.", calls.collect()),
+        ("x0 after a call that failed; 0 is success.", errors.collect()),
+        ("Services that the configuration can grant.", {
+            let bits = [("HEM", services::HEM), ("MIGRATE", services::MIGRATE)];
+            let more = [("QUOTA", services::QUOTA), ("PROFILE", services::PROFILE)];
+            let all: Vec<_> = bits.into_iter().chain(more).map(|(name, bit)| (name, Number(u64::from(bit)))).collect();
+            named("SERVICE_", &all)
+        }),
+        ("Bits of CLOISON_CALL_PAGE_STATE.", {
+            let flags = [("PRIVATE", page_flags::PRIVATE), ("UNCACHED", page_flags::UNCACHED)];
+            named("PAGE_", &flags.map(|(name, bit)| (name, Number(bit))))
+        }),
+        ("Registers of the services page.", {
+            let [first, second, third] = page::ARGUMENTS;
+            let registers = [("MAGIC", page::MAGIC), ("VERSION", page::VERSION), ("SERVICES", page::SERVICES)];
+            let more = [("VM", page::VM), ("VCPU", page::VCPU), ("CALL", page::CALL)];
+            let arguments = [("ARGUMENT1", first), ("ARGUMENT2", second), ("ARGUMENT3", third)];
+            let all = registers.into_iter().chain(more).chain(arguments);
+            let all: Vec<_> = all.map(|(name, offset)| (name, Number(u64::from(offset)))).collect();
+            let mut named = named("SERVICES_PAGE_", &all);
+            named.push(("SERVICES_PAGE_MAGIC_VALUE".into(), Number(page::MAGIC_VALUE)));
+            named
+        }),
+        ("PSCI (Arm DEN 0022).", {
+            let calls = [("VERSION", psci::VERSION), ("CPU_SUSPEND", psci::CPU_SUSPEND_64), ("CPU_OFF", psci::CPU_OFF)];
+            let more = [("CPU_ON", psci::CPU_ON_64), ("AFFINITY_INFO", psci::AFFINITY_INFO_64)];
+            let system = [("SYSTEM_OFF", psci::SYSTEM_OFF), ("SYSTEM_RESET", psci::SYSTEM_RESET)];
+            let all = calls.into_iter().chain(more).chain(system).chain([("FEATURES", psci::FEATURES)]);
+            let all: Vec<_> = all.map(|(name, id)| (name, Function(id))).collect();
+            named("PSCI_", &all)
+        }),
+        ("HINT instructions that the board model understands; everything else executes them as NOP.", {
+            let hints = [("BEGIN_WARM", model_hint::BEGIN_WARM), ("BEGIN_COLD", model_hint::BEGIN_COLD)];
+            let all: Vec<_> =
+                hints.into_iter().chain([("END", model_hint::END)]).map(|(name, hint)| (name, Plain(hint))).collect();
+            named("MODEL_", &all)
+        }),
+    ]
+}
+
+/// Returns `SegmentBegin` as `SEGMENT_BEGIN`.
+fn constant(name: &str) -> String {
+    let mut text = String::new();
+    for (at, letter) in name.chars().enumerate() {
+        if at > 0 && letter.is_ascii_uppercase() {
+            text.push('_');
+        }
+        text.push(letter.to_ascii_uppercase());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_and_every_error_has_its_constant() {
+        let header = header();
+        for line in [
+            "#define CLOISON_CALL_IDENTIFY 0xc6000000U",
+            "#define CLOISON_CALL_SET_CACHEABILITY 0xc600000aU",
+            "#define CLOISON_ERROR_POOL_FULL (-4)",
+            "#define CLOISON_MAP_UART 0x9000000ULL",
+            "#define CLOISON_UART_FR 0x18ULL",
+        ] {
+            assert!(header.lines().any(|found| found == line), "{line} is not in\n{header}");
+        }
+        let calls = header.lines().filter(|line| line.starts_with("#define CLOISON_CALL_")).count();
+        assert_eq!(calls, (0..=u32::MAX >> 8).filter(|id| Call::from_id(0xC600_0000 + id).is_some()).count());
+        assert!(!header.contains('@'), "{header}");
+    }
+}

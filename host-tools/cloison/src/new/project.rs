@@ -1,0 +1,71 @@
+//! The directory that `cloison new` creates: its name, and its files from templates.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_engine::installation;
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::path::{Path, PathBuf};
+
+/// Maximum length of a name: the console prints it before each line, and EL2 has as much room.
+const LONGEST: usize = 16;
+
+/// A new directory, and the name that its path gives.
+pub struct Project {
+    directory: PathBuf,
+    /// Name of the guest or experiment.
+    pub name: String,
+}
+
+impl Project {
+    /// Checks path and name before anything is written.
+    pub fn new(path: &Path) -> Result<Self> {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+        let starts = name.starts_with(|letter: char| letter.is_ascii_lowercase());
+        let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+        if !starts || name.len() > LONGEST || !name.chars().all(fits) {
+            return Err(miette!(
+                help = "VMs, programs and files get this name: a lowercase letter, then letters, digits and `-`, at most \
+                        16 in all",
+                "`{name}` cannot be the name of a guest or an experiment"
+            ));
+        }
+        if path.symlink_metadata().is_ok() {
+            return Err(miette!(help = "choose another name", "{} exists already", path.display()));
+        }
+        Ok(Self { directory: path.to_path_buf(), name })
+    }
+
+    /// Writes a file, in which `@WORD@` is replaced by the value of `WORD`.
+    pub fn write(&self, file: &str, template: &str, words: &[(&str, &str)]) -> Result<()> {
+        let common = [("NAME", self.name.as_str())];
+        let text = common
+            .iter()
+            .chain(words)
+            .fold(template.to_owned(), |text, (word, value)| text.replace(&format!("@{word}@"), value));
+        let path = self.directory.join(file);
+        let write = || {
+            std::fs::create_dir_all(path.parent().unwrap_or(&self.directory))?;
+            std::fs::write(&path, &text)?;
+            #[cfg(unix)]
+            if text.starts_with("#!") {
+                use std::os::unix::fs::PermissionsExt;
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+            }
+            Ok::<(), std::io::Error>(())
+        };
+        write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))
+    }
+}
+
+/// Returns the command that starts this program again, from any directory.
+pub fn program() -> Result<String> {
+    let path = std::env::current_exe().into_diagnostic().wrap_err("cannot find this program's own file")?;
+    Ok(path.display().to_string())
+}
+
+/// Returns the root of the checkout, without symbolic links, or `None` outside of one.
+pub fn checkout() -> Option<PathBuf> {
+    match installation::current() {
+        installation::Installation::Checkout(root) => root.canonicalize().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,141 @@
+//! `cloison new`: what it creates builds, boots and says what it should; the C header agrees with the Rust definitions.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison::new::header::{self, Value};
+use cloison_abi::{Call, CallError, irq, map, page, psci, services};
+use cloison_engine::installation;
+use cloison_engine::setup::cross_linker;
+use std::fmt::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `cloison` in the checkout.
+fn cloison(args: &[&str]) -> Output {
+    let mut command = Command::new(cloison_tests::program());
+    command.args(args).current_dir(installation::root()).stdin(Stdio::null());
+    command.output().expect("it starts")
+}
+
+/// Creates a guest, then builds and boots it with one command. Returns its console.
+fn console(language: &str, name: &str, command: &[&str]) -> String {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    // A shell, make and cargo all see this path.
+    let project = scratch.path().join("my guests").join(name);
+    let path = project.display().to_string();
+    let made = cloison(&["new", "guest", &path, language]);
+    let text = |output: &Output| {
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
+    };
+    assert!(made.status.success() && text(&made).contains(command[0]), "{}", text(&made));
+    let mut run = Command::new(command[0]);
+    run.args(&command[1..]).current_dir(&project).stdin(Stdio::null());
+    // What cargo sets for the tests is not set for a user.
+    for variable in ["CARGO_MANIFEST_DIR", "CARGO_TARGET_DIR", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
+        run.env_remove(variable);
+    }
+    let output = run.output().expect("it starts");
+    assert!(output.status.success(), "{}", text(&output));
+    // The name is taken now.
+    let again = cloison(&["new", "guest", &path, language]);
+    assert!(!again.status.success() && text(&again).contains("exists already"), "{}", text(&again));
+    text(&output)
+}
+
+/// Checks what both guests print: who they are, and three segments whose cycles the model counted.
+fn check(console: &str, name: &str) {
+    assert!(console.contains(&format!("[{name}] hello from {name}: VM 0, vCPU 0, interface 1")), "{console}");
+    let cycles =
+        console.lines().filter_map(|line| line.split_once("cycles=")?.1.split(' ').next()?.trim().parse().ok());
+    let cycles: Vec<u64> = cycles.collect();
+    // 512 KiB have 8192 lines, each of which costs some cycles.
+    assert!(cycles.len() == 3 && cycles.iter().all(|&cycles| cycles > 10 * 8_192), "{cycles:?}\n{console}");
+    assert!(!console.contains("does not count"), "{console}");
+}
+
+#[test]
+fn a_new_guest_in_c_builds_and_runs() {
+    let console = console("--c", "my-c", &["make", "run"]);
+    check(&console, "my-c");
+    assert!(!console.contains("warning:"), "{console}");
+}
+
+#[test]
+fn a_new_guest_in_rust_builds_and_runs() {
+    check(&console("--rust", "my-rust", &["cargo", "run", "--offline"]), "my-rust");
+}
+
+#[test]
+fn names_that_cannot_be_are_refused() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    for name in ["Großer", "9lives", "a-name-of-17-chars", "a b", ".."] {
+        let path = scratch.path().join(name).display().to_string();
+        let output = cloison(&["new", "guest", &path, "--c"]);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && error.contains("cannot be the name"), "{name}: {error}");
+    }
+    assert_eq!(std::fs::read_dir(scratch.path()).expect("it is there").count(), 0, "nothing was written");
+    let neither = cloison(&["new", "guest", "some"]);
+    assert!(!neither.status.success() && !Path::new("some").exists());
+}
+
+/// Each definition of the header as the cross compiler sees it, against the Rust constant.
+#[test]
+fn the_header_says_what_the_hypervisor_says() {
+    let compiler = cross_linker().expect("Linux guests need it too");
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    std::fs::write(scratch.path().join("cloison.h"), header::header()).expect("it can be written");
+    let compiles = |asserts: &str| {
+        let file = scratch.path().join("asserts.c");
+        std::fs::write(&file, format!("#include \"cloison.h\"\n{asserts}")).expect("it can be written");
+        let mut command = Command::new(&compiler);
+        let flags =
+            ["-std=gnu11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-unused-function", "-fsyntax-only"];
+        command.args(flags).arg(&file);
+        let output = command.output().expect("it starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let mut asserts = String::new();
+    let mut equal = |name: &str, value: i128| {
+        let _ = writeln!(asserts, "_Static_assert((long long)CLOISON_{name} == {value}LL, \"{name}\");");
+    };
+    for id in 0xC600_0000..0xC600_1000 {
+        if let Some(call) = Call::from_id(id) {
+            equal(&format!("CALL_{}", screaming(&format!("{call:?}"))), id.into());
+        }
+    }
+    for code in -100..0 {
+        if let Some(error) = CallError::from_x0(code) {
+            equal(&format!("ERROR_{}", screaming(&format!("{error:?}"))), code.into());
+        }
+    }
+    let addresses = [("GICD", map::GICD), ("GICC", map::GICC), ("UART", map::UART), ("SERVICES", map::SERVICES)];
+    addresses.iter().for_each(|(name, at)| equal(&format!("MAP_{name}"), (*at).into()));
+    equal("MAP_RAM", map::RAM.into());
+    equal("IRQ_VTIMER", irq::VTIMER.into());
+    equal("PSCI_CPU_ON", psci::CPU_ON_64.into());
+    equal("PSCI_SYSTEM_OFF", psci::SYSTEM_OFF.into());
+    equal("SERVICE_PROFILE", services::PROFILE.into());
+    equal("SERVICES_PAGE_MAGIC_VALUE", page::MAGIC_VALUE.into());
+    // The PL011's manual (Arm DDI 0183, 3.2 and 3.3.3).
+    equal("UART_DR", 0);
+    equal("UART_FR", 0x18);
+    equal("UART_FR_TXFF", 1 << 5);
+    equal("UART_FR_RXFE", 1 << 4);
+    let (ok, messages) = compiles(&asserts);
+    assert!(ok, "{messages}");
+    // The compiler does look.
+    let (ok, messages) = compiles("_Static_assert(CLOISON_MAP_UART == 1, \"wrong\");");
+    assert!(!ok && messages.contains("wrong"), "{messages}");
+    // Constants of the header in assembly operands must be plain numbers.
+    let all: Vec<Value> = header::groups().into_iter().flat_map(|(_, group)| group).map(|(_, value)| value).collect();
+    assert!(all.len() > 50 && all.contains(&Value::Plain(112)), "{all:?}");
+}
+
+/// Returns `PoolFull` as `POOL_FULL`.
+fn screaming(name: &str) -> String {
+    let letters = name.chars().map(|letter| match letter {
+        'A'..='Z' => format!("_{letter}"),
+        _ => letter.to_ascii_uppercase().to_string(),
+    });
+    letters.collect::<String>().trim_start_matches('_').to_owned()
+}
