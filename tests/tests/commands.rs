@@ -136,6 +136,35 @@ fn a_kept_run_is_run_again_with_a_console() {
     assert!(done.code == Some(1) && done.err.contains("is not a kept run"), "{}", done.err);
 }
 
+/// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the first instruction.
+#[test]
+fn a_debugger_reaches_the_board() {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port").port();
+    let (_scratch, config) = copy("debugged");
+    let mut command = Command::new(cloison_tests::program());
+    command.args(["run", &config, "--timeout", "300", "--", "-gdb", &format!("tcp:127.0.0.1:{port}"), "-S"]);
+    command.current_dir(installation::root()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut running = command.spawn().expect("it starts");
+    let until = Instant::now() + Duration::from_secs(240);
+    let mut stub = loop {
+        match TcpStream::connect(("127.0.0.1", port)) {
+            Ok(stub) => break stub,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    // Why has the machine stopped? (GDB remote protocol, packet `?`.) SIGTRAP, on some thread; then the machine is killed.
+    stub.write_all(b"+$?#3f").expect("the stub listens");
+    let mut answer = [0; 5];
+    stub.read_exact(&mut answer).expect("the stub answers");
+    assert_eq!(&answer, b"+$T05");
+    stub.write_all(b"+$k#6b").expect("the stub listens");
+    running.wait().expect("the board ends");
+}
+
 #[test]
 fn a_scratch_directory_that_is_not_there_is_named() {
     let mut command = Command::new(cloison_tests::program());

@@ -38,7 +38,7 @@ pub fn image(args: &ImageArgs) -> Result<()> {
     }
     println!(
         "{} bytes for board {}; copy the files to the first (FAT) partition of the card",
-        text::grouped(image.bytes.len() as u64),
+        text::Style::of_output().show(&text::grouped(image.bytes.len() as u64)),
         image.system.board.name
     );
     let mut figures = Figures::new("image").board(&image.system.board.name).config(&args.config);

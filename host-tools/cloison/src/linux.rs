@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::ImageSource;
+use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::linux::{packages, programs};
-use cloison_engine::{configuration, text};
+use cloison_engine::text::{Style, grouped};
 use cloison_lab::boot_cost;
 use miette::Result;
 use std::path::PathBuf;
@@ -57,14 +58,18 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
     let mut figures = Figures::new("linux");
     for (name, kept) in packages::all()? {
         println!("{name:<8} {} {}", kept.package, kept.version);
-        println!("{:<8} {} bytes, SHA-256 {}", "", text::grouped(kept.bytes), kept.sha256);
+        println!("{:<8} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
         figures.count(format!("{name}_bytes"), kept.bytes);
     }
     for (number, list) in lists.iter().enumerate() {
         let kept = programs::archive(list)?;
         println!("{:<8} {} ({})", "packages", kept.package, kept.version);
-        println!("{:<8} {} bytes, SHA-256 {}", "", text::grouped(kept.bytes), kept.sha256);
+        println!("{:<8} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
         figures.count(format!("packages{number}_bytes"), kept.bytes);
     }
     figures.write(json.as_deref())
+}
+
+fn shown(bytes: u64) -> String {
+    Style::of_output().show(&grouped(bytes))
 }

@@ -312,6 +312,11 @@ fn a_command_runs_in_a_vm_and_its_status_comes_back() -> Result<()> {
     // Invalid requests, and a command that does not end.
     let error = run::run(&args(Some("linus"), "true", 100)).expect_err("no VM is called so");
     assert!(error.to_string().contains("no Linux VM is called `linus`"), "{error}");
+    // What a terminal would cut is refused; what it just takes is run as a whole.
+    let error = run::run(&args(None, &"x".repeat(4_096), 100)).expect_err("it is too long");
+    assert!(error.to_string().contains("too long for one line"), "{error}");
+    let longest = format!("test $(echo {} | wc -c) = 3001", "x".repeat(3_000));
+    assert_eq!(run::run(&args(None, &longest, 100))?, ExitCode::SUCCESS);
     let error = run::run(&args(None, "read never < /dev/console", 20)).expect_err("it never ends");
     // On a busy machine the boot may not have reached the command.
     assert!(error.to_string().starts_with("VM `linux` did not ") && error.to_string().contains(" within "), "{error}");

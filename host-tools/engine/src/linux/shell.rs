@@ -9,12 +9,21 @@ use thiserror::Error;
 
 /// Makes the hypervisor send the input to the VM whose number follows.
 const SWITCH: u8 = 0x14;
+/// Maximum length of a line that Linux' terminals take; what follows is dropped without a word.
+const LONGEST_LINE: usize = 4095;
 /// Text that Cloison's RAM disk prints before its first shell.
 const UP: &str = " is up: Linux ";
 
-/// Errors while waiting for a command.
+/// Errors of a command and while waiting for it.
 #[derive(Debug, Error, Diagnostic)]
 pub enum ShellError {
+    /// The command is too long to be typed.
+    #[error("the command is {by} bytes too long for one line on a Linux terminal")]
+    #[diagnostic(help("put it into a file and name that in the VM's `programs`: a script that starts with #!/bin/sh"))]
+    TooLong {
+        /// Bytes beyond the limit.
+        by: usize,
+    },
     /// The timeout expired.
     #[error("VM `{vm}` did not {wanted} within {} s", .after.as_secs())]
     #[diagnostic(help("the VM's last lines were:\n{tail}"))]
@@ -151,6 +160,9 @@ impl Shells {
         let mark = self.commands;
         let quoted = command.replace('\'', "'\\''");
         let line = format!("sh -c '{quoted}' </dev/null; echo \"<<\"end {mark} $?\">>\"\n");
+        if let Some(by @ 1..) = line.len().checked_sub(LONGEST_LINE) {
+            return Err(ShellError::TooLong { by }.into());
+        }
         self.send(session, vm, &line)?;
         Ok(mark)
     }
