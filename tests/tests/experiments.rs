@@ -138,6 +138,111 @@ fn known_events_are_counted_as_they_are_known() -> Result<()> {
     Ok(())
 }
 
+/// Writes an experiment of a user's own and its system: two shipped guests on the given lines of the victim.
+fn own(directory: &Path, experiment: &str, victim: &str) -> std::path::PathBuf {
+    let region =
+        |size: &str| format!("[[vm.region]]\nname = \"ram\"\nipa = 0x4000_0000\nsize = \"{size}\"\npool = \"all\"\n");
+    let system = format!(
+        "name = \"own\"\nends_with = \"vic\"\n[hypervisor]\ncolors = \"15\"\n\
+         [[pool]]\nname = \"all\"\nkind = \"SH\"\ncolors = \"0-14\"\n\
+         [[vm]]\nname = \"vic\"\ncores = [0]\n{victim}\nservices = [\"hem\"]\nhems = [\"L2D_CACHE_REFILL\"]\n{}\
+         [[vm]]\nname = \"interf-1\"\ncores = [1]\nimage = {{ workload = \"interf\" }}\nargs = [\"420K\", 0]\n{}",
+        region("128M"),
+        region("16M")
+    );
+    std::fs::write(directory.join("system.toml"), system).expect("a system");
+    // The name of a shipped one, which must not matter.
+    let path = directory.join("c2is.toml");
+    std::fs::write(&path, experiment).expect("an experiment");
+    path
+}
+
+/// Two variants, the second of which has a neighbor.
+const OWN: &str = "
+    [[variant]]
+    name = 'solo'
+    remove = ['vm.interf-1']
+    [[variant]]
+    name = 'interf'
+";
+
+#[test]
+fn an_own_experiment_has_a_report_of_its_runs_and_its_checks_decide() -> Result<()> {
+    let (directory, out) = (scratch(), scratch());
+    let text = format!(
+        "system = 'system.toml'\nwarm_up = 1\nchecks = ['interf.slowdown >= 1.1', 'interf.slowdown <= 1.1']\n{OWN}"
+    );
+    let path = own(directory.path(), &text, "image = { workload = \"latency\" }\nargs = [\"512K\", 2, 0, 4]");
+    let experiment = spec::load(&path, false)?;
+    let done = perform(&experiment, &path, out.path(), false)?;
+    assert_eq!(done.figures.get("solo_slowdown"), Some(1.0));
+    assert!(done.figures.get("interf_slowdown").is_some_and(|slowdown| slowdown > 1.1), "{:?}", done.figures);
+    assert_eq!(done.figures.get("interf_segments"), Some(3.0));
+    assert_eq!((done.figures.get("checks_passed"), done.figures.get("checks_failed")), (Some(1.0), Some(1.0)));
+    let errors = done.conclude(&experiment).expect_err("the second check fails").to_string();
+    assert!(errors.contains("1 error"), "{errors}");
+    for file in ["series-runs.csv", "series-segments.parquet", "figures.json", "runs/interf/system.toml"] {
+        assert!(out.path().join(file).is_file(), "{file}");
+    }
+    let page = std::fs::read_to_string(out.path().join("report.html")).expect("the report");
+    assert!(page.contains("interf.slowdown &lt;= 1.1") && page.contains("FAILS"), "{page}");
+    let own = page.split("Provenance").next().expect("what it says of itself");
+    assert!(!own.contains("paper") && !own.contains("C2IS"), "the prose of a shipped experiment: {own}");
+    Ok(())
+}
+
+/// Debian's kernel runs a program that nobody prepared for the model, three times.
+#[test]
+fn a_linux_victim_is_measured_by_its_segments() -> Result<()> {
+    let (directory, out) = (scratch(), scratch());
+    std::fs::write(directory.path().join("work.sh"), "#!/bin/sh\nsha256sum /bin/busybox\n").expect("a program");
+    let path = own(
+        directory.path(),
+        &format!(
+            "system = 'system.toml'\n{}",
+            OWN.split("[[variant]]").take(2).collect::<Vec<_>>().join("[[variant]]")
+        ),
+        "services_page = true\nimage = { linux = \"cloud\", programs = [\"work.sh\"], exec = \"cloisonctl hem --repeat 3 work.sh\" }",
+    );
+    let experiment = spec::load(&path, false)?;
+    let done = perform(&experiment, &path, out.path(), false)?;
+    assert_eq!(done.figures.get("solo_segments"), Some(3.0));
+    assert!(done.figures.get("solo_cycles").is_some_and(|cycles| cycles > 100_000.0), "{:?}", done.figures);
+    assert!(done.runs[0].regions.is_empty(), "Linux marks none");
+    Ok(())
+}
+
+#[test]
+fn mistakes_are_found_before_the_first_boot() {
+    let latency = "image = { workload = \"latency\" }\nargs = [\"512K\", 2, 0, 4]";
+    for (line, variant, message) in [
+        ("victim = 'nobody'", "", "the system of run `solo` has no VM `nobody`"),
+        ("warm_up = 4", "", "the victim runs 4 times in run `solo`, and all are warm-up"),
+        ("checks = ['solo.BUS_ACCESS > 0']", "", "VM `vic` does not count `BUS_ACCESS` in run `solo`"),
+        ("", "set = { 'vm.vik.args' = [1] }", "the system has no `vm.vik`"),
+        (
+            "",
+            "set = { 'vm.vic.image' = { linux = 'cloud' } }\nremove = ['vm.vic.args']",
+            "Linux in VM `vic` cannot log segments",
+        ),
+        ("", "set = { 'vm.vic.services' = [] }", "VM `vic` cannot log segments"),
+        ("", "set = { 'vm.vic.region.ram.pool' = 'none' }", "the system of run `interf` is not valid"),
+    ] {
+        let (directory, out) = (scratch(), scratch());
+        // Events can only be counted with the service.
+        let hems = if line.is_empty() && variant.contains("services") { "\nremove = ['vm.vic.hems']" } else { "" };
+        let path = own(directory.path(), &format!("system = 'system.toml'\n{line}\n{OWN}\n{variant}{hems}"), latency);
+        let experiment = spec::load(&path, false).expect("what it names exists");
+        let error = perform(&experiment, &path, out.path(), false).expect_err(message);
+        let problems = error.downcast_ref::<cloison_config::Errors>().expect("with their places").problems();
+        let problem = problems.iter().find(|problem| problem.message() == message);
+        let problem = problem.unwrap_or_else(|| panic!("{message}: {problems:?}"));
+        assert!(problem.file().ends_with("c2is.toml") && problem.line_and_column() != (1, 1), "{problem:?}");
+        let mut runs = std::fs::read_dir(out.path().join("runs")).expect("the runs").flatten();
+        assert!(!runs.any(|run| run.path().join("console.txt").exists()), "{message}: something was booted");
+    }
+}
+
 fn the_demo(board: &str) -> Result<()> {
     let directory = scratch();
     let json = directory.path().join("demo.json");

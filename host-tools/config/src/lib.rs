@@ -53,6 +53,8 @@ pub use problem::{Errors, Problem};
 pub use shipped::Shipped;
 pub use sources::ImageSource;
 
+pub use node::suggest;
+
 use problem::SourceFile;
 use std::path::Path;
 

@@ -35,7 +35,7 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
         }
     };
     html! {
-        svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {
+        div.scroll { svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {
             @for color in 0..count {
                 text x=(left + cell * color + cell / 2 - 1) y="17" text-anchor="middle" { (color) }
             }
@@ -55,7 +55,7 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
                     }).collect(),
                 ))
             }
-        }
+        } }
         table {
             @for (index, pool) in pools.iter().enumerate() {
                 tr { td { (pool.name) } td { (kind(pool.kind)) } td { "used by " (users(index)) } }
@@ -95,19 +95,17 @@ pub(super) fn migration_bars(summary: &Summary<'_>) -> Bars {
     Bars { title, rows: rows.collect(), full }
 }
 
+/// Returns the bars as a grid, whose letters keep their size on a narrow window.
 pub(super) fn bars(chart: &Bars) -> Markup {
-    let (left, width, row) = (190.0, 480.0, 20);
     html! {
         @if !chart.rows.is_empty() {
-            svg viewBox=(format!("0 0 860 {}", row * (chart.rows.len() + 1))) width="860" role="img" {
-                text x="0" y="14" { (chart.title) }
-                @for (index, (label, value, text)) in chart.rows.iter().enumerate() {
-                    @let y = row * (index + 1);
-                    @let length = if chart.full > 0.0 { (width * value / chart.full).clamp(0.0, width) } else { 0.0 };
-                    text x="0" y=(y + 14) { (label) }
-                    rect x=(left) y=(y + 3) width=(width) height=(row - 6) fill="#f2f2f2" {}
-                    rect x=(left) y=(y + 3) width=(format!("{length:.1}")) height=(row - 6) fill=(PALETTE[0]) {}
-                    text x=(left + width + 8.0) y=(y + 14) { (text) }
+            p.note { (chart.title) }
+            div.bars {
+                @for (label, value, text) in &chart.rows {
+                    @let part = if chart.full > 0.0 { (100.0 * value / chart.full).clamp(0.0, 100.0) } else { 0.0 };
+                    div.label { (label) }
+                    div.bar { span style=(format!("width:{part:.1}%;background:{}", PALETTE[0])) {} }
+                    div { (text) }
                 }
             }
         }
@@ -116,7 +114,10 @@ pub(super) fn bars(chart: &Bars) -> Markup {
 
 /// A chart of values over runs, as points.
 pub(super) struct Strip {
-    title: String,
+    /// VM, workload and sub-experiment.
+    of: String,
+    /// What is counted: all events whose counts are the same in every run.
+    what: Vec<String>,
     points: Vec<(u32, u64)>,
     paint: &'static str,
 }
@@ -136,30 +137,43 @@ pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
             add(Some(event), u64::from(count));
         }
     }
-    let chart = |(index, ((vm, workload, sub_experiment, event), points)): (usize, (Key, _))| {
+    let mut strips: Vec<Strip> = vec![];
+    for ((vm, workload, sub_experiment, event), points) in charts {
         let what = event.map_or_else(|| "cycles".to_owned(), |event| summary.names.name(event));
-        let vm = summary.telemetry.vm_name(vm);
-        let title = format!("{vm}, workload {workload}, sub-experiment {sub_experiment}: {what} per run");
-        Strip { title, points, paint: PALETTE[index % PALETTE.len()] }
-    };
-    charts.into_iter().enumerate().map(chart).collect()
+        let of = format!("{}, workload {workload}, sub-experiment {sub_experiment}", summary.telemetry.vm_name(vm));
+        // The same points twice would look like two findings.
+        match strips.iter_mut().find(|strip| strip.of == of && strip.points == points) {
+            Some(strip) => strip.what.push(what),
+            None => strips.push(Strip { of, what: vec![what], points, paint: PALETTE[strips.len() % PALETTE.len()] }),
+        }
+    }
+    strips
 }
 
 pub(super) fn strip(chart: &Strip) -> Markup {
-    let (width, height) = (860.0, 90.0);
+    const HEIGHT: f64 = 64.0;
     let Some(values) = Spread::of(chart.points.iter().map(|&(_, value)| value)) else { return html! {} };
     let last = chart.points.iter().map(|&(run, _)| run).max().unwrap_or(0);
-    let x = |run: u32| 6.0 + (width - 12.0) * f64::from(run) / f64::from(last.max(1));
+    let x = |run: u32| 1.0 + 98.0 * f64::from(run) / f64::from(last.max(1));
     // The axis starts at zero, so that noise does not look like an effect.
-    let y = |value: u64| height - 8.0 - (height - 32.0) * value as f64 / values.max.max(1) as f64;
+    let y = |value: u64| HEIGHT - 5.0 - (HEIGHT - 10.0) * value as f64 / values.max.max(1) as f64;
     html! {
-        svg viewBox=(format!("0 0 {width} {height}")) width=(width) role="img" {
-            text x="0" y="14" {
-                (chart.title) " (" (chart.points.len()) " runs; " (grouped(values.min)) " to " (grouped(values.max)) ", median " (grouped(values.median)) "; axis from 0)"
+        div.strip {
+            div {
+                (chart.of) ": " strong { (chart.what.join(" = ")) } " per run (" (chart.points.len()) " runs; "
+                (grouped(values.min)) " to " (grouped(values.max)) ", median " (grouped(values.median)) ")"
             }
-            line x1="0" x2=(width) y1=(y(0)) y2=(y(0)) stroke="#ccc" {}
-            @for &(run, value) in &chart.points {
-                circle cx=(format!("{:.1}", x(run))) cy=(format!("{:.1}", y(value))) r="2.5" fill=(chart.paint) { title { "run " (run) ": " (value) } }
+            @if values.max == 0 {
+                p.note { "Always zero." }
+            } @else {
+                div.ends { span { (grouped(values.max)) } }
+                svg width="100%" height=(HEIGHT) role="img" {
+                    line x1="0" x2="100%" y1=(y(0)) y2=(y(0)) stroke="#ccc" {}
+                    @for &(run, value) in &chart.points {
+                        circle cx=(format!("{:.2}%", x(run))) cy=(format!("{:.1}", y(value))) r="2.5" fill=(chart.paint) { title { "run " (run) ": " (grouped(value)) } }
+                    }
+                }
+                div.ends { span { "0; first run" } span { "run " (last) } }
             }
         }
     }

@@ -16,5 +16,5 @@ pub mod summary;
 
 pub use page::{Page, html};
 pub use section::Section;
-pub use shell::{all_figures, provenance, standalone};
+pub use shell::{all_figures, prose, provenance, standalone};
 pub use summary::Summary;

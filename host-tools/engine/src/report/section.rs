@@ -1,6 +1,7 @@
 //! Tables that look the same on the terminal and in HTML.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::shell::prose;
 use crate::text::Style;
 use comfy_table::presets::{ASCII_BORDERS_ONLY, UTF8_BORDERS_ONLY};
 use comfy_table::{CellAlignment, ContentArrangement};
@@ -73,20 +74,21 @@ impl Section {
 
     fn is_numeric(&self, column: usize) -> bool {
         self.rows.iter().filter_map(|row| row.get(column)).all(|cell| {
-            cell.is_empty() || cell.starts_with(|c: char| c.is_ascii_digit()) && !cell.contains([':', ',', '-'])
+            let digits = cell.strip_prefix('-').unwrap_or(cell);
+            cell.is_empty() || digits.starts_with(|c: char| c.is_ascii_digit()) && !digits.contains([':', ',', '-'])
         })
     }
 
     /// Formats heading, table and note for the report.
     pub fn to_html(&self) -> Markup {
         html! {
-            h2 { (self.title) }
+            h2 { (prose(&self.title)) }
             @if self.rows.is_empty() {
                 p { "none" }
             } @else {
                 (self.table())
             }
-            @if !self.note.is_empty() { p.note { (self.note) } }
+            @if !self.note.is_empty() { p.note { (prose(&self.note)) } }
         }
     }
 
@@ -95,12 +97,18 @@ impl Section {
         html! {
             div.scroll {
                 table {
-                    thead { tr { @for name in &self.header { th { (name) } } } }
+                    thead {
+                        tr {
+                            @for (index, name) in self.header.iter().enumerate() {
+                                th.num[self.is_numeric(index)] { (prose(name)) }
+                            }
+                        }
+                    }
                     tbody {
                         @for row in &self.rows {
                             tr {
                                 @for (index, cell) in row.iter().enumerate() {
-                                    td.num[self.is_numeric(index)] { (cell) }
+                                    td.num[self.is_numeric(index)] { (prose(cell)) }
                                 }
                             }
                         }

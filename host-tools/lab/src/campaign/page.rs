@@ -9,7 +9,7 @@ use crate::much::page::MORE;
 use cloison_engine::figures::Figures;
 use cloison_engine::installation;
 use cloison_engine::report::{self, Section};
-use maud::{PreEscaped, html};
+use maud::html;
 use miette::{IntoDiagnostic, Result};
 use std::path::Path;
 
@@ -31,10 +31,11 @@ pub fn html(
         x: String::new(),
         y: "mean square error".into(),
         log: true,
+        log_x: false,
         marks: Marks::Bars(names.clone(), errors(of)),
     };
-    let pearson = chart("Pearson's correlations against the truth (modelled)", |row| row.pearson).svg()?;
-    let spearman = chart("Spearman's correlations against the truth (modelled)", |row| row.spearman).svg()?;
+    let pearson = chart("Pearson's correlations against the truth (modelled)", |row| row.pearson).figure()?;
+    let spearman = chart("Spearman's correlations against the truth (modelled)", |row| row.spearman).figure()?;
     let body = html! {
         p {
             (campaign.events.len()) " events, " (campaign.counters) " at a time: " (campaign.plan.len())
@@ -46,8 +47,8 @@ pub fn html(
             }
         }
         div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
-        (PreEscaped(pearson))
-        (PreEscaped(spearman))
+        (pearson)
+        (spearman)
         @for table in tables { (table.to_html()) }
         @for one in judged {
             h2 { (one.workload) }

@@ -1,7 +1,7 @@
 //! `c2is`: a long function's runtime against the number of its pages in private cache (BBProf, section 7.3, figure 10).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -44,7 +44,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     }
     let series = Series {
         name: "recovery".into(),
-        columns: vec!["pages", "cycles", "slowdown", "l2_refills"],
+        columns: columns(["pages", "cycles", "slowdown", "l2_refills"]),
         rows: points
             .iter()
             .map(|&(pages, cycles, refills)| {
@@ -61,6 +61,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         x: "pages migrated to the private pool".into(),
         y: "runtime / solo".into(),
         log: false,
+        log_x: false,
         marks: Marks::Lines(vec![
             Line {
                 name: "under Interf".into(),
@@ -79,23 +80,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ratio(interf, solo),
         ratio(best, solo)
     ));
-    found.say(format!(
-        "From {knee} pages on, each run is within {:.0} % of the best one: the knee. The paper sees no improvement \
-         beyond {PAPER_KNEE} pages, and explains it by the 8 additional pages in the L1 instruction cache. {}",
-        (KNEE - 1.0) * 100.0,
-        if knee > PAPER_KNEE {
-            "In the model the function is executed in order, and an L1 of 8 pages whose ways take turns keeps nothing \
-             of a loop of 65 pages. Every page that is not private keeps missing, so runtime falls until nearly all \
-             pages are private."
-        } else {
-            "The model's knee comes no later."
-        }
-    ));
-    let recovery = if monotone {
-        "Runtime falls with every step up to 64 pages."
-    } else {
-        "Runtime does not fall with every step up to 64 pages: see the table."
-    };
+    found.say(about_knee(&points[..until_full], knee));
+    let recovery = about_steps(&points[..until_full], monotone);
     let last = points.last().filter(|point| point.0 > PRIVATE_PAGES && point.1 > best);
     let beyond = last.map_or_else(String::new, |point| {
         format!(
@@ -104,9 +90,49 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             ratio(point.1, best)
         )
     });
-    found.say(format!("{recovery}{beyond}"));
+    found.say(format!("{recovery}{beyond}").trim().to_owned());
     found.say(LIMITS);
     Ok(found)
+}
+
+/// Returns what the points, by pages, cycles and refills, show of the knee: nothing unless there are points on both sides.
+fn about_knee(points: &[(u64, u64, u64)], knee: u64) -> String {
+    let (mut before, after) =
+        (points.iter().filter(|point| point.0 < knee), points.iter().filter(|point| point.0 > knee));
+    let Some(before) = before.next_back().filter(|_| points.len() > 2) else {
+        return format!("Where the knee is cannot be seen from {} points.", points.len());
+    };
+    let within = (KNEE - 1.0) * 100.0;
+    if after.count() == 0 {
+        return format!(
+            "Of the runs with at most {PRIVATE_PAGES} pages only the last, with {knee}, is within {within:.0} % of the best \
+             one: the knee is between {} and {knee} pages or later.",
+            before.0
+        );
+    }
+    let paper = if knee > PAPER_KNEE {
+        "In the model the function is executed in order, and an L1 of 8 pages whose ways take turns keeps nothing of a \
+         loop of 65 pages. Every page that is not private keeps missing, so runtime falls until nearly all pages are \
+         private."
+    } else {
+        "The model's knee comes no later."
+    };
+    format!(
+        "From {knee} pages on, each run is within {within:.0} % of the best one, and with {} it is not: the knee. The paper \
+         sees no improvement beyond {PAPER_KNEE} pages, and explains it by the 8 additional pages in the L1 instruction \
+         cache. {paper}",
+        before.0
+    )
+}
+
+/// Returns whether runtime falls from point to point.
+fn about_steps(points: &[(u64, u64, u64)], monotone: bool) -> String {
+    let Some(last) = points.last().filter(|_| points.len() > 1) else { return String::new() };
+    let steps = points.len() - 1;
+    match monotone {
+        true => format!("Runtime falls with each of the {steps} steps up to {} pages.", last.0),
+        false => format!("Runtime does not fall with each of the {steps} steps up to {} pages: see the table.", last.0),
+    }
 }
 
 /// Returns the smallest number of pages from which on runtime stays close to the best.
@@ -119,6 +145,21 @@ fn knee(points: &[(u64, u64)]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_the_points_show_is_claimed() {
+        let points = |all: &[(u64, u64)]| all.iter().map(|&(pages, cycles)| (pages, cycles, 0)).collect::<Vec<_>>();
+        let one = points(&[(0, 600)]);
+        assert_eq!(about_knee(&one, 0), "Where the knee is cannot be seen from 1 points.");
+        assert_eq!(about_steps(&one, true), "");
+        let quick = points(&[(0, 600), (16, 500), (32, 400), (48, 300), (64, 100)]);
+        let text = about_knee(&quick, 64);
+        assert!(text.contains("between 48 and 64 pages or later") && !text.contains("paper"), "{text}");
+        assert!(about_steps(&quick, true).contains("each of the 4 steps up to 64 pages"));
+        let whole = points(&[(0, 600), (60, 120), (62, 101), (64, 100)]);
+        let text = about_knee(&whole, 62);
+        assert!(text.starts_with("From 62 pages on") && text.contains("with 60 it is not"), "{text}");
+    }
 
     #[test]
     fn the_knee_is_where_the_best_begins_to_hold() {

@@ -1,7 +1,7 @@
 //! `demo`: one victim in four cases: alone, next to Interf, with budgets, with private pages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, ratio};
 use super::plot::{Chart, Marks};
 use miette::Result;
 
@@ -44,8 +44,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             Cell::Text(if periods == 0 { String::new() } else { overshoot.to_string() }),
         ]);
     }
-    let columns = vec!["victim", "cycles", "slowdown", "l2_refills", "pages_moved", "periods_held", "overshoot_max"];
-    let series = Series { name: "cases".into(), columns, rows };
+    let names = ["victim", "cycles", "slowdown", "l2_refills", "pages_moved", "periods_held", "overshoot_max"];
+    let series = Series { name: "cases".into(), columns: columns(names), rows };
     found.tables.push(series.table(
         "A victim in four cases",
         "Median cycles of a run of 20 calls, and lines that the L2 fetched from memory for it, both from the \
@@ -57,6 +57,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         x: String::new(),
         y: "runtime / alone".into(),
         log: false,
+        log_x: false,
         marks: Marks::Bars(vec!["victim".into()], slowdowns.clone()),
     });
     found.series.push(series);

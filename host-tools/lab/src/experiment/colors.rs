@@ -1,7 +1,7 @@
 //! `strict-colors`: what a victim's own colors cost and save (BBProf, section 7.1, figure 5).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -74,6 +74,7 @@ impl<'a> Seen<'a> {
             x: "colors of the victim".into(),
             y: "runtime / solo with shared colors".into(),
             log: false,
+            log_x: false,
             marks: Marks::Lines(vec![solo_line, interf_line, shared]),
         });
         self.bars.push(vec![
@@ -116,14 +117,14 @@ impl<'a> Seen<'a> {
 fn add_tables(found: &mut Findings, seen: Seen<'_>) {
     let overview = Series {
         name: "inputs".into(),
-        columns: vec![
+        columns: columns([
             "input",
             "solo_cycles",
             "slowdown_shared",
             "slowdown_best_colored",
             "l2_refills_solo",
             "l2_refills_interf",
-        ],
+        ]),
         rows: seen.bars,
     };
     found.tables.push(overview.table(
@@ -134,7 +135,14 @@ fn add_tables(found: &mut Findings, seen: Seen<'_>) {
     found.series.push(overview);
     let series = Series {
         name: "colors".into(),
-        columns: vec!["input", "colors", "slowdown_solo", "slowdown_interf", "l2_refills_solo", "l2_refills_interf"],
+        columns: columns([
+            "input",
+            "colors",
+            "slowdown_solo",
+            "slowdown_interf",
+            "l2_refills_solo",
+            "l2_refills_interf",
+        ]),
         rows: seen.rows,
     };
     found.tables.push(series.table(

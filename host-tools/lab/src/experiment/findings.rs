@@ -1,9 +1,10 @@
 //! The results of an experiment: figures, tables, plots, and a plain account.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::measured::Measured;
 use super::plot::Chart;
-use super::runner::Measured;
 use cloison_engine::report::Section;
+use cloison_engine::text::grouped;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub struct Findings {
     pub charts: Vec<Chart>,
     /// Tables.
     pub tables: Vec<Section>,
+    /// How the experiment's checks came out, if it has any.
+    pub checks: Option<Section>,
     /// Paragraphs that say what was found, and where and why it differs from the paper.
     pub account: Vec<String>,
 }
@@ -28,7 +31,7 @@ pub struct Series {
     /// Name of the series.
     pub name: String,
     /// Names of the columns, in order.
-    pub columns: Vec<&'static str>,
+    pub columns: Vec<String>,
     /// Rows, each with one value per column.
     pub rows: Vec<Vec<Cell>>,
 }
@@ -53,7 +56,15 @@ impl Cell {
             Self::Value(value) => json!(value),
         }
     }
-    /// Formats it for a table or a CSV file.
+    /// Formats it for a reader, with grouped digits and no more decimals than its size needs.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Count(count) => grouped(*count),
+            Self::Value(value) => shown(*value),
+        }
+    }
+    /// Formats it for a CSV file.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -63,21 +74,58 @@ impl Cell {
     }
 }
 
+/// Formats a ratio or a rate for a reader: grouped digits, at least four of which count.
+pub fn shown(value: f64) -> String {
+    let size = value.abs();
+    if !value.is_finite() || size < 10.0 {
+        return format!("{value:.4}");
+    }
+    if size < 1000.0 {
+        return format!("{value:.1}");
+    }
+    let sign = if value < 0.0 { "-" } else { "" };
+    format!("{sign}{}", grouped(size.round() as u64))
+}
+
+/// Returns the heading of a column: its name as words, with the unit in parentheses.
+pub fn heading(name: &str) -> String {
+    // The names of events are not words.
+    if name.contains(|c: char| c.is_ascii_uppercase()) {
+        return name.to_owned();
+    }
+    let units = [("_mb_s", "MB/s"), ("_us", "µs"), ("_percent", "%")];
+    let unit = units.iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, *unit)));
+    let (name, unit) = unit.map_or((name, String::new()), |(name, unit)| (name, format!(" ({unit})")));
+    let word = |word: &str| match word {
+        "l2" => "L2".to_owned(),
+        "kib" => "KiB".to_owned(),
+        other => other.to_owned(),
+    };
+    name.split('_').map(word).collect::<Vec<_>>().join(" ") + &unit
+}
+
+/// Returns the names of a series' columns.
+pub fn columns<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
 impl Series {
     /// Converts it to one JSON object per row.
     pub fn json(&self) -> Vec<Value> {
         let row = |row: &Vec<Cell>| {
             let object: Map<String, Value> =
-                self.columns.iter().zip(row).map(|(name, cell)| ((*name).to_owned(), cell.json())).collect();
+                self.columns.iter().zip(row).map(|(name, cell)| (name.clone(), cell.json())).collect();
             Value::Object(object)
         };
         self.rows.iter().map(row).collect()
     }
     /// Formats it as a table.
     pub fn table(&self, title: &str, note: &str) -> Section {
-        let mut section = Section::new(title, &self.columns).note(note);
+        let headings: Vec<String> = self.columns.iter().map(|name| heading(name)).collect();
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let mut section = Section::new(title, &headings).note(note);
         for row in &self.rows {
-            section.row(row.iter().map(Cell::text));
+            section.row(row.iter().map(Cell::shown));
         }
         section
     }
@@ -111,6 +159,26 @@ impl<'a> Runs<'a> {
     pub fn at(self, variant: &str, axes: &[(&str, &str)]) -> Option<&'a Measured> {
         self.of(variant).find(|run| axes.iter().all(|(axis, label)| run.label(axis) == *label))
     }
+    /// Returns the run to which a run's slowdown refers: that of the baseline variant with the same labels on the axes
+    /// that both have. An experiment with a single variant has its first run as the baseline of all.
+    pub fn baseline_of(self, run: &Measured, baseline: &str) -> Option<&'a Measured> {
+        if self.0.iter().all(|other| other.variant == run.variant) {
+            return self.0.first();
+        }
+        let agrees = |base: &&Measured| {
+            base.axes.iter().all(|(axis, label)| run.axes.get(axis).is_none_or(|other| other == label))
+        };
+        self.of(baseline).find(agrees)
+    }
+    /// Returns a run's median cycles, or its mean latency, relative to its baseline's.
+    pub fn slowdown(self, run: &Measured, baseline: &str) -> Option<f64> {
+        let base = self.baseline_of(run, baseline)?;
+        match (&run.latencies, &base.latencies) {
+            (Some(run), Some(base)) if base.avg > 0.0 => Some(run.avg / base.avg),
+            (None, None) if base.cycles() > 0 => Some(ratio(run.cycles(), base.cycles())),
+            _ => None,
+        }
+    }
     /// Returns the labels of an axis in a variant, without duplicates, in order.
     pub fn labels(self, variant: &str, axis: &str) -> Vec<&'a str> {
         let mut labels = vec![];
@@ -137,5 +205,30 @@ pub fn falls(values: &[f64], tolerance: f64) -> bool {
 /// The facts about the model that every account needs.
 pub const LIMITS: &str = "Modelled, not measured: cores execute one instruction per cycle, in order; a load waits for \
      its line, stores wait when three lines are being fetched; there is no prefetcher and no TLB; the ways of an L1 \
-     set are replaced in turn, those of the L2 pseudo-randomly, which is an assumption. The guests are Cloison's \
-     bare-metal programs, not Linux and SD-VBS. The hypervisor keeps one of the 16 colors for itself.";
+     set are replaced in turn, those of the L2 pseudo-randomly, which is an assumption.";
+
+/// What else a reader of the shipped systems must know.
+pub const SHIPPED_GUESTS: &str = "The guests are Cloison's bare-metal programs, not Linux and SD-VBS. The hypervisor \
+     keeps one of the 16 colors for itself.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_headings_are_for_readers() {
+        assert_eq!(Cell::Value(36_347.359_5).shown(), "36\u{202f}347");
+        assert_eq!(Cell::Value(1.5).shown(), "1.5000");
+        assert_eq!(Cell::Value(-123.45).shown(), "-123.5");
+        assert_eq!(Cell::Count(27_303_872).shown(), "27\u{202f}303\u{202f}872");
+        assert_eq!(Cell::Count(27_303_872).text(), "27303872", "a CSV file has no groups");
+        for (name, shown) in [
+            ("l2_refills", "L2 refills"),
+            ("interf_mb_s", "interf (MB/s)"),
+            ("p999_us", "p999 (µs)"),
+            ("L2D_CACHE_REFILL", "L2D_CACHE_REFILL"),
+        ] {
+            assert_eq!(heading(name), shown);
+        }
+    }
+}

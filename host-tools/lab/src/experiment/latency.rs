@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclictest::Latencies;
-use super::findings::{Cell, Findings, Runs, Series, ratio};
+use super::findings::{Cell, Findings, Runs, Series, columns, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::{Result, miette};
 
@@ -48,8 +48,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         lines.push(Line { name: name.to_owned(), points: latencies.points() });
         all.push(latencies);
     }
-    let columns = vec!["linux", "wakeups", "min_us", "median_us", "avg_us", "p999_us", "max_us", "periods_held"];
-    let series = Series { name: "cases".into(), columns, rows };
+    let names = ["linux", "wakeups", "min_us", "median_us", "avg_us", "p999_us", "max_us", "periods_held"];
+    let series = Series { name: "cases".into(), columns: columns(names), rows };
     found.tables.push(series.table(
         "How late the task was woken up",
         "Microseconds of modelled time from the requested wake-up to the moment when the task ran, measured by \
@@ -63,6 +63,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         x: "microseconds".into(),
         y: "wake-ups".into(),
         log: true,
+        log_x: false,
         marks: Marks::Lines(lines),
     });
     let [alone, interf, quota, colors] = [0, 1, 2, 3].map(|case: usize| all[case]);
@@ -115,7 +116,7 @@ fn histograms(all: &[&Latencies]) -> Series {
     };
     Series {
         name: "histogram".into(),
-        columns: std::iter::once("latency_us").chain(CASES.map(|(variant, _)| variant)).collect(),
+        columns: columns(std::iter::once("latency_us").chain(CASES.map(|(variant, _)| variant))),
         rows: latencies.into_iter().map(row).collect(),
     }
 }

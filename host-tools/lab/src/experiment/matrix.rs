@@ -1,7 +1,7 @@
 //! `matrix-copy`: event counts that are known in advance, by the modelled PMU (HEM reliability, section V, table VI).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, Runs, Series};
+use super::findings::{Cell, Findings, Runs, Series, columns};
 use miette::{Result, miette};
 
 /// Number of integers that are copied.
@@ -72,9 +72,8 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ]);
     }
     found.figure("rows_that_differ", differ.len() as f64);
-    let columns =
-        vec!["event", "expected", "counted", "off_percent", "paper_counted", "whole_segment", "expected_because"];
-    let series = Series { name: "events".into(), columns, rows };
+    let names = ["event", "expected", "counted", "off_percent", "paper_counted", "whole_segment", "expected_because"];
+    let series = Series { name: "events".into(), columns: columns(names), rows };
     found.tables.push(series.table(
         "Matrix copy of 512K integers, caches cold",
         "Counted: by plain MRS of the modelled counters, at EL1 and EL0. Whole segment: the model's own count, \

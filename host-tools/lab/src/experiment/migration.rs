@@ -2,7 +2,7 @@
 //! 11 and 12).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -26,9 +26,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     Ok(found)
 }
 
-/// Slowdown with all of Interf in the victim's colors, slowdown with none, and with how many pages of each moved half of
-/// the way is done.
-type Sweep = (f64, f64, Option<u64>);
+/// Slowdown with all of Interf in the victim's colors, slowdown with none, and the two neighboring points, in pages of
+/// each moved, between which half of the way is done.
+type Sweep = (f64, f64, Option<(u64, u64)>);
 
 /// An input, and its runtime against solo: under Interf, with 12 colors, after migration.
 type Versus<'a> = (&'a str, f64, f64, f64);
@@ -44,16 +44,15 @@ fn sweep(runs: Runs<'_>, found: &mut Findings) -> Result<Sweep> {
     let slowdowns: Vec<f64> = points.iter().map(|point| ratio(point.1, solo.cycles())).collect();
     let (none, all) = (slowdowns.first().copied().unwrap_or(0.0), slowdowns.last().copied().unwrap_or(0.0));
     // Half of the way from no page moved to all pages moved.
-    let half =
-        points.iter().zip(&slowdowns).find(|(_, slowdown)| **slowdown <= (none + all) / 2.0).map(|(point, _)| point.0);
+    let half = halfway(&points.iter().map(|point| point.0).zip(slowdowns.iter().copied()).collect::<Vec<_>>());
     found.figure("solo_cycles", solo.cycles() as f64);
     found.figure("slowdown", none);
     found.figure("recovered_ratio", all);
-    found.figure("half_recovered_pages", half.map_or(0.0, |pages| pages as f64));
+    found.figure("half_recovered_pages", half.map_or(0.0, |(_, pages)| pages as f64));
     found.figure("monotone", f64::from(falls(&slowdowns, 0.02)));
     let sweep = Series {
         name: "sweep".into(),
-        columns: vec!["pages_of_each", "cycles", "slowdown", "l2_refills"],
+        columns: columns(["pages_of_each", "cycles", "slowdown", "l2_refills"]),
         rows: points
             .iter()
             .zip(&slowdowns)
@@ -71,6 +70,7 @@ fn sweep(runs: Runs<'_>, found: &mut Findings) -> Result<Sweep> {
         x: "pages of each of the three Interf".into(),
         y: "runtime / solo".into(),
         log: false,
+        log_x: false,
         marks: Marks::Lines(vec![Line {
             name: "victim".into(),
             points: points.iter().zip(&slowdowns).map(|(point, &y)| (point.0 as f64, y)).collect(),
@@ -86,7 +86,7 @@ fn seven_cases<'a>(runs: Runs<'a>, found: &mut Findings) -> Vec<Versus<'a>> {
     let mut rows = vec![];
     let mut versus = vec![];
     for input in runs.labels("solo", "input") {
-        let cycles = |variant: &str| runs.at(variant, &[("input", input)]).map(super::runner::Measured::cycles);
+        let cycles = |variant: &str| runs.at(variant, &[("input", input)]).map(super::measured::Measured::cycles);
         let Some(base) = cycles("solo") else { continue };
         let values: Vec<f64> =
             BARS.iter().map(|(variant, _)| cycles(variant).map_or(0.0, |c| ratio(c, base))).collect();
@@ -102,7 +102,7 @@ fn seven_cases<'a>(runs: Runs<'a>, found: &mut Findings) -> Vec<Versus<'a>> {
     }
     let bars = Series {
         name: "bars".into(),
-        columns: std::iter::once("input").chain(BARS.iter().map(|(_, name)| *name)).collect(),
+        columns: columns(std::iter::once("input").chain(BARS.iter().map(|(_, name)| *name))),
         rows,
     };
     found.tables.push(bars.table(
@@ -116,10 +116,18 @@ fn seven_cases<'a>(runs: Runs<'a>, found: &mut Findings) -> Vec<Versus<'a>> {
         x: String::new(),
         y: "runtime / solo".into(),
         log: false,
+        log_x: false,
         marks: Marks::Bars(BARS.iter().map(|(_, name)| (*name).to_owned()).collect(), groups),
     });
     found.series.push(bars);
     versus
+}
+
+/// Returns the last point before half of the way from the first to the last point's slowdown, and the one after it.
+fn halfway(points: &[(u64, f64)]) -> Option<(u64, u64)> {
+    let middle = (points.first()?.1 + points.last()?.1) / 2.0;
+    let at = points.iter().position(|point| point.1 <= middle)?;
+    Some((points[at.saturating_sub(1)].0, points[at].0))
 }
 
 fn say(found: &mut Findings, (none, all, half): Sweep, versus: Vec<Versus<'_>>) {
@@ -127,8 +135,8 @@ fn say(found: &mut Findings, (none, all, half): Sweep, versus: Vec<Versus<'_>>) 
         "With all of Interf in the victim's colors, the victim takes {none:.2} times its solo time; with all pages of \
          Interf's buffers moved away, {all:.2} times.{} In the paper the runtime starts to fall when 123 of the 315 \
          pages of all three are gone (41 of each), so that the rest fits in the shared 12 colors.",
-        half.map_or_else(String::new, |pages| format!(
-            " Half of the slowdown is recovered with {pages} pages of each moved."
+        half.map_or_else(String::new, |(less, pages)| format!(
+            " Half of the slowdown is recovered somewhere between {less} and {pages} pages of each moved."
         ))
     ));
     for (input, interf, colored, migrated) in versus {
@@ -143,4 +151,16 @@ fn say(found: &mut Findings, (none, all, half): Sweep, versus: Vec<Versus<'_>>) 
          always miss and stream as fast as memory allows. The paper also sees that with larger inputs.",
     );
     found.say(LIMITS);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_way_is_between_two_points() {
+        assert_eq!(halfway(&[(0, 5.0), (50, 3.2), (105, 1.0)]), Some((50, 105)));
+        assert_eq!(halfway(&[(0, 5.0), (50, 2.9), (105, 1.0)]), Some((0, 50)));
+        assert_eq!(halfway(&[]), None);
+    }
 }

@@ -3,22 +3,31 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`spec`] | an experiment's TOML file |
+//! | [`analysis`] | which evaluation a file names |
+//! | [`check`] | conditions on the results |
 //! | [`overrides`] | changes to a system: paths, and values with placeholders |
+//! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
+//! | [`generic`] | evaluation of any experiment |
 //! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`] | evaluation of each experiment |
 //! | [`cyclictest`] | cyclictest's results |
-//! | [`plot`] | plots as SVG |
+//! | [`axis`], [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod analysis;
+pub mod axis;
 pub mod c2is;
 pub mod cases;
+pub mod check;
 pub mod colors;
 pub mod cyclictest;
 pub mod findings;
+pub mod generic;
 pub mod latency;
 pub mod matrix;
+pub mod measured;
 pub mod migration;
 pub mod overrides;
 pub mod page;
@@ -28,13 +37,16 @@ pub mod runner;
 pub mod spec;
 pub mod wss;
 
+use analysis::Analysis;
+use check::Verdict;
+use cloison_config::Errors;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::model::Model;
 use cloison_engine::{installation, parts, setup};
-use findings::{Findings, Runs};
-use miette::{IntoDiagnostic, Result, miette};
-use runner::Measured;
+use findings::{Findings, Runs, SHIPPED_GUESTS, shown};
+use measured::Measured;
+use miette::{IntoDiagnostic, Result};
 use spec::Experiment;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -64,12 +76,24 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let path = file_of(&args.name);
     let experiment = spec::load(&path, args.quick)?;
     let suffix = if args.quick { "-quick" } else { "" };
-    let default = || installation::output_dir().join("experiments").join(format!("{}{suffix}", experiment.name));
+    let default = || installation::output_dir().join("experiments").join(directory_name(&path) + suffix);
     let out = args.out.clone().unwrap_or_else(default);
     let done = perform(&experiment, &path, &out, args.quick)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
-    Ok(())
+    done.conclude(&experiment)
+}
+
+/// Returns the name of an experiment's output directory: the name of a shipped one; that of another file with a part
+/// that depends on its path, because files in different directories may have the same name.
+fn directory_name(path: &Path) -> String {
+    let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let path = whole(path);
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    if path.parent() == Some(&*whole(&spec::directory())) {
+        return stem;
+    }
+    format!("{stem}-{:08x}", crc32fast::hash(path.as_os_str().as_encoded_bytes()))
 }
 
 impl Done {
@@ -82,8 +106,33 @@ impl Done {
         for paragraph in &self.findings.account {
             println!("{paragraph}\n");
         }
+        if let Some(checks) = &self.findings.checks {
+            println!("{}", checks.to_text());
+        }
         println!("Report:  {}", installation::display(&out.join("report.html")));
         println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ in the same directory");
+    }
+
+    /// Returns an error that shows each check that failed, at its position in the file.
+    ///
+    /// # Errors
+    /// If a check does not hold, or its quantity was not measured.
+    pub fn conclude(&self, experiment: &Experiment) -> Result<()> {
+        let failed = self.verdicts.iter().zip(&experiment.checks).filter_map(|(verdict, check)| {
+            let (message, label) = match verdict {
+                Verdict::Fails(run, left, right) => (
+                    format!("the check `{}` fails in run `{run}`", check.text),
+                    format!("{} against {}", shown(*left), shown(*right)),
+                ),
+                Verdict::Missing(run) => {
+                    (format!("run `{run}` has nothing to check `{}` with", check.text), "not measured".to_owned())
+                }
+                Verdict::Holds(..) | Verdict::NotRun => return None,
+            };
+            Some(experiment.problem("checks", check.span.clone(), message).label(label))
+        });
+        let failed: Vec<_> = failed.collect();
+        if failed.is_empty() { Ok(()) } else { Err(Errors::new(experiment.source.name(), failed).into()) }
     }
 }
 
@@ -96,6 +145,8 @@ pub struct Done {
     pub findings: Findings,
     /// The runs, in the order of points.
     pub runs: Vec<Measured>,
+    /// How each check of the experiment came out.
+    pub verdicts: Vec<Verdict>,
 }
 
 /// Performs missing runs, and writes report and data to `out`.
@@ -111,12 +162,18 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
         runs.len(),
         started.elapsed().as_secs_f64()
     );
-    let findings = find(experiment, &runs, &model)?;
-    let mut figures = Figures::new(&match experiment.name.as_str() {
-        "demo" => "demo".to_owned(),
-        name => format!("experiment {name}"),
+    let mut findings = find(experiment, &runs, model.clock_mhz)?;
+    if experiment.analysis != Analysis::Cyclictest && runs_shipped_guests(experiment) {
+        findings.say(SHIPPED_GUESTS);
+    }
+    let all = Runs(&runs);
+    let verdicts = experiment.checks.iter().map(|check| check.judge(all, experiment.baseline())).collect::<Vec<_>>();
+    findings.checks = check::table(&experiment.checks, &verdicts);
+    let mut figures = Figures::new(&match experiment.analysis {
+        Analysis::Demo => "demo".to_owned(),
+        _ => format!("experiment {}", experiment.name),
     })
-    .board(&experiment.board)
+    .board(&experiment.board_name())
     .config(path)
     .parameter("modelled", true)
     .parameter("model", installation::display(&experiment.model))
@@ -126,7 +183,16 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     .parameter("seed", experiment.seed)
     .parameter("caches", format!("{:?}", experiment.caches).to_lowercase())
     .parameter("warm_up_segments", experiment.warm_up)
+    .parameter("measure", format!("{:?}", experiment.measure).to_lowercase())
+    .parameter("analysis", experiment.analysis.name())
+    .parameter("baseline", experiment.baseline())
     .parameter("quick", quick);
+    if !verdicts.is_empty() {
+        let number = |of: fn(&Verdict) -> bool| verdicts.iter().filter(|verdict| of(verdict)).count() as u64;
+        figures
+            .count("checks_passed", number(|verdict| matches!(verdict, Verdict::Holds(..))))
+            .count("checks_failed", number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_))));
+    }
     figures.count("runs", runs.len() as u64);
     for (name, value) in &findings.figures {
         // Counts remain integers.
@@ -144,28 +210,36 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     figures.write(Some(&out.join("figures.json")))?;
     let html = page::html(experiment, path, &findings, &figures)?;
     write_atomic(&out.join("report.html"), html.as_bytes())?;
-    Ok(Done { figures, findings, runs })
+    Ok(Done { figures, findings, runs, verdicts })
 }
 
 /// The core of the victim's only vCPU: the victims of the shipped systems use core 0.
 const VICTIM_CORE: usize = 0;
 
-fn find(experiment: &Experiment, runs: &[Measured], model: &Model) -> Result<Findings> {
-    let runs = Runs(runs);
-    match experiment.name.as_str() {
-        "c2is" => c2is::find(runs),
-        "cyclictest" => latency::find(runs),
-        "demo" => cases::find(runs),
-        "interference-wss" => wss::find(runs, VICTIM_CORE, model.clock_mhz),
-        "interf-migration" => migration::find(runs),
-        "matrix-copy" => matrix::find(runs),
-        "quota" => quota::find(runs),
-        "strict-colors" => colors::find(runs),
-        other => Err(miette!(
-            help = "see its runs, each with its result.json",
-            "no analysis exists for an experiment called `{other}`"
-        )),
+fn find(experiment: &Experiment, runs: &[Measured], clock_mhz: u64) -> Result<Findings> {
+    let all = Runs(runs);
+    match experiment.analysis {
+        Analysis::Generic => Ok(generic::find(all, experiment.baseline())),
+        Analysis::C2is => c2is::find(all),
+        Analysis::Cyclictest => latency::find(all),
+        Analysis::Demo => cases::find(all),
+        Analysis::InterferenceWss => wss::find(all, VICTIM_CORE, clock_mhz),
+        Analysis::InterfMigration => migration::find(all),
+        Analysis::MatrixCopy => matrix::find(all),
+        Analysis::Quota => quota::find(all),
+        Analysis::StrictColors => colors::find(all),
     }
+}
+
+/// Returns whether all VMs of the system run workloads that come with Cloison, on one of its models.
+fn runs_shipped_guests(experiment: &Experiment) -> bool {
+    let text = std::fs::read_to_string(&experiment.system).unwrap_or_default();
+    let system: toml::Table = text.parse().unwrap_or_default();
+    let vms = system.get("vm").and_then(toml::Value::as_array);
+    let is_shipped = |vm: &toml::Value| vm.get("image").and_then(|image| image.get("workload")).is_some();
+    let is_set = |(path, ..): &(overrides::Path, _, _)| path.to_string().ends_with("image.file");
+    vms.is_some_and(|vms| vms.iter().all(is_shipped))
+        && !experiment.points.iter().any(|point| point.set.iter().any(is_set))
 }
 
 /// Returns the file of a shipped experiment, or the given file, which may be a shipped one.
@@ -190,4 +264,24 @@ fn list() -> Result<()> {
         println!("{:18} {} runs, {} with --quick", "", experiment.points.len(), quick.points.len());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_own_experiment_never_writes_over_a_shipped_one() {
+        assert_eq!(directory_name(&file_of("c2is")), "c2is");
+        let [one, other] = [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.expect("a directory"));
+        let names = [&one, &other].map(|directory| {
+            let path = directory.path().join("c2is.toml");
+            std::fs::write(&path, "").expect("a file");
+            directory_name(&path)
+        });
+        assert!(names[0].starts_with("c2is-") && names[1].starts_with("c2is-") && names[0] != names[1], "{names:?}");
+        // The same file by another way.
+        let detour = one.path().join("..").join(one.path().file_name().expect("a name")).join("c2is.toml");
+        assert_eq!(directory_name(&detour), names[0]);
+    }
 }

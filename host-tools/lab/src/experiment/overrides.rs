@@ -91,17 +91,46 @@ pub fn remove(system: &mut Value, path: &Path) -> Result<(), String> {
 }
 
 /// Makes the relative paths in a system absolute, because its text will move to another directory.
-pub fn anchor(value: &mut Value, base: &std::path::Path) {
-    match value {
-        Value::Table(table) => {
-            for (key, value) in table.iter_mut() {
-                match value {
-                    Value::String(text) if key == "file" => *text = base.join(&text).display().to_string(),
-                    other => anchor(other, base),
-                }
-            }
+pub fn anchor(system: &mut Value, base: &std::path::Path) {
+    let base = std::path::absolute(base).unwrap_or_else(|_| base.to_path_buf());
+    anchor_below("", system, &base);
+    if let Some(Value::String(board)) = system.as_table_mut().and_then(|table| table.get_mut("board")) {
+        // A board of this name next to the system comes before a shipped one.
+        let own = base.join("boards").join(format!("{board}.toml"));
+        if board.ends_with(".toml") {
+            *board = base.join(&board).display().to_string();
+        } else if own.is_file() {
+            *board = own.display().to_string();
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| anchor(value, base)),
+    }
+}
+
+/// Makes the relative paths in a value absolute that will be set at `path`.
+pub fn anchor_at(path: &Path, value: &mut Value, base: &std::path::Path) {
+    let mut parts = path.0.iter().rev();
+    let last = parts.next().map_or("", String::as_str);
+    anchor_value(parts.next().map_or("", String::as_str), last, value, base);
+}
+
+/// Returns whether a key of a table is the path of a file, or of several.
+fn is_path(table: &str, key: &str) -> bool {
+    key == "file" || table == "image" && ["kernel", "initrd", "programs"].contains(&key)
+}
+
+fn anchor_value(table: &str, key: &str, value: &mut Value, base: &std::path::Path) {
+    match value {
+        Value::String(text) if is_path(table, key) => *text = base.join(&text).display().to_string(),
+        Value::Array(list) if is_path(table, key) => {
+            list.iter_mut().for_each(|value| anchor_value(table, key, value, base));
+        }
+        other => anchor_below(key, other, base),
+    }
+}
+
+fn anchor_below(name: &str, value: &mut Value, base: &std::path::Path) {
+    match value {
+        Value::Table(table) => table.iter_mut().for_each(|(key, value)| anchor_value(name, key, value, base)),
+        Value::Array(list) => list.iter_mut().for_each(|value| anchor_below(name, value, base)),
         _ => {}
     }
 }
@@ -227,8 +256,50 @@ mod tests {
 
     #[test]
     fn files_stay_where_they_are() {
-        let mut value = system();
-        anchor(&mut value, std::path::Path::new("/base"));
-        assert_eq!(value["vm"][0]["profile"]["file"].as_str(), Some("/base/a.toml"));
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(directory.path().join("boards")).expect("a directory");
+        std::fs::write(directory.path().join("boards/mine.toml"), "").expect("a board");
+        let text = "
+            board = 'mine'
+            [[vm]]
+            name = 'linux'
+            profile = { file = 'a.toml' }
+            image = { kernel = 'k/Image', initrd = '../rd', programs = ['tool', '/bin/true'], packages = ['perf'] }
+            [[vm]]
+            name = 'own'
+            image = { file = 'guest.elf' }
+        ";
+        let mut value = Value::Table(text.parse().expect("TOML"));
+        anchor(&mut value, directory.path());
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        assert_eq!(value["board"].as_str(), Some(at("boards/mine.toml").as_str()));
+        let linux = &value["vm"][0];
+        assert_eq!(linux["profile"]["file"].as_str(), Some(at("a.toml").as_str()));
+        assert_eq!(linux["image"]["kernel"].as_str(), Some(at("k/Image").as_str()));
+        assert_eq!(linux["image"]["initrd"].as_str(), Some(at("../rd").as_str()));
+        assert_eq!(linux["image"]["programs"][0].as_str(), Some(at("tool").as_str()));
+        assert_eq!(linux["image"]["programs"][1].as_str(), Some("/bin/true"));
+        assert_eq!(linux["image"]["packages"][0].as_str(), Some("perf"), "a name is no path");
+        assert_eq!(value["vm"][1]["image"]["file"].as_str(), Some(at("guest.elf").as_str()));
+        // From any directory: a base that is relative itself.
+        let mut value = Value::Table("[vm]\nimage = { file = 'a.elf' }".parse().expect("TOML"));
+        anchor(&mut value, std::path::Path::new("some/where"));
+        assert!(std::path::Path::new(value["vm"]["image"]["file"].as_str().expect("a path")).is_absolute());
+    }
+
+    #[test]
+    fn a_path_that_a_variant_sets_is_relative_to_the_experiment() {
+        let base = std::path::Path::new("/base");
+        for (at, value, wanted) in [
+            ("vm.a.image.programs", "['x']", "['/base/x']"),
+            ("vm.a.image", "{ kernel = 'k' }", "{ kernel = '/base/k' }"),
+            ("vm.a.profile.file", "'p.toml'", "'/base/p.toml'"),
+            ("vm.a.image.exec", "'./x'", "'./x'"),
+        ] {
+            let [mut value, wanted] =
+                [value, wanted].map(|text| format!("v = {text}").parse::<Table>().expect("TOML")["v"].clone());
+            anchor_at(&path(at), &mut value, base);
+            assert_eq!(value, wanted, "{at}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
 use cloison_engine::figures::Figures;
 use cloison_engine::{installation, report};
-use maud::{PreEscaped, html};
+use maud::html;
 use miette::{IntoDiagnostic, Result, WrapErr};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType, Int64Type};
@@ -18,22 +18,25 @@ use std::sync::Arc;
 
 /// Returns the report.
 pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: &Figures) -> Result<String> {
-    let charts: Vec<String> = findings.charts.iter().map(super::plot::Chart::svg).collect::<Result<_>>()?;
+    let charts: Vec<_> = findings.charts.iter().map(super::plot::Chart::figure).collect::<Result<_>>()?;
     let source = std::fs::read_to_string(path).into_diagnostic()?;
     let system = std::fs::read_to_string(&experiment.system).into_diagnostic()?;
     let model = std::fs::read_to_string(&experiment.model).into_diagnostic()?;
     let body = html! {
-        p { (experiment.question) }
+        @if !experiment.question.is_empty() { p { (report::prose(&experiment.question)) } }
         div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }
         @if let Some((source, shows)) = &experiment.paper {
             h2 { "The paper" }
             p.note { (source) }
-            p { (shows) }
+            p { (report::prose(shows)) }
         }
-        h2 { "Modelled here" }
-        @for chart in &charts { (PreEscaped(chart)) }
+        @if let Some(checks) = &findings.checks { (checks.to_html()) }
+        @if !charts.is_empty() {
+            h2 { "Modelled here" }
+            @for chart in &charts { (chart) }
+        }
         h2 { "What was found" }
-        @for paragraph in &findings.account { p { (paragraph) } }
+        @for paragraph in &findings.account { p { (report::prose(paragraph)) } }
         @for table in &findings.tables { (table.to_html()) }
         (report::all_figures(figures))
         h2 { "Provenance" }

@@ -1,7 +1,10 @@
 //! Plots as SVG.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::axis::Axis;
+use maud::{Markup, PreEscaped, html};
 use miette::{Result, miette};
+use plotters::coord::Shift;
 use plotters::prelude::*;
 
 /// Colors that are easy to tell apart, also for color-blind readers (after Okabe and Ito).
@@ -26,6 +29,8 @@ pub struct Chart {
     pub y: String,
     /// Whether the y axis is logarithmic. Zeros are drawn at its foot.
     pub log: bool,
+    /// Whether the x axis is logarithmic. Only for positive values.
+    pub log_x: bool,
     /// What to draw.
     pub marks: Marks,
 }
@@ -48,160 +53,238 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
 }
 
-const SIZE: (u32, u32) = (860, 380);
+/// Width and height, and the numbers of ticks that fit. A page shows the one that fits its window, so that the letters
+/// of neither are scaled down.
+#[derive(Clone, Copy)]
+struct Size {
+    width: u32,
+    height: u32,
+    x_ticks: usize,
+    y_ticks: usize,
+}
+
+/// On a wide window, alone or with a legend beside it.
+const WIDE: [Size; 2] = [
+    Size { width: 960, height: 380, x_ticks: 12, y_ticks: 8 },
+    Size { width: 760, height: 380, x_ticks: 9, y_ticks: 8 },
+];
+const NARROW: Size = Size { width: 460, height: 300, x_ticks: 6, y_ticks: 6 };
+/// The size of all letters in pixels, as in the reports' style, and the width of one.
+const LETTERS: i32 = 14;
+const LETTER: i32 = 8;
 
 impl Chart {
-    /// Returns the plot as an SVG element. The y axis starts at zero, so that noise does not look like an effect, or is
-    /// logarithmic.
-    pub fn svg(&self) -> Result<String> {
+    /// Returns the plot with its title, and with a legend beside it if there are several series. The y axis starts at
+    /// zero, so that noise does not look like an effect, or is logarithmic.
+    ///
+    /// # Errors
+    /// If it cannot be drawn.
+    pub fn figure(&self) -> Result<Markup> {
+        let names = self.names();
+        let has_legend = names.len() > 1;
+        let (wide, narrow) = (self.svg(WIDE[usize::from(has_legend)])?, self.svg(NARROW)?);
+        Ok(html! {
+            figure.chart {
+                figcaption { (self.title) }
+                div.plot {
+                    div.wide { (PreEscaped(wide)) }
+                    div.narrow { (PreEscaped(narrow)) }
+                    @if has_legend {
+                        ul.legend {
+                            @for (name, RGBColor(r, g, b)) in names.iter().zip(PALETTE.iter().cycle()) {
+                                li { span style=(format!("background:#{r:02x}{g:02x}{b:02x}")) {} (name) }
+                            }
+                        }
+                    }
+                }
+            }
+        })
+    }
+
+    /// Returns the names of its series.
+    fn names(&self) -> Vec<&str> {
+        match &self.marks {
+            Marks::Lines(lines) => lines.iter().map(|line| line.name.as_str()).collect(),
+            Marks::Bars(names, _) => names.iter().map(String::as_str).collect(),
+        }
+    }
+
+    /// Returns the plot as an SVG element, without title and legend.
+    fn svg(&self, size: Size) -> Result<String> {
         let mut text = String::new();
-        self.draw(&mut text).map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
+        self.draw(&mut text, size).map_err(|error| miette!("cannot draw `{}`: {error}", self.title))?;
         Ok(text)
     }
 
-    /// Returns the range of the y axis; for a logarithmic axis, of the logarithms.
-    fn range(&self, values: &[f64]) -> (f64, f64) {
-        let highest = values.iter().copied().fold(0.0, f64::max);
-        if !self.log {
-            return (0.0, if highest > 0.0 { highest * 1.08 } else { 1.0 });
-        }
-        let lowest = values.iter().copied().filter(|&value| value > 0.0).fold(f64::INFINITY, f64::min);
-        match lowest.is_finite() {
-            true => (lowest.log10().floor() - 0.25, highest.log10().ceil().max(lowest.log10().floor() + 1.0)),
-            false => (0.0, 1.0),
-        }
+    /// Returns both axes.
+    fn axes(&self, size: Size) -> (Axis, Axis) {
+        let (xs, ys): (Vec<f64>, Vec<f64>) = match &self.marks {
+            Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).copied().unzip(),
+            Marks::Bars(_, groups) => (vec![], groups.iter().flat_map(|group| &group.1).copied().collect()),
+        };
+        let x = match &self.marks {
+            Marks::Bars(_, groups) => Axis::groups(groups.len()),
+            Marks::Lines(_) if self.log_x && !xs.is_empty() && xs.iter().all(|&x| x > 0.0) => {
+                Axis::at_values(&xs, size.x_ticks)
+            }
+            Marks::Lines(_) => Axis::linear(&xs, true, size.x_ticks),
+        };
+        let y = if self.log { Axis::decades(&ys, size.y_ticks) } else { Axis::linear(&ys, false, size.y_ticks) };
+        (x, y)
     }
 
-    fn draw(&self, text: &mut String) -> std::result::Result<(), Box<dyn std::error::Error>> {
-        let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    fn draw(&self, text: &mut String, size: Size) -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let area = SVGBackend::with_string(text, (size.width, size.height)).into_drawing_area();
         area.fill(&WHITE)?;
-        let values: Vec<f64> = match &self.marks {
-            Marks::Lines(lines) => lines.iter().flat_map(|line| &line.points).map(|point| point.1).collect(),
-            Marks::Bars(_, groups) => groups.iter().flat_map(|group| &group.1).copied().collect(),
-        };
-        let (bottom, highest) = self.range(&values);
-        // Logarithmic bars are all long, so the legend is above them.
-        let is_crowded = self.log && matches!(self.marks, Marks::Bars(..));
-        let top = if is_crowded { highest + 0.45 * (highest - bottom) } else { highest };
-        let height = |value: f64| if self.log { value.log10().max(bottom) } else { value };
-        let (first, last) = match &self.marks {
-            Marks::Lines(lines) => {
-                let xs = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
-                (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max))
-            }
-            Marks::Bars(_, groups) => (-0.5, groups.len() as f64 - 0.5),
-        };
-        // An axis needs a length even with a single point or none.
-        let (first, last) = match first.is_finite() {
-            true if first < last => (first, last),
-            true => (first - 0.5, first + 0.5),
-            false => (0.0, 1.0),
+        let (x, y) = self.axes(size);
+        let bottom = y.low();
+        let letters = ("sans-serif", LETTERS);
+        let label_lines = match &self.marks {
+            Marks::Bars(_, groups) => self.group_labels(groups, size).iter().map(Vec::len).max().unwrap_or(1) as u32,
+            Marks::Lines(_) => 1,
         };
         let mut chart = ChartBuilder::on(&area)
-            .caption(&self.title, ("sans-serif", 16))
             .margin(10)
-            .x_label_area_size(42)
-            .y_label_area_size(60)
-            .build_cartesian_2d(first..last, bottom..top)?;
-        let decades = if self.log { (top - bottom).ceil() as usize + 1 } else { 10 };
-        let y_label = |y: &f64| match (self.log, y.fract() == 0.0) {
-            (false, _) => format!("{y}"),
-            (true, _) if *y > highest => String::new(),
-            (true, true) if (0.0..6.0).contains(y) => format!("{}", 10f64.powf(*y)),
-            (true, true) => format!("1e{y}"),
-            (true, false) => String::new(),
-        };
-        let group_at = |x: &f64| match &self.marks {
-            Marks::Bars(_, groups) if x.fract() == 0.0 => {
-                groups.get(x.round() as usize).map_or_else(String::new, |group| group.0.clone())
-            }
-            _ => String::new(),
-        };
+            .margin_right(20)
+            .x_label_area_size(26 + 17 * label_lines)
+            .y_label_area_size(y.letters() as i32 * LETTER + 34)
+            .build_cartesian_2d(x, y)?;
         let mut mesh = chart.configure_mesh();
-        mesh.x_desc(&self.x).y_desc(&self.y).y_labels(decades).y_label_formatter(&y_label).light_line_style(WHITE);
-        if let Marks::Bars(_, groups) = &self.marks {
-            mesh.disable_x_mesh().x_labels(groups.len() * 2 + 1).x_label_formatter(&group_at);
+        mesh.x_desc(&self.x).y_desc(&self.y).label_style(letters).axis_desc_style(letters).light_line_style(WHITE);
+        if matches!(self.marks, Marks::Bars(..)) {
+            mesh.disable_x_mesh();
         }
         mesh.draw()?;
         match &self.marks {
             Marks::Lines(lines) => {
                 for (line, color) in lines.iter().zip(PALETTE.iter().cycle()) {
-                    let points = || line.points.iter().map(|&(x, y)| (x, height(y)));
-                    chart
-                        .draw_series(LineSeries::new(points(), color.stroke_width(2)))?
-                        .label(&line.name)
-                        .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-                    chart.draw_series(points().map(|point| Circle::new(point, 3, color.filled())))?;
+                    chart.draw_series(LineSeries::new(line.points.iter().copied(), color.stroke_width(2)))?;
+                    chart.draw_series(line.points.iter().map(|point| Circle::new(*point, 3, color.filled())))?;
                 }
             }
             Marks::Bars(names, groups) => {
                 let width = 0.8 / names.len().max(1) as f64;
-                for (bar, (label, color)) in names.iter().zip(PALETTE.iter().cycle()).enumerate() {
+                for (bar, color) in (0..names.len()).zip(PALETTE.iter().cycle()) {
                     let left = |group: usize| group as f64 - 0.4 + bar as f64 * width;
                     let bars = groups.iter().enumerate().filter_map(|(group, (_, values))| {
-                        let value = height(*values.get(bar)?);
+                        let value = values.get(bar)?.max(bottom);
                         let (from, to) = (left(group), left(group) + width * 0.92);
                         Some(Rectangle::new([(from, bottom), (to, value)], color.filled()))
                     });
-                    chart
-                        .draw_series(bars)?
-                        .label(label)
-                        .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
+                    chart.draw_series(bars)?;
                 }
+                let places: Vec<(i32, i32)> =
+                    (0..groups.len()).map(|group| chart.backend_coord(&(group as f64, bottom))).collect();
+                self.draw_group_labels(&area, &places, groups, size)?;
             }
         }
-        // Where it hides the least in the shipped plots.
-        let corner = match &self.marks {
-            Marks::Lines(_) => SeriesLabelPosition::UpperRight,
-            Marks::Bars(..) => SeriesLabelPosition::UpperLeft,
-        };
-        chart
-            .configure_series_labels()
-            .position(corner)
-            .background_style(WHITE.mix(0.85))
-            .border_style(RGBColor(0xcc, 0xcc, 0xcc))
-            .draw()?;
         area.present()?;
         Ok(())
     }
+
+    /// Returns the lines of each group's label, as many letters wide as there is room for.
+    fn group_labels(&self, groups: &[(String, Vec<f64>)], size: Size) -> Vec<Vec<String>> {
+        let room = (size.width as usize - 90) / groups.len().max(1) / LETTER as usize;
+        groups.iter().map(|(name, _)| wrap(name, room.max(3))).collect()
+    }
+
+    fn draw_group_labels(
+        &self,
+        area: &DrawingArea<SVGBackend<'_>, Shift>,
+        places: &[(i32, i32)],
+        groups: &[(String, Vec<f64>)],
+        size: Size,
+    ) -> std::result::Result<(), Box<dyn std::error::Error>> {
+        let style = TextStyle::from(("sans-serif", LETTERS).into_font());
+        let style = style.pos(plotters::style::text_anchor::Pos::new(
+            plotters::style::text_anchor::HPos::Center,
+            plotters::style::text_anchor::VPos::Top,
+        ));
+        for (lines, (x, y)) in self.group_labels(groups, size).iter().zip(places) {
+            for (row, line) in lines.iter().enumerate() {
+                area.draw(&Text::new(line.clone(), (*x, y + 8 + 17 * row as i32), style.clone()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Breaks a label at spaces and after hyphens, and cuts what is still too long.
+fn wrap(label: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![];
+    for word in label.split_inclusive([' ', '-', '_', '/']) {
+        let fits = |line: &String| line.chars().count() + word.trim_end().chars().count() <= room;
+        match lines.last_mut().filter(|line| fits(line)) {
+            Some(line) => line.push_str(word),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    for line in &mut lines {
+        *line = line.trim_end().to_owned();
+        if line.chars().count() > room {
+            *line = line.chars().take(room.saturating_sub(1)).chain(['…']).collect();
+        }
+    }
+    lines
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn chart(marks: Marks) -> Chart {
+        Chart { title: "c2is".into(), x: "pages".into(), y: "slowdown".into(), log: false, log_x: false, marks }
+    }
+
+    fn figure(marks: Marks) -> String {
+        chart(marks).figure().expect("a figure").into_string()
+    }
+
     #[test]
     fn plots_say_what_they_are_given() {
-        let points = vec![(0.0, 2.0), (4.0, 1.0)];
-        let lines = Marks::Lines(vec![Line { name: "under <Interf>".into(), points }]);
-        let chart = Chart { title: "c2is".into(), x: "pages".into(), y: "slowdown".into(), log: false, marks: lines };
-        let svg = chart.svg().expect("an SVG");
-        assert!(svg.starts_with("<svg") && svg.contains("under &lt;Interf&gt;") && svg.contains("pages"), "{svg}");
-        assert_eq!(svg.matches("<circle").count(), 2);
-        let bars = Marks::Bars(vec!["solo".into(), "interf".into()], vec![("a".into(), vec![1.0, 2.0])]);
-        let svg = Chart { marks: bars, ..chart }.svg().expect("an SVG");
-        assert!(svg.contains("solo") && svg.contains("interf"), "{svg}");
+        let line = |name: &str| Line { name: name.into(), points: vec![(0.0, 2.0), (4.0, 1.0)] };
+        let html = figure(Marks::Lines(vec![line("under <Interf>"), line("solo")]));
+        assert!(html.contains("<svg") && html.contains("under &lt;Interf&gt;") && html.contains("pages"), "{html}");
+        assert_eq!(html.matches("<circle").count(), 2 * 4, "once for each width");
+        let html = figure(Marks::Bars(vec!["solo".into(), "interf".into()], vec![("a".into(), vec![1.0, 2.0])]));
+        assert!(html.contains("solo") && html.contains("interf"), "{html}");
+    }
+
+    #[test]
+    fn a_legend_is_beside_the_data_and_only_for_several_series() {
+        let line = |name: &str| Line { name: name.into(), points: vec![(0.0, 2.0), (4.0, 1.0)] };
+        let one = figure(Marks::Lines(vec![line("victim")]));
+        assert!(!one.contains("victim") && !one.contains("legend"), "{one}");
+        let two = figure(Marks::Lines(vec![line("victim"), line("neighbor")]));
+        for svg in two.split("<svg").skip(1).map(|rest| rest.split("</svg>").next().unwrap_or_default()) {
+            assert!(!svg.contains("victim"), "the plot itself has no legend: {svg}");
+        }
+        assert!(two.contains("<ul class=\"legend\">"), "{two}");
     }
 
     #[test]
     fn nothing_to_draw_is_drawn() {
-        let chart =
-            Chart { title: "none".into(), x: "x".into(), y: "y".into(), log: false, marks: Marks::Lines(vec![]) };
-        assert!(chart.svg().expect("an SVG").contains("none"));
-        assert!(Chart { log: true, ..chart }.svg().expect("an SVG").contains("none"));
+        let none = chart(Marks::Lines(vec![]));
+        assert!(none.figure().expect("a figure").into_string().contains("c2is"));
+        for (log, log_x) in [(true, false), (false, true)] {
+            assert!(Chart { log, log_x, ..none.clone() }.figure().is_ok());
+        }
     }
 
     #[test]
-    fn a_logarithmic_axis_names_powers_of_ten() {
-        let bars = Marks::Bars(
-            vec!["a".into()],
-            vec![("x".into(), vec![0.0002]), ("y".into(), vec![30.0]), ("z".into(), vec![0.0])],
-        );
-        let chart = Chart { title: "t".into(), x: "x".into(), y: "y".into(), log: true, marks: bars };
-        assert_eq!(chart.range(&[0.0002, 30.0, 0.0]), (-4.25, 2.0));
-        let svg = chart.svg().expect("an SVG");
-        for label in ["1e-4", "1e-1", ">\n1\n<", ">\n100\n<"] {
-            assert!(svg.contains(label), "{label}: {svg}");
+    fn a_logarithmic_axis_names_real_values() {
+        let points = vec![(200.0, 1.0), (1000.0, 30.0), (4000.0, 0.0002)];
+        let lines = Marks::Lines(vec![Line { name: "a".into(), points }]);
+        let html = Chart { log: true, log_x: true, ..chart(lines) }.figure().expect("a figure").into_string();
+        for label in ["200", "1\u{202f}000", "4\u{202f}000", "0.0001", "100"] {
+            assert!(html.contains(&format!(">\n{label}\n<")), "{label}: {html}");
         }
+    }
+
+    #[test]
+    fn labels_of_groups_are_broken_and_cut() {
+        assert_eq!(wrap("the victim's pages are private", 12), ["the victim's", "pages are", "private"]);
+        assert_eq!(wrap("disparity-small", 10), ["disparity-", "small"]);
+        assert_eq!(wrap("abcdefgh", 5), ["abcd…"]);
     }
 }

@@ -1,9 +1,10 @@
 //! `quota`: the effect on a victim of budgets of bus accesses on the other cores.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, falls, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use cloison_engine::report::Section;
+use cloison_engine::text::grouped;
 use miette::Result;
 
 /// Evaluates the runs.
@@ -49,21 +50,21 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ]);
         for quota in quotas {
             overshoots.row([
-                budget.to_string(),
+                grouped(*budget),
                 quota.core.to_string(),
                 if quota.by_interrupt { "interrupt" } else { "polling" }.to_owned(),
-                quota.periods.to_string(),
-                quota.throttled_periods.to_string(),
-                quota.events.to_string(),
-                quota.max_overshoot.to_string(),
-                quota.overshoot.to_string(),
+                grouped(quota.periods),
+                grouped(quota.throttled_periods),
+                grouped(quota.events),
+                grouped(quota.max_overshoot),
+                grouped(quota.overshoot),
             ]);
             found.figure(format!("bus{budget}_core{}_overshoot_max", quota.core), quota.max_overshoot as f64);
         }
     }
     found.figure("overshoot_max", most as f64);
-    let columns = vec!["budget", "cycles", "slowdown", "l2_refills", "overshoot_max", "throttled_periods", "periods"];
-    let series = Series { name: "budgets".into(), columns, rows };
+    let names = ["budget", "cycles", "slowdown", "l2_refills", "overshoot_max", "throttled_periods", "periods"];
+    let series = Series { name: "budgets".into(), columns: columns(names), rows };
     found.tables.push(series.table(
         "Victim against the budget of each Interf core",
         "Budget: BUS_ACCESS events per period of 1 ms; 8 for a line that is filled and written back. Overshoot: maximum \
@@ -75,15 +76,13 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     ));
     found.charts.push(Chart {
         title: "Victim against Interf's budget (modelled)".into(),
-        x: "log10 of BUS_ACCESS events in 1 ms, each Interf core".into(),
+        x: "BUS_ACCESS events in 1 ms, each Interf core".into(),
         y: "runtime / solo".into(),
         log: false,
+        log_x: true,
         marks: Marks::Lines(vec![Line {
             name: "victim".into(),
-            points: points
-                .iter()
-                .map(|(budget, run)| ((*budget as f64).max(1.0).log10(), ratio(run.cycles(), solo)))
-                .collect(),
+            points: points.iter().map(|(budget, run)| (*budget as f64, ratio(run.cycles(), solo))).collect(),
         }]),
     });
     found.series.push(series);

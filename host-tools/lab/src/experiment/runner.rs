@@ -1,23 +1,24 @@
 //! Performs the runs of an experiment, each once, two at a time, and keeps their results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::check::Check;
 use super::cyclictest::Latencies;
+use super::measured::{Measure, Measured, QuotaOutcome, Segment};
 use super::overrides::{self, Value};
-use super::spec::{Experiment, Measure, Point};
-use cloison_config::Checked;
+use super::spec::{Experiment, Point};
+use cloison_abi::services;
 use cloison_config::events::EventNames;
+use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{write_atomic, write_json};
-use cloison_engine::model::{self, KeptRun, Model, Region};
+use cloison_engine::model::{self, KeptRun, Model};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, consoles, image, parts};
 use cloison_formats::telemetry::MigrationOutcome;
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,96 +26,6 @@ use std::time::Duration;
 
 /// Time limit: a run that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(300);
-
-/// The results of one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Measured {
-    /// Hash of all inputs.
-    pub inputs: String,
-    /// Name of the variant.
-    pub variant: String,
-    /// Label on each axis.
-    pub axes: BTreeMap<String, String>,
-    /// The victim's segments after the warm-up, in order.
-    pub segments: Vec<Segment>,
-    /// The model's counts during these segments, on all cores.
-    pub regions: Vec<Region>,
-    /// Results of the quotas, by core.
-    pub quotas: Vec<QuotaOutcome>,
-    /// Number of pages that moved to a PVT pool.
-    pub pages_moved: u64,
-    /// cyclictest's results, if it is what is measured.
-    #[serde(default)]
-    pub latencies: Option<Latencies>,
-}
-
-/// An observation segment, as logged by the hypervisor.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Segment {
-    /// Cycles at EL1 and EL0.
-    pub cycles: u64,
-    /// Event counts by name.
-    pub events: BTreeMap<String, u64>,
-}
-
-/// Result of a quota.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QuotaOutcome {
-    /// Number of the physical core.
-    pub core: u8,
-    /// Whether overflow interrupts enforced the quota.
-    pub by_interrupt: bool,
-    /// Number of periods that ended.
-    pub periods: u64,
-    /// Number of periods in which the core was held.
-    pub throttled_periods: u64,
-    /// Total number of events.
-    pub events: u64,
-    /// Maximum overshoot in one period.
-    pub max_overshoot: u64,
-    /// Sum of the overshoot of all periods.
-    pub overshoot: u64,
-}
-
-impl Measured {
-    /// Returns the median cycles of the segments; the lower one if their number is even.
-    pub fn cycles(&self) -> u64 {
-        median(self.segments.iter().map(|segment| segment.cycles))
-    }
-    /// Returns the median count of an event of the victim.
-    pub fn event(&self, name: &str) -> u64 {
-        median(self.segments.iter().map(|segment| segment.events.get(name).copied().unwrap_or(0)))
-    }
-    /// Returns an event's count in the last segment, when earlier contents of the caches have been displaced.
-    pub fn settled(&self, name: &str) -> u64 {
-        self.segments.last().and_then(|segment| segment.events.get(name)).copied().unwrap_or(0)
-    }
-    /// Returns the label on an axis.
-    pub fn label(&self, axis: &str) -> &str {
-        self.axes.get(axis).map_or("", String::as_str)
-    }
-    /// Returns the number on an axis, if its label is one.
-    pub fn number(&self, axis: &str) -> Option<u64> {
-        self.label(axis).parse().ok()
-    }
-    /// Returns the bytes per second on the cores other than the victim's, from the model's count of an event and the
-    /// bytes per event.
-    pub fn others_bytes_per_second(&self, victim: usize, event: &str, bytes: u64, clock_mhz: u64) -> f64 {
-        let others = |region: &Region| {
-            let cores = region.cores.iter().enumerate().filter(|(core, _)| *core != victim);
-            let events: u64 = cores.map(|(_, core)| core.event(event)).sum();
-            let cycles = region.cores.iter().map(|core| core.cycles).max().unwrap_or(0).max(1);
-            (events * bytes) as f64 / (cycles as f64 / (clock_mhz as f64 * 1e6))
-        };
-        self.regions.iter().map(others).sum::<f64>() / self.regions.len().max(1) as f64
-    }
-}
-
-fn median(values: impl Iterator<Item = u64>) -> u64 {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
-}
 
 /// What all runs of an experiment share.
 struct Setting<'a> {
@@ -125,6 +36,111 @@ struct Setting<'a> {
     /// Hash of model, plugin and QEMU.
     common: Sha256,
     out: &'a Path,
+}
+
+/// Returns the system of a point, as text and checked. The text is written to `system.toml` in `directory`.
+fn system_of(experiment: &Experiment, base: &Value, point: &Point, directory: &Path) -> Result<(String, Checked)> {
+    let mut system = base.clone();
+    let wrong = |field: &str, span: &std::ops::Range<usize>, error: String| {
+        let problem = experiment.problem(field, span.clone(), error).label(format!("run {}", point.key()));
+        let help = "paths start at the root of the system's file: vm.NAME.field, pool.NAME.field";
+        Errors::new(experiment.source.name(), vec![problem.help(help)])
+    };
+    for (path, span) in &point.remove {
+        overrides::remove(&mut system, path).map_err(|error| wrong("variant.remove", span, error))?;
+    }
+    for (path, value, span) in &point.set {
+        overrides::set(&mut system, path, value).map_err(|error| wrong("variant.set", span, error))?;
+    }
+    let text = toml::to_string_pretty(&system).into_diagnostic()?;
+    let file = directory.join("system.toml");
+    write_atomic(&file, text.as_bytes())?;
+    let checked = configuration::load(&file, Some(&experiment.board)).map_err(|errors| {
+        let message = format!("the system of run `{}` is not valid", point.key());
+        let problem = experiment.problem("variant", point.span.clone(), message).label("this variant's changes");
+        let problem = problem.help("the errors are those of the system after the changes");
+        let all = std::iter::once(problem)
+            .chain(errors.problems().iter().filter(|problem| problem.is_error()).cloned())
+            .collect();
+        Errors::new(experiment.source.name(), all)
+    })?;
+    Ok((text, checked))
+}
+
+/// Reports what would make a run fail or a check impossible, before the first board starts.
+fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<()> {
+    let mut problems: Vec<Problem> = vec![];
+    for point in &experiment.points {
+        let (_, checked) = system_of(experiment, base, point, &out.join("runs").join(point.key()))?;
+        let found = check_victim(experiment, point, &checked);
+        // One mistake in the file is reported once, not for every run.
+        problems.extend(found.into_iter().chain(check_events(experiment, point, &checked)));
+        if !problems.is_empty() {
+            break;
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(Errors::new(experiment.source.name(), problems).into()) }
+}
+
+/// Returns what keeps the victim of a run from being measured.
+fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Option<Problem> {
+    let name = &experiment.victim;
+    let victim = |message: String| experiment.problem("victim", experiment.victim_span.clone(), message);
+    let vms = &checked.system.vms;
+    let Some(index) = vms.iter().position(|vm| vm.name == *name) else {
+        let problem = victim(format!("the system of run `{}` has no VM `{name}`", point.key())).label("unknown VM");
+        return Some(problem.help(suggest(name, "VMs", vms.iter().map(|vm| vm.name.as_str()))));
+    };
+    if experiment.measure != Measure::Segments {
+        return None;
+    }
+    if vms[index].services & services::HEM == 0 {
+        let problem = victim(format!("VM `{name}` cannot log segments")).label("its `services` have no \"hem\"");
+        return Some(
+            problem.help("give it services = [\"hem\"], and hems = [\"L2D_CACHE_REFILL\", …] to count events"),
+        );
+    }
+    if matches!(checked.images[index], ImageSource::Linux(_)) && !vms[index].services_page {
+        let problem = victim(format!("Linux in VM `{name}` cannot log segments")).label("it has no services page");
+        return Some(
+            problem.help("give it services_page = true, through which `cloisonctl hem` reaches the hypervisor"),
+        );
+    }
+    let runs = runs_of(&checked.images[index], &vms[index].args)?;
+    (runs <= experiment.warm_up as u64).then(|| {
+        let message = format!("the victim runs {runs} times in run `{}`, and all are warm-up", point.key());
+        let problem = experiment.problem("warm_up", experiment.warm_up_span.clone(), message);
+        problem
+            .label(format!("at most {}", runs.saturating_sub(1)))
+            .help("lower `warm_up`, or give the victim more runs")
+    })
+}
+
+/// Returns how often a shipped workload runs its segment (docs/workloads.md), if that is known.
+fn runs_of(image: &ImageSource, args: &[u64; 4]) -> Option<u64> {
+    let ImageSource::Workload(name) = image else { return None };
+    let argument = match name.as_str() {
+        "c2is" | "staircase" => args[0],
+        "matrix-copy" | "disparity" | "segmentation" | "matmul" => args[1],
+        "latency" => args[3],
+        _ => return None,
+    };
+    Some(argument.max(1))
+}
+
+/// Returns the first event of a check that the victim does not count.
+fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Option<Problem> {
+    let victim = checked.system.vms.iter().find(|vm| vm.name == experiment.victim)?;
+    let names = EventNames::of(&checked.board.events);
+    let counted: Vec<String> = victim.hems.iter().map(|event| names.name(*event)).collect();
+    let uncounted = |check: &Check| {
+        let mut events = check.events().filter(|(variant, ..)| *variant == point.variant);
+        let (_, event, _) = events.find(|(_, event, _)| !counted.iter().any(|known| known == event))?;
+        let message = format!("VM `{}` does not count `{event}` in run `{}`", victim.name, point.key());
+        let problem = experiment.problem("checks", check.span.clone(), message).label("not counted");
+        Some(problem.help(suggest(event, "its `hems`", counted.iter().map(String::as_str))))
+    };
+    experiment.checks.iter().find_map(uncounted)
 }
 
 /// The system of a point, ready to run.
@@ -138,17 +154,7 @@ struct Prepared {
 impl Setting<'_> {
     fn prepare(&self, point: &Point) -> Result<Prepared> {
         let directory = self.out.join("runs").join(point.key());
-        let mut system = self.base.clone();
-        for path in &point.remove {
-            overrides::remove(&mut system, path).map_err(|error| miette!("run {}: {error}", point.key()))?;
-        }
-        for (path, value) in &point.set {
-            overrides::set(&mut system, path, value).map_err(|error| miette!("run {}: {error}", point.key()))?;
-        }
-        let text = toml::to_string_pretty(&system).into_diagnostic()?;
-        let file = directory.join("system.toml");
-        write_atomic(&file, text.as_bytes())?;
-        let checked = configuration::load(&file, Some(&self.experiment.board))?;
+        let (text, checked) = system_of(self.experiment, &self.base, point, &directory)?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
         hash.update(text.as_bytes());
@@ -227,19 +233,31 @@ impl Setting<'_> {
         let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
         let statistics = model::statistics(stats)?;
         let warm_up = self.experiment.warm_up;
-        if runs.len() != statistics.regions.len() || runs.len() <= warm_up {
-            let (logged, seen) = (runs.len(), statistics.regions.len());
+        let (logged, seen) = (runs.len(), statistics.regions.len());
+        if logged <= warm_up {
+            let help = "a guest logs a segment from segment_begin to segment_end, and a Linux guest by `cloisonctl hem \
+                        COMMAND`; lower `warm_up`, or run it more often";
+            return Err(miette!(help = help, "{logged} segments were logged; more than {warm_up} are needed"));
+        }
+        // Every guest's segments are in the hypervisor's log. Only those that also mark them for the model have its counts
+        // of all cores, and can start with cold caches.
+        let has_regions = seen == logged;
+        if !has_regions && (self.experiment.analysis.needs_regions() || self.experiment.caches == model::Caches::Cold) {
             return Err(miette!(
-                "{logged} segments were logged, {seen} seen by the model; more than {warm_up} are needed"
+                help = "mark the segments with HINT instructions (docs/board-model.md); without them leave out `analysis` \
+                        and `caches`",
+                "{logged} segments were logged, but {seen} regions of interest were seen by the model"
             ));
         }
         if let Some(run) = runs.iter().find(|run| run.counts().any(|(_, _, overflowed)| overflowed)) {
-            return Err(miette!("a counter overflowed in run {}", run.record.run));
+            let help = "counters have 32 bits: measure shorter segments";
+            return Err(miette!(help = help, "a counter overflowed in run {}", run.record.run));
         }
         let moves: Vec<_> =
             telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::Moved).collect();
         if moves.len() as u64 != point.pages {
-            return Err(miette!("{} pages migrated where {} were to", moves.len(), point.pages));
+            let help = "write the number into the variant: pages = NUMBER";
+            return Err(miette!(help = help, "{} pages migrated where {} were to", moves.len(), point.pages));
         }
         let first = &runs[warm_up];
         let begun = first.at.0.saturating_sub(first.record.cycles.0 * 1000 / self.model.clock_mhz);
@@ -258,7 +276,7 @@ impl Setting<'_> {
             variant: point.variant.clone(),
             axes: point.axes.clone(),
             segments: segments.collect(),
-            regions: statistics.regions[warm_up..].to_vec(),
+            regions: if has_regions { statistics.regions[warm_up..].to_vec() } else { vec![] },
             quotas,
             pages_moved: moves.len() as u64,
             latencies: None,
@@ -284,6 +302,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
     overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
+    preflight(experiment, &base, out)?;
     let mut common = Sha256::new();
     let model = &model.kept_in(out)?;
     for file in [model.board(), model.plugin()] {
@@ -292,8 +311,13 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     }
     common.update(qemu_version());
     common.update(format!(
-        "{:?} {} {:?} {} {:?}",
-        emulation, experiment.seed, experiment.caches, experiment.warm_up, experiment.measure
+        "{:?} {} {:?} {} {:?} {}",
+        emulation,
+        experiment.seed,
+        experiment.caches,
+        experiment.warm_up,
+        experiment.measure,
+        experiment.analysis.needs_regions()
     ));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { experiment, model, base, hypervisor, common, out };

@@ -1,7 +1,7 @@
 //! `interference-wss`: the harm that Interf does, against the size of its buffer (BBProf, section 7.1, figure 4).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, ratio};
+use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -34,7 +34,7 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     found.figure("most_interf_mb_s", points.iter().map(|point| point.3).fold(0.0, f64::max));
     let series = Series {
         name: "buffers".into(),
-        columns: vec!["kib", "cycles", "slowdown", "l2_refills", "interf_mb_s", "memory_mb_s"],
+        columns: columns(["kib", "cycles", "slowdown", "l2_refills", "interf_mb_s", "memory_mb_s"]),
         rows: points
             .iter()
             .map(|&(kib, cycles, refills, stored, moved)| {
@@ -68,6 +68,7 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         x: "KiB of each Interf buffer".into(),
         y: "runtime / solo".into(),
         log: false,
+        log_x: false,
         marks: Marks::Lines(vec![slowdown]),
     });
     found.charts.push(Chart {
@@ -75,6 +76,7 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
         x: "KiB of each Interf buffer".into(),
         y: "MB/s".into(),
         log: false,
+        log_x: false,
         marks: Marks::Lines(vec![line("stored over", |point| point.3), line("to and from memory", |point| point.4)]),
     });
     found.series.push(series);

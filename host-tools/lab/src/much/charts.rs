@@ -40,14 +40,23 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
     let longest = names.iter().map(String::len).max().unwrap_or(0);
     let left = if labeled { longest * 7 + 12 } else { 0 };
     let wide = size * cell;
-    let (width, height) = (left + wide.max(170) + 2, wide + 30);
+    // The columns' names are below, upright, in every matrix of few events: side by side, rows share their names.
+    let below = if names.len() <= NAMED { longest * 7 + 10 } else { 0 };
+    let letters = cell.clamp(6, 11);
+    let legend = wide + below;
+    let (width, height) = (left + wide.max(170) + 2, legend + 30);
     html! {
         figure {
             svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(title) {
                 @for row in 0..size {
                     @if labeled {
                         text x=(left - 6) y=(row * cell + cell / 2 + 4) text-anchor="end"
-                            font-size=(cell.clamp(6, 11)) style={ "font-size:" (cell.clamp(6, 11)) "px" } { (names[row]) }
+                            style={ "font-size:" (letters) "px" } { (names[row]) }
+                    }
+                    @if below > 0 {
+                        @let x = left + row * cell + cell / 2 + 4;
+                        text x=(x) y=(wide + 6) text-anchor="end" transform={ "rotate(-90 " (x) " " (wide + 6) ")" }
+                            style={ "font-size:" (letters) "px" } { (names[row]) }
                     }
                     @for column in 0..size {
                         rect x=(left + column * cell) y=(row * cell) width=(cell) height=(cell) fill=(color(matrix[(row, column)] / scale)) {
@@ -60,11 +69,11 @@ fn heatmap(title: &str, matrix: &DMatrix<f64>, names: &[String], scale: f64, lab
                 }
                 rect x=(left) y="0" width=(wide) height=(wide) fill="none" stroke="#999" {}
                 // Legend of the colors.
-                text x=(left) y=(wide + 21) { (format!("−{scale}")) }
+                text x=(left) y=(legend + 21) { (format!("−{scale}")) }
                 @for step in 0..=20_usize {
-                    rect x=(left + 36 + step * 4) y=(wide + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
+                    rect x=(left + 36 + step * 4) y=(legend + 12) width="4" height="10" fill=(color(step as f64 / 10.0 - 1.0)) {}
                 }
-                text x=(left + 126) y=(wide + 21) { (format!("+{scale}")) }
+                text x=(left + 126) y=(legend + 21) { (format!("+{scale}")) }
             }
             figcaption { (title) }
         }
@@ -103,7 +112,7 @@ const RIGHT: f64 = 18.0;
 const TOP: f64 = 24.0;
 /// Height of a line of the legend, and the approximate width of a letter.
 const LINE: f64 = 17.0;
-const LETTER: f64 = 6.2;
+const LETTER: f64 = 7.2;
 
 /// Returns about `count` round numbers within a range.
 fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
@@ -280,6 +289,16 @@ pub fn over_runs(title: &str, outcomes: &[Outcome], which: usize) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_and_columns_have_their_names() {
+        let names = ["L1D_CACHE".to_owned(), "BUS_ACCESS".to_owned()];
+        let matrix = DMatrix::identity(2, 2);
+        let html = heatmaps(&names, &[("one", &matrix, 1.0), ("other", &matrix, 1.0)]).into_string();
+        let labels = html.matches(">BUS_ACCESS<").count();
+        assert_eq!(labels, 3, "a row of the first, and a column of each: {html}");
+        assert_eq!(html.matches("rotate(-90").count(), 4);
+    }
 
     #[test]
     fn ticks_are_round_and_within() {

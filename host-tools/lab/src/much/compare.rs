@@ -4,13 +4,12 @@
 use super::input::{self, Chosen};
 use super::{merge, page};
 use clap::ValueEnum;
-use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use cloison_much::evaluate::{self, Comparison, FEWEST_SAMPLES, Method, Outcome, Resampling};
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, miette};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `cloison much compare`.
 #[derive(Clone, Debug, clap::Args)]
@@ -99,7 +98,15 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
     bar.finish_and_clear();
     let outcomes = outcomes.map_err(|error| miette!("{}: {error}", args.input.display()))?;
     let section = section(args, &data.events[anchor].name, &outcomes);
-    let mut figures = Figures::new("much compare");
+    let inputs: Vec<(&str, &Path)> =
+        std::iter::once(("input", args.input.as_path())).chain(args.hrm.as_deref().map(|path| ("hrm", path))).collect();
+    let numbers = runs.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    let mut figures = input::figures_of("much compare", &inputs, &args.chosen)?
+        .parameter("anchor", &data.events[anchor].name)
+        .parameter("runs", numbers)
+        .parameter("samples", args.samples)
+        .parameter("resampling", format!("{:?}", args.resampling).to_lowercase())
+        .parameter("seed", args.seed);
     figures.count("samples", args.samples as u64).count("seed", args.seed);
     for outcome in &outcomes {
         // The pairwise estimates had another name once, which kept figures are still found by.
@@ -114,7 +121,7 @@ pub fn compare(args: &CompareArgs) -> Result<()> {
         }
     }
     let csv = if args.csv.is_some() { Some(table(&outcomes)?) } else { None };
-    let page = args.report.is_some().then(|| page::compared(&outcomes, &section, &figures));
+    let page = args.report.is_some().then(|| page::compared(&data, &outcomes, &section, &figures));
     if let (Some(path), Some(csv)) = (&args.csv, &csv) {
         write_atomic(path, csv)?;
     }

@@ -3,14 +3,14 @@
 
 use super::input::{self, Chosen};
 use super::page;
-use cloison_engine::figures::Figures;
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use cloison_much::data::{Event, Measurements};
 use cloison_much::evaluate::{self, Accuracy, Bands, Both, FEWEST_SAMPLES, accuracy, marginal_distances, reference};
 use cloison_much::matrix::pairs;
+use cloison_much::table::Vectors;
 use miette::{IntoDiagnostic, Result, miette};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `cloison much evaluate`.
 #[derive(Clone, Debug, clap::Args)]
@@ -45,6 +45,20 @@ pub struct EvaluateArgs {
     json: Option<PathBuf>,
 }
 
+/// Reads what the vectors are compared with.
+fn measured(args: &EvaluateArgs, path: &Path, vectors: &Vectors) -> Result<Measurements> {
+    if args.truth.is_some() {
+        // A truth may have more events: constant ones were left out of the merge.
+        let mut truth = input::vectors(path)?;
+        let wanted = |event: &Event| vectors.events.iter().any(|known| known.name == event.name);
+        let (events, columns) = truth.events.into_iter().zip(truth.columns).filter(|(event, _)| wanted(event)).unzip();
+        (truth.events, truth.columns) = (events, columns);
+        Ok(truth.measurements())
+    } else {
+        input::measurements(path, &args.chosen)
+    }
+}
+
 /// Runs `cloison much evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     let vectors = input::vectors(&args.vectors)?;
@@ -55,16 +69,7 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
             "--skip-runs and --first-runs say nothing of --truth"
         ));
     }
-    let data = if args.truth.is_some() {
-        // A truth may have more events: constant ones were left out of the merge.
-        let mut truth = input::vectors(path)?;
-        let wanted = |event: &Event| vectors.events.iter().any(|known| known.name == event.name);
-        let (events, columns) = truth.events.into_iter().zip(truth.columns).filter(|(event, _)| wanted(event)).unzip();
-        (truth.events, truth.columns) = (events, columns);
-        truth.measurements()
-    } else {
-        input::measurements(path, &args.chosen)?
-    };
+    let data = measured(args, path, &vectors)?;
     let data = data.reordered(&vectors.events).map_err(|error| {
         miette!("{} and {} do not have the same events: {error}", args.vectors.display(), path.display())
     })?;
@@ -77,7 +82,11 @@ pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
     let bar = input::working(format!("drawing {} samples", args.samples));
     let bands = (args.samples > 0).then(|| evaluate::bands(&merged, &data, args.samples, args.seed));
     bar.finish_and_clear();
-    let mut figures = Figures::new("much evaluate");
+    let inputs =
+        [("vectors", args.vectors.as_path()), (if args.truth.is_some() { "truth" } else { "reference" }, path)];
+    let mut figures = input::figures_of("much evaluate", &inputs, &args.chosen)?
+        .parameter("samples", args.samples)
+        .parameter("seed", args.seed);
     let in_sample = args.truth.is_none() && evaluate::is_in_sample(&vectors, &data);
     figures
         .count("vectors", vectors.len() as u64)

@@ -2,12 +2,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::events::EventNames;
+use cloison_engine::figures::Figures;
 use cloison_engine::telemetry::Telemetry;
-use cloison_engine::{configuration, hem};
+use cloison_engine::{configuration, hem, installation};
 use cloison_much::data::Measurements;
 use cloison_much::read::{self, ReadError, Row, Selection, Taker};
 use indicatif::{ProgressBar, ProgressStyle};
-use miette::{Result, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::error::Error;
 use std::io::Read;
 use std::path::Path;
@@ -31,6 +32,36 @@ pub struct Chosen {
     /// Use only the first N runs of each sub-experiment, after those left out
     #[arg(long, value_name = "N")]
     pub first_runs: Option<usize>,
+}
+
+/// Returns figures with these files, each with its role and checksum, and the choice of runs as their provenance.
+///
+/// # Errors
+/// If a file cannot be read.
+pub fn figures_of(command: &str, inputs: &[(&str, &Path)], chosen: &Chosen) -> Result<Figures> {
+    let mut figures = Figures::new(command);
+    for (role, path) in inputs {
+        figures = figures.parameter(role, installation::display(path));
+        // What came from a pipe is gone.
+        if path.is_file() {
+            let bytes = std::fs::read(path).into_diagnostic();
+            let bytes = bytes.wrap_err_with(|| miette!("cannot read {}", path.display()))?;
+            figures = figures.parameter(&format!("{role}_crc32"), format!("{:08x}", crc32fast::hash(&bytes)));
+        }
+    }
+    let choices = [
+        ("vm", chosen.vm.clone()),
+        ("vcpu", chosen.vcpu.map(|vcpu| vcpu.to_string())),
+        ("workload", chosen.workload.map(|workload| workload.to_string())),
+        ("skip_runs", (chosen.skip_runs > 0).then(|| chosen.skip_runs.to_string())),
+        ("first_runs", chosen.first_runs.map(|runs| runs.to_string())),
+    ];
+    for (name, value) in choices {
+        if let Some(value) = value {
+            figures = figures.parameter(name, value);
+        }
+    }
+    Ok(figures)
 }
 
 impl Chosen {

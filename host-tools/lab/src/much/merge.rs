@@ -137,7 +137,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
         Ok(merged) => &merged.vectors,
         Err(vectors) => vectors,
     };
-    let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok());
+    let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok())?;
     bar.finish_and_clear();
     // All outputs are complete in memory before the first file is written.
     let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
@@ -233,8 +233,18 @@ fn remarks(merged: &Merged) -> String {
     text
 }
 
-fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Option<&Merged>) -> (Section, Figures) {
-    let mut figures = Figures::new("much merge");
+fn summary(
+    args: &MergeArgs,
+    data: &Measurements,
+    vectors: &Vectors,
+    merged: Option<&Merged>,
+) -> Result<(Section, Figures)> {
+    let mut figures = input::figures_of("much merge", &[("input", &args.input)], &args.chosen)?
+        .parameter("method", format!("{:?}", args.method).to_lowercase())
+        .parameter("target", format!("{:?}", args.target).to_lowercase())
+        .parameter("anchor", args.anchor.as_deref().unwrap_or("by default"))
+        .parameter("draws", args.draws)
+        .parameter("seed", args.seed);
     figures
         .count("events", data.events.len() as u64)
         .count("sub_experiments", data.sub_experiments.len() as u64)
@@ -312,5 +322,5 @@ fn summary(args: &MergeArgs, data: &Measurements, vectors: &Vectors, merged: Opt
     if let Some(lost) = lost_extremes(data, vectors) {
         note += &format!(" {lost}");
     }
-    (section.note(note), figures)
+    Ok((section.note(note), figures))
 }

@@ -33,7 +33,7 @@ pub fn merged(
         None => reference(data),
     };
     let body = maps(data, &vectors.correlations(), &measured);
-    page("Merged vectors", section, figures, &body)
+    page("Merged vectors", data, section, figures, &body)
 }
 
 /// Returns the page of an evaluation.
@@ -56,17 +56,17 @@ pub fn evaluated(
             }
         }
     };
-    page("Merged vectors and measurements", section, figures, &body)
+    page("Merged vectors and measurements", data, section, figures, &body)
 }
 
 /// Returns the page of a comparison.
-pub fn compared(outcomes: &[Outcome], section: &Section, figures: &Figures) -> String {
+pub fn compared(data: &Measurements, outcomes: &[Outcome], section: &Section, figures: &Figures) -> String {
     let body = html! {
         @for (which, kind) in KINDS.iter().enumerate() {
             (charts::over_runs(&format!("Mean square error of {kind}'s correlations: every sample, mean and band"), outcomes, which))
         }
     };
-    page("MUCH, HRM and a blind merge", section, figures, &body)
+    page("MUCH, HRM and a blind merge", data, section, figures, &body)
 }
 
 fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
@@ -94,8 +94,10 @@ fn maps(data: &Measurements, merged: &Both, measured: &Both) -> Markup {
     }
 }
 
-fn page(title: &str, section: &Section, figures: &Figures, body: &Markup) -> String {
+fn page(title: &str, data: &Measurements, section: &Section, figures: &Figures, body: &Markup) -> String {
+    let warnings: Vec<String> = data.warnings().iter().map(ToString::to_string).collect();
     let body = html! {
+        @if !warnings.is_empty() { div.caveats { @for warning in &warnings { p { (warning) } } } }
         (section.to_html())
         (body)
         (report::all_figures(figures))

@@ -1,0 +1,524 @@
+//! Conditions on an experiment's results, such as `private.slowdown <= 1.1`: parsed, typed, evaluated.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::findings::{Runs, shown};
+use super::measured::Measured;
+use cloison_config::suggest;
+use cloison_engine::report::Section;
+use cloison_engine::text::grouped;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+/// A condition that every matching run must fulfill.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Check {
+    /// As its author wrote it.
+    pub text: String,
+    /// Its position in the experiment's file.
+    pub span: Range<usize>,
+    left: Operand,
+    relation: Relation,
+    right: Operand,
+}
+
+/// What is wrong with a check: where in its text, what, and how to fix it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// Position in the check's text.
+    pub at: Range<usize>,
+    /// What is wrong.
+    pub message: String,
+    /// How to fix it.
+    pub help: String,
+}
+
+/// A side of the comparison.
+#[derive(Clone, Debug, PartialEq)]
+enum Operand {
+    Number(f64),
+    /// A multiple of a quantity.
+    Scaled(f64, Selector),
+}
+
+/// A quantity of some runs.
+#[derive(Clone, Debug, PartialEq)]
+struct Selector {
+    variant: String,
+    /// Labels on axes that a run must have.
+    axes: Vec<(String, String)>,
+    quantity: Quantity,
+    /// Position in the check's text.
+    at: Range<usize>,
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Median cycles of a segment.
+    Cycles,
+    /// Median, or mean latency, relative to the baseline.
+    Slowdown,
+    /// Difference of the longest and the shortest segment, relative to the median.
+    Spread,
+    /// Number of segments after the warm-up.
+    Segments,
+    /// Pages that moved to a private pool.
+    PagesMoved,
+    /// Periods in which a core was held by its budget, over all cores.
+    ThrottledPeriods,
+    /// Maximum number of events beyond a budget in one period of one core.
+    OvershootMax,
+    /// A latency of cyclictest in microseconds, by its name.
+    Latency(&'static str),
+    /// Median count of an event of the victim, by its name.
+    Event(String),
+}
+
+/// Quantities of one kind can be compared with each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Cycles,
+    Ratio,
+    Events,
+    Number,
+    Microseconds,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cycles => "cycles",
+            Self::Ratio => "a ratio",
+            Self::Events => "a number of events",
+            Self::Number => "a number of pages, periods or segments",
+            Self::Microseconds => "microseconds",
+        })
+    }
+}
+
+/// Latencies that cyclictest's results have.
+const LATENCIES: [&str; 5] = ["min_us", "median_us", "avg_us", "p999_us", "max_us"];
+
+const NAMED: [(&str, Quantity); 7] = [
+    ("cycles", Quantity::Cycles),
+    ("slowdown", Quantity::Slowdown),
+    ("spread", Quantity::Spread),
+    ("segments", Quantity::Segments),
+    ("pages_moved", Quantity::PagesMoved),
+    ("throttled_periods", Quantity::ThrottledPeriods),
+    ("overshoot_max", Quantity::OvershootMax),
+];
+
+impl Quantity {
+    fn named(name: &str) -> Option<Self> {
+        let event = |name: &str| name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        NAMED
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map(|(_, quantity)| quantity.clone())
+            .or_else(|| LATENCIES.iter().find(|known| **known == name).map(|known| Self::Latency(known)))
+            .or_else(|| event(name).then(|| Self::Event(name.to_owned())))
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Cycles => Kind::Cycles,
+            Self::Slowdown | Self::Spread => Kind::Ratio,
+            Self::Segments | Self::PagesMoved | Self::ThrottledPeriods => Kind::Number,
+            Self::OvershootMax | Self::Event(_) => Kind::Events,
+            Self::Latency(_) => Kind::Microseconds,
+        }
+    }
+
+    /// Returns its value in a run, if the run has it.
+    pub fn of(&self, run: &Measured, runs: Runs<'_>, baseline: &str) -> Option<f64> {
+        let cycles = || run.segments.iter().map(|segment| segment.cycles);
+        Some(match self {
+            Self::Cycles => cycles().next().map(|_| run.cycles() as f64)?,
+            Self::Slowdown => runs.slowdown(run, baseline)?,
+            Self::Spread => (cycles().max()? - cycles().min()?) as f64 / run.cycles().max(1) as f64,
+            Self::Segments => run.segments.len() as f64,
+            Self::PagesMoved => run.pages_moved as f64,
+            Self::ThrottledPeriods => run.quotas.iter().map(|quota| quota.throttled_periods).sum::<u64>() as f64,
+            Self::OvershootMax => run.quotas.iter().map(|quota| quota.max_overshoot).max().unwrap_or(0) as f64,
+            Self::Latency(which) => {
+                let found = run.latencies.as_ref()?;
+                match *which {
+                    "min_us" => found.min as f64,
+                    "median_us" => found.permille(500) as f64,
+                    "avg_us" => found.avg,
+                    "p999_us" => found.permille(999) as f64,
+                    _ => found.max as f64,
+                }
+            }
+            Self::Event(name) => {
+                run.segments.first()?.events.get(name)?;
+                run.event(name) as f64
+            }
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    AtMost,
+    Less,
+    AtLeast,
+    Greater,
+    Equal,
+    Unequal,
+}
+
+/// The longer ones first, so that `<=` is not read as `<`.
+const RELATIONS: [(&str, Relation); 6] = [
+    ("<=", Relation::AtMost),
+    (">=", Relation::AtLeast),
+    ("==", Relation::Equal),
+    ("!=", Relation::Unequal),
+    ("<", Relation::Less),
+    (">", Relation::Greater),
+];
+
+impl Relation {
+    fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::AtMost => left <= right,
+            Self::Less => left < right,
+            Self::AtLeast => left >= right,
+            Self::Greater => left > right,
+            Self::Equal => left == right,
+            Self::Unequal => left != right,
+        }
+    }
+}
+
+/// How a check came out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It holds in every matching run: the run that is closest to the limit, with both sides.
+    Holds(String, f64, f64),
+    /// It does not hold in some run: the first, with both sides.
+    Fails(String, f64, f64),
+    /// No matching run has been performed: `--quick` left them out.
+    NotRun,
+    /// A run lacks the quantity.
+    Missing(String),
+}
+
+/// The labels of one run on its axes.
+type Axes = BTreeMap<String, String>;
+
+impl Check {
+    /// Parses a check; `span` is its position in the file.
+    ///
+    /// # Errors
+    /// Returns the first mistake: the syntax, the name of a quantity, or two sides that cannot be compared.
+    pub fn parse(text: &str, span: Range<usize>) -> Result<Self, Mistake> {
+        let mut parser = Parser { text, at: 0 };
+        let left = parser.operand()?;
+        let relation = parser.relation()?;
+        let right = parser.operand()?;
+        parser.space();
+        if parser.at < text.len() {
+            return Err(parser.mistake(parser.at..text.len(), "more follows after the comparison"));
+        }
+        match (&left, &right) {
+            (Operand::Number(_), Operand::Number(_)) => {
+                return Err(parser.mistake(0..text.len(), "both sides are numbers"));
+            }
+            (Operand::Scaled(_, one), Operand::Scaled(_, other)) if one.quantity.kind() != other.quantity.kind() => {
+                let (one, kinds) = (other.at.clone(), (one.quantity.kind(), other.quantity.kind()));
+                return Err(Mistake {
+                    at: one,
+                    message: format!("{} cannot be compared with {}", kinds.0, kinds.1),
+                    help: "compare quantities of one kind, or a quantity with a number".into(),
+                });
+            }
+            _ => {}
+        }
+        Ok(Self { text: text.to_owned(), span, left, relation, right })
+    }
+
+    fn selectors(&self) -> impl Iterator<Item = &Selector> {
+        [&self.left, &self.right].into_iter().filter_map(|side| match side {
+            Operand::Scaled(_, selector) => Some(selector),
+            Operand::Number(_) => None,
+        })
+    }
+
+    /// Checks that the variants, axes and labels that it names are those of these runs.
+    ///
+    /// # Errors
+    /// Returns the first name that no run has.
+    pub fn resolve(&self, points: &[(&str, &Axes)]) -> Result<(), Mistake> {
+        for selector in self.selectors() {
+            let mistake = |message: String, help: String| Err(Mistake { at: selector.at.clone(), message, help });
+            let of: Vec<&Axes> =
+                points.iter().filter(|(name, _)| *name == selector.variant).map(|(_, axes)| *axes).collect();
+            let Some(first) = of.first() else {
+                let mut known: Vec<&str> = points.iter().map(|(name, _)| *name).collect();
+                known.dedup();
+                let message = format!("there is no variant `{}`", selector.variant);
+                return mistake(message, suggest(&selector.variant, "variants", known));
+            };
+            for (axis, label) in &selector.axes {
+                if !first.contains_key(axis) {
+                    let message = format!("variant `{}` has no axis `{axis}`", selector.variant);
+                    return mistake(message, suggest(axis, "axes", first.keys().map(String::as_str)));
+                }
+                if !of.iter().any(|axes| axes.get(axis) == Some(label)) {
+                    let mut known: Vec<&str> =
+                        of.iter().filter_map(|axes| axes.get(axis)).map(String::as_str).collect();
+                    known.dedup();
+                    let message = format!("axis `{axis}` of variant `{}` has no value `{label}`", selector.variant);
+                    return mistake(message, suggest(label, "values", known));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the events that it names, each with the variant and its position in the text.
+    pub fn events(&self) -> impl Iterator<Item = (&str, &str, Range<usize>)> {
+        self.selectors().filter_map(|selector| match &selector.quantity {
+            Quantity::Event(event) => Some((selector.variant.as_str(), event.as_str(), selector.at.clone())),
+            _ => None,
+        })
+    }
+
+    /// Returns the latencies that it names with their position in the text: only cyclictest has them.
+    pub fn latencies(&self) -> impl Iterator<Item = Range<usize>> {
+        let is_latency = |selector: &&Selector| matches!(selector.quantity, Quantity::Latency(_));
+        self.selectors().filter(is_latency).map(|selector| selector.at.clone())
+    }
+
+    /// Returns whether it holds in all runs that its sides select. If both sides select runs, those are compared that
+    /// have the same labels on the axes that both have.
+    pub fn judge(&self, runs: Runs<'_>, baseline: &str) -> Verdict {
+        let select = |selector: &Selector| -> Vec<&Measured> {
+            let fits = |run: &&Measured| selector.axes.iter().all(|(axis, label)| run.label(axis) == label);
+            runs.of(&selector.variant).filter(fits).collect()
+        };
+        let mut pairs: Vec<(&Measured, f64, f64)> = vec![];
+        let value = |side: &Operand, run: &Measured| match side {
+            Operand::Number(number) => Some(*number),
+            Operand::Scaled(factor, selector) => Some(factor * selector.quantity.of(run, runs, baseline)?),
+        };
+        let agree = |one: &Measured, other: &Measured| {
+            one.axes.iter().all(|(axis, label)| other.axes.get(axis).is_none_or(|theirs| theirs == label))
+        };
+        match (&self.left, &self.right) {
+            (Operand::Scaled(_, left), Operand::Scaled(_, right)) => {
+                for one in select(left) {
+                    for other in select(right).into_iter().filter(|other| agree(one, other)) {
+                        match (value(&self.left, one), value(&self.right, other)) {
+                            (Some(left), Some(right)) => pairs.push((one, left, right)),
+                            (None, _) => return Verdict::Missing(one.key()),
+                            (_, None) => return Verdict::Missing(other.key()),
+                        }
+                    }
+                }
+            }
+            (Operand::Scaled(_, selector), _) | (_, Operand::Scaled(_, selector)) => {
+                for run in select(selector) {
+                    match (value(&self.left, run), value(&self.right, run)) {
+                        (Some(left), Some(right)) => pairs.push((run, left, right)),
+                        _ => return Verdict::Missing(run.key()),
+                    }
+                }
+            }
+            (Operand::Number(_), Operand::Number(_)) => {}
+        }
+        if let Some((run, left, right)) = pairs.iter().find(|(_, left, right)| !self.relation.holds(*left, *right)) {
+            return Verdict::Fails(run.key(), *left, *right);
+        }
+        let closeness = |pair: &&(&Measured, f64, f64)| (pair.1 - pair.2).abs();
+        match pairs.iter().min_by(|one, other| closeness(one).total_cmp(&closeness(other))) {
+            Some((run, left, right)) => Verdict::Holds(run.key(), *left, *right),
+            None => Verdict::NotRun,
+        }
+    }
+}
+
+/// Returns the verdicts as a table, if there are any checks.
+pub fn table(checks: &[Check], verdicts: &[Verdict]) -> Option<Section> {
+    let mut section = Section::new("Checks", &["check", "result", "run", "left side", "right side"]);
+    for (check, verdict) in checks.iter().zip(verdicts) {
+        let (result, run, sides) = match verdict {
+            Verdict::Holds(run, left, right) => ("holds", run.clone(), Some((left, right))),
+            Verdict::Fails(run, left, right) => ("FAILS", run.clone(), Some((left, right))),
+            Verdict::Missing(run) => ("FAILS: not measured", run.clone(), None),
+            Verdict::NotRun => ("not run", String::new(), None),
+        };
+        let side = |pick: fn((&f64, &f64)) -> f64| sides.map_or_else(String::new, |both| number(pick(both)));
+        section.row([check.text.clone(), result.to_owned(), run, side(|both| *both.0), side(|both| *both.1)]);
+    }
+    let note = "Of the runs that a check selects, the first that fails, or else the one closest to the limit.";
+    (!checks.is_empty()).then(|| section.note(note))
+}
+
+/// Formats a side of a comparison: a whole number as such.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 && (0.0..1e15).contains(&value) { grouped(value as u64) } else { shown(value) }
+}
+
+/// Reads a check from left to right.
+struct Parser<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn mistake(&self, at: Range<usize>, message: impl Into<String>) -> Mistake {
+        let help = "write QUANTITY <= NUMBER or QUANTITY <= NUMBER * QUANTITY with <=, <, >=, >, == or !=; a quantity \
+                    is VARIANT.NAME or VARIANT[AXIS=VALUE].NAME"
+            .to_owned();
+        Mistake { at, message: message.into(), help }
+    }
+
+    fn space(&mut self) {
+        self.at += self.text[self.at..].len() - self.text[self.at..].trim_start().len();
+    }
+
+    fn eat(&mut self, token: &str) -> bool {
+        self.space();
+        let found = self.text[self.at..].starts_with(token);
+        self.at += if found { token.len() } else { 0 };
+        found
+    }
+
+    /// Returns the longest piece of such letters from here on.
+    fn piece(&mut self, of: impl Fn(char) -> bool) -> (String, Range<usize>) {
+        self.space();
+        let rest = &self.text[self.at..];
+        let end = self.at + rest.find(|c| !of(c)).unwrap_or(rest.len());
+        let range = self.at..end;
+        self.at = end;
+        (self.text[range.clone()].to_owned(), range)
+    }
+
+    fn relation(&mut self) -> Result<Relation, Mistake> {
+        for (text, relation) in RELATIONS {
+            if self.eat(text) {
+                return Ok(relation);
+            }
+        }
+        Err(self.mistake(self.at..self.text.len(), "a comparison is missing here"))
+    }
+
+    fn operand(&mut self) -> Result<Operand, Mistake> {
+        self.space();
+        if !self.text[self.at..].starts_with(|c: char| c.is_ascii_digit()) {
+            return Ok(Operand::Scaled(1.0, self.selector()?));
+        }
+        let (digits, at) = self.piece(|c| c.is_ascii_digit() || matches!(c, '_' | '.'));
+        let number = digits.replace('_', "").parse::<f64>();
+        let number = number.map_err(|_| self.mistake(at, format!("`{digits}` is not a number")))?;
+        let number = if self.eat("%") { number / 100.0 } else { number };
+        if self.eat("*") { Ok(Operand::Scaled(number, self.selector()?)) } else { Ok(Operand::Number(number)) }
+    }
+
+    fn selector(&mut self) -> Result<Selector, Mistake> {
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
+        let (variant, start) = self.piece(is_name);
+        if variant.is_empty() {
+            return Err(self.mistake(start.start..self.text.len(), "a number or the name of a variant is missing here"));
+        }
+        let mut axes = vec![];
+        if self.eat("[") {
+            loop {
+                let (axis, at) = self.piece(is_name);
+                if axis.is_empty() || !self.eat("=") {
+                    return Err(
+                        self.mistake(at.start..self.at.max(at.start + 1).min(self.text.len()), "write [AXIS=VALUE]")
+                    );
+                }
+                let (label, _) = self.piece(|c| !matches!(c, ',' | ']'));
+                axes.push((axis, label.trim().to_owned()));
+                if self.eat("]") {
+                    break;
+                }
+                if !self.eat(",") {
+                    return Err(self.mistake(at.start..self.text.len(), "a closing bracket is missing"));
+                }
+            }
+        }
+        if !self.eat(".") {
+            let message = format!("the quantity of variant `{variant}` is missing");
+            return Err(self.mistake(start.start..self.at, message));
+        }
+        let (name, at) = self.piece(is_name);
+        let Some(quantity) = Quantity::named(&name) else {
+            let known = NAMED.iter().map(|(name, _)| *name).chain(LATENCIES);
+            let help =
+                format!("{}; or the name of an event, such as L2D_CACHE_REFILL", suggest(&name, "quantities", known));
+            return Err(Mistake { at, message: format!("there is no quantity `{name}`"), help });
+        };
+        Ok(Selector { variant, axes, quantity, at: start.start..at.end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::measured::tests::run;
+
+    fn parse(text: &str) -> Result<Check, Mistake> {
+        Check::parse(text, 0..text.len())
+    }
+
+    fn mistake(text: &str) -> (String, String) {
+        let mistake = parse(text).expect_err("a mistake");
+        (text[mistake.at].to_owned(), mistake.message)
+    }
+
+    #[test]
+    fn mistakes_are_marked_where_they_are() {
+        for (text, at, message) in [
+            ("private.slowdown", "", "a comparison is missing here"),
+            ("private.slowdon <= 1", "slowdon", "there is no quantity `slowdon`"),
+            ("private <= 1", "private ", "the quantity of variant `private` is missing"),
+            ("<= 1", "<= 1", "a number or the name of a variant is missing here"),
+            ("a.slowdown <= b.cycles", "b.cycles", "a ratio cannot be compared with cycles"),
+            ("1 < 2", "1 < 2", "both sides are numbers"),
+            ("a.cycles < 1.2.3", "1.2.3", "`1.2.3` is not a number"),
+            ("a.cycles < 1 and b", "and b", "more follows after the comparison"),
+            ("a[pages=4.cycles < 1", "pages=4.cycles < 1", "a closing bracket is missing"),
+        ] {
+            assert_eq!(mistake(text), (at.to_owned(), message.to_owned()), "{text}");
+        }
+        assert!(parse("private.slowdon <= 1").expect_err("a mistake").help.contains("did you mean `slowdown`?"));
+    }
+
+    #[test]
+    fn names_that_no_run_has_are_found() {
+        let runs = [run("solo", &[], 100), run("sweep", &[("pages", "4")], 300)];
+        let points: Vec<_> = runs.iter().map(|run| (run.variant.as_str(), &run.axes)).collect();
+        let message = |text: &str| parse(text).expect("a check").resolve(&points).map_err(|mistake| mistake.message);
+        assert_eq!(message("solo.cycles < 1"), Ok(()));
+        assert_eq!(message("sole.cycles < 1"), Err("there is no variant `sole`".into()));
+        assert_eq!(message("sweep[page=4].cycles < 1"), Err("variant `sweep` has no axis `page`".into()));
+        assert_eq!(
+            message("sweep[pages=5].cycles < 1"),
+            Err("axis `pages` of variant `sweep` has no value `5`".into())
+        );
+    }
+
+    #[test]
+    fn a_check_holds_in_every_run_or_fails_in_a_named_one() {
+        let runs = [run("solo", &[], 100), run("sweep", &[("pages", "4")], 300), run("sweep", &[("pages", "8")], 110)];
+        let judge = |text: &str| parse(text).expect("a check").judge(Runs(&runs), "solo");
+        assert_eq!(judge("sweep.slowdown <= 3"), Verdict::Holds("sweep-pages=4".into(), 3.0, 3.0));
+        assert_eq!(judge("sweep.slowdown < 3"), Verdict::Fails("sweep-pages=4".into(), 3.0, 3.0));
+        assert_eq!(judge("sweep[pages=8].slowdown <= 1.1"), Verdict::Holds("sweep-pages=8".into(), 1.1, 1.1));
+        assert_eq!(
+            judge("sweep[pages=8].cycles <= 1.05 * solo.cycles"),
+            Verdict::Fails("sweep-pages=8".into(), 110.0, 105.0)
+        );
+        assert_eq!(judge("solo.spread <= 5 %"), Verdict::Fails("solo".into(), 0.1, 0.05));
+        assert_eq!(judge("solo.L2D_CACHE_REFILL == 7"), Verdict::Holds("solo".into(), 7.0, 7.0));
+        assert_eq!(judge("solo.BUS_ACCESS > 0"), Verdict::Missing("solo".into()));
+        assert_eq!(judge("sweep[pages=12].cycles > 0"), Verdict::NotRun);
+    }
+}

@@ -1,0 +1,138 @@
+//! The results of one run: what was measured of the victim, and what else happened.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::cyclictest::Latencies;
+use cloison_engine::model::Region;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What is measured of the victim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Measure {
+    /// Its observation segments, from the hypervisor's log.
+    #[default]
+    Segments,
+    /// The latencies that cyclictest prints as JSON in its Linux guest.
+    Cyclictest,
+}
+
+/// The results of one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Hash of all inputs.
+    pub inputs: String,
+    /// Name of the variant.
+    pub variant: String,
+    /// Label on each axis.
+    pub axes: BTreeMap<String, String>,
+    /// The victim's segments after the warm-up, in order.
+    pub segments: Vec<Segment>,
+    /// The model's counts during these segments, on all cores.
+    pub regions: Vec<Region>,
+    /// Results of the quotas, by core.
+    pub quotas: Vec<QuotaOutcome>,
+    /// Number of pages that moved to a PVT pool.
+    pub pages_moved: u64,
+    /// cyclictest's results, if it is what is measured.
+    #[serde(default)]
+    pub latencies: Option<Latencies>,
+}
+
+/// An observation segment, as logged by the hypervisor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Segment {
+    /// Cycles at EL1 and EL0.
+    pub cycles: u64,
+    /// Event counts by name.
+    pub events: BTreeMap<String, u64>,
+}
+
+/// Result of a quota.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct QuotaOutcome {
+    /// Number of the physical core.
+    pub core: u8,
+    /// Whether overflow interrupts enforced the quota.
+    pub by_interrupt: bool,
+    /// Number of periods that ended.
+    pub periods: u64,
+    /// Number of periods in which the core was held.
+    pub throttled_periods: u64,
+    /// Total number of events.
+    pub events: u64,
+    /// Maximum overshoot in one period.
+    pub max_overshoot: u64,
+    /// Sum of the overshoot of all periods.
+    pub overshoot: u64,
+}
+
+impl Measured {
+    /// Returns its name among the runs of its experiment.
+    pub fn key(&self) -> String {
+        key(&self.variant, &self.axes)
+    }
+    /// Returns the median cycles of the segments; the lower one if their number is even.
+    pub fn cycles(&self) -> u64 {
+        median(self.segments.iter().map(|segment| segment.cycles))
+    }
+    /// Returns the median count of an event of the victim.
+    pub fn event(&self, name: &str) -> u64 {
+        median(self.segments.iter().map(|segment| segment.events.get(name).copied().unwrap_or(0)))
+    }
+    /// Returns an event's count in the last segment, when earlier contents of the caches have been displaced.
+    pub fn settled(&self, name: &str) -> u64 {
+        self.segments.last().and_then(|segment| segment.events.get(name)).copied().unwrap_or(0)
+    }
+    /// Returns the label on an axis.
+    pub fn label(&self, axis: &str) -> &str {
+        self.axes.get(axis).map_or("", String::as_str)
+    }
+    /// Returns the number on an axis, if its label is one.
+    pub fn number(&self, axis: &str) -> Option<u64> {
+        self.label(axis).parse().ok()
+    }
+    /// Returns the bytes per second on the cores other than the victim's, from the model's count of an event and the
+    /// bytes per event.
+    pub fn others_bytes_per_second(&self, victim: usize, event: &str, bytes: u64, clock_mhz: u64) -> f64 {
+        let others = |region: &Region| {
+            let cores = region.cores.iter().enumerate().filter(|(core, _)| *core != victim);
+            let events: u64 = cores.map(|(_, core)| core.event(event)).sum();
+            let cycles = region.cores.iter().map(|core| core.cycles).max().unwrap_or(0).max(1);
+            (events * bytes) as f64 / (cycles as f64 / (clock_mhz as f64 * 1e6))
+        };
+        self.regions.iter().map(others).sum::<f64>() / self.regions.len().max(1) as f64
+    }
+}
+
+fn median(values: impl Iterator<Item = u64>) -> u64 {
+    let mut values: Vec<u64> = values.collect();
+    values.sort_unstable();
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+/// Returns the name of a run: its variant and its labels.
+pub fn key(variant: &str, axes: &BTreeMap<String, String>) -> String {
+    let labels: String = axes.iter().map(|(axis, label)| format!("-{axis}={label}")).collect();
+    format!("{variant}{labels}").replace(['/', ' '], "_")
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns a run of three segments around this number of cycles, a tenth apart, that counted 7 refills.
+    pub(in crate::experiment) fn run(variant: &str, axes: &[(&str, &str)], cycles: u64) -> Measured {
+        let segment = |cycles| Segment { cycles, events: [("L2D_CACHE_REFILL".to_owned(), 7)].into() };
+        Measured {
+            inputs: String::new(),
+            variant: variant.to_owned(),
+            axes: axes.iter().map(|(axis, label)| ((*axis).to_owned(), (*label).to_owned())).collect(),
+            segments: [cycles - cycles / 20, cycles, cycles + cycles / 20].map(segment).into(),
+            regions: vec![],
+            quotas: vec![],
+            pages_moved: 0,
+            latencies: None,
+        }
+    }
+}
