@@ -4,11 +4,11 @@
 use cloison_config::events::EventNames;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::hem::{Table, read};
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// `cloison hem`.
 #[derive(Clone, Debug, clap::Args)]
@@ -51,19 +51,12 @@ pub fn hem(args: HemArgs) -> Result<()> {
 
 /// Runs `cloison hem decode`.
 pub fn decode(args: &DecodeArgs) -> Result<()> {
+    let outputs = [&args.csv, &args.parquet, &args.json];
+    keep_apart([args.file.as_path()], outputs.into_iter().flatten().map(PathBuf::as_path))?;
     let telemetry = read(&args.file, args.lenient)?;
     let names =
         telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
     let table = Table::new(&telemetry, &names);
-    for output in [&args.csv, &args.parquet, &args.json].into_iter().flatten() {
-        if same_file(output, &args.file) {
-            return Err(miette!(
-                help = "choose another name for the output",
-                "{} is the log itself and would be overwritten",
-                output.display()
-            ));
-        }
-    }
     // Both outputs are complete in memory before the first file is written.
     let csv = table.to_csv()?;
     let parquet = args.parquet.is_some().then(|| table.to_parquet()).transpose()?;
@@ -103,11 +96,4 @@ pub fn decode(args: &DecodeArgs) -> Result<()> {
         .count("frames_skipped", skipped as u64)
         .count("records_dropped", telemetry.dropped());
     figures.write(args.json.as_deref())
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    match (one.canonicalize(), other.canonicalize()) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => false,
-    }
 }

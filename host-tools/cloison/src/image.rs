@@ -3,7 +3,7 @@
 
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::image::{self, Image};
 use cloison_engine::{configuration, installation, text};
 use miette::Result;
@@ -32,6 +32,8 @@ pub fn image(args: &ImageArgs) -> Result<()> {
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
     let name = format!("{stem}-{}", image.system.board.name);
     let directory = args.output.clone().unwrap_or_else(|| installation::output_dir().join("image").join(name));
+    let outputs: Vec<PathBuf> = FILES.iter().map(|file| directory.join(file)).chain(args.json.clone()).collect();
+    keep_apart([installation::find(&args.config).as_path()], outputs.iter().map(PathBuf::as_path))?;
     write(&image, &directory)?;
     for file in FILES {
         println!("{}", installation::display(&directory.join(file)));
@@ -41,7 +43,7 @@ pub fn image(args: &ImageArgs) -> Result<()> {
         text::Style::of_output().show(&text::grouped(image.bytes.len() as u64)),
         image.system.board.name
     );
-    let mut figures = Figures::new("image").board(&image.system.board.name).config(&args.config);
+    let mut figures = Figures::new("image").board(&image.system.board.name).config(&args.config).image(&image);
     figures.count("image_bytes", image.bytes.len() as u64).count("hypervisor_bytes", image.hypervisor_len as u64);
     figures.write(args.json.as_deref())
 }

@@ -4,7 +4,8 @@
 use cloison_config::ImageSource;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
-use cloison_engine::linux::{packages, programs};
+use cloison_engine::linux::packages::{self, Cached};
+use cloison_engine::linux::programs;
 use cloison_engine::text::{Style, grouped};
 use cloison_lab::boot_cost;
 use miette::Result;
@@ -52,17 +53,18 @@ pub fn linux(args: &LinuxArgs) -> Result<()> {
             }
         }
     }
+    let cached = if *update { Cached::Update } else { Cached::Use };
     if *update {
-        packages::forget()?;
+        lists.extend(packages::kept_lists().into_iter().filter(|list| !lists.contains(list)).collect::<Vec<_>>());
     }
     let mut figures = Figures::new("linux");
-    for (name, kept) in packages::all()? {
+    for (name, kept) in packages::all(cached)? {
         println!("{name:<8} {} {}", kept.package, kept.version);
         println!("{:<8} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
         figures.count(format!("{name}_bytes"), kept.bytes);
     }
     for (number, list) in lists.iter().enumerate() {
-        let kept = programs::archive(list)?;
+        let kept = programs::archive(list, cached)?;
         println!("{:<8} {} ({})", "packages", kept.package, kept.version);
         println!("{:<8} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
         figures.count(format!("packages{number}_bytes"), kept.bytes);

@@ -7,7 +7,7 @@ use cloison_config::{Checked, ImageSource};
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::{Logs, Piece, Splitter};
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::linux::shell::Shells;
 use cloison_engine::model::{self, Caches, KeptRun, Model};
 use cloison_engine::progress::spinner;
@@ -76,7 +76,7 @@ struct Prepared {
     /// Index of the VM for `--exec`.
     vm: Option<usize>,
     /// Where this run's files are written.
-    directory: PathBuf,
+    directory: Claim,
     /// The telemetry that the run must send, if it repeats one.
     before: Option<Vec<u8>>,
 }
@@ -96,7 +96,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
     let limit = args.timeout.map(Duration::from_secs);
     let (exit, telemetry) =
         machine.run_on_terminal(limit, Terminal::new(&names, args.log.as_deref())?.into_listener())?;
-    let log = run.directory.join("telemetry.bin");
+    let log = run.directory.directory().join("telemetry.bin");
     write_atomic(&log, &telemetry)?;
     let summary = Summary { telemetry: &Telemetry::parse(&telemetry), system: &run.system, names: &run.events };
     for section in [summary.hems(), summary.quotas()].iter().filter(|section| !section.rows.is_empty()) {
@@ -134,12 +134,12 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
     let image = image::build(&checked, &[])?;
     let name = &image.system.board.name;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
-    let directory = installation::output_dir().join("run").join(format!("{stem}-{name}"));
-    let file = directory.join("Image");
+    let directory = configuration::run_directory("run", &format!("{stem}-{name}"), &args.config)?;
+    let file = directory.directory().join("Image");
     image.write(&file)?;
     let mut machine = Machine::new(emulation, &file).icount(args.icount);
     if let Some(model) = model {
-        machine = model.attach(machine, 0, Caches::Warm, &directory.join("model.json"));
+        machine = model.attach(machine, 0, Caches::Warm, &directory.directory().join("model.json"));
     }
     let title = format!("{stem} on {name}{}", if args.model { ", modelled" } else { "" });
     let events = EventNames::of(&checked.board.events);
@@ -173,9 +173,8 @@ fn repeat(args: &RunArgs) -> Result<Prepared> {
     setup::qemu()?;
     let full = args.config.canonicalize().into_diagnostic()?;
     let key = full.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let directory = installation::output_dir().join("run").join(format!("kept-{key}"));
-    std::fs::create_dir_all(&directory).into_diagnostic()?;
-    let machine = kept.machine(checked.emulation()?, &directory.join("model.json"))?;
+    let directory = configuration::run_directory("run", &format!("kept-{key}"), &args.config)?;
+    let machine = kept.machine(checked.emulation()?, &directory.directory().join("model.json"))?;
     let events = EventNames::of(&checked.board.events);
     let before = std::fs::read(args.config.join("telemetry.bin")).ok();
     let title = format!("{key} on {}, modelled", checked.system.board.name);

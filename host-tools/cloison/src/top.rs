@@ -12,7 +12,7 @@ use cloison_engine::model::{self, Caches, Model};
 use cloison_engine::qemu::{Machine, Received};
 use cloison_engine::telemetry::{End, Growing, Telemetry};
 use cloison_engine::text::{Style, duration, grouped, share};
-use cloison_engine::{configuration, image, installation, parts, setup};
+use cloison_engine::{configuration, image, parts, setup};
 use cloison_formats::image::System;
 use cloison_formats::telemetry::{Entry, LoggedPeriod, QuotaPeriod, Record};
 use cloison_formats::units::{Events, Nanos};
@@ -240,7 +240,8 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let board = &image.system.board.name;
     let emulation = checked.emulation()?;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let directory = installation::output_dir().join("top").join(format!("{stem}-{board}"));
+    let claim = configuration::run_directory("top", &format!("{stem}-{board}"), &args.config)?;
+    let directory = claim.directory();
     let file = directory.join("Image");
     image.write(&file)?;
     let limit = args.timeout.map_or(LONGEST, Duration::from_secs);

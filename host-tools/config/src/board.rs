@@ -3,7 +3,7 @@
 
 use crate::emulation::{Emulation, Hardware};
 use crate::events::EventTable;
-use crate::files::available;
+use crate::files::{self, available};
 use crate::firmware::{page_address, read_power_off, read_spin_table};
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile};
@@ -51,7 +51,7 @@ impl BoardFile {
     /// Reads and validates the board file at `path`, and the event table that it names.
     pub fn load(path: &Path, configs: &Path) -> Result<Self, Vec<Problem>> {
         let read = |path: &Path| {
-            std::fs::read_to_string(path).map_err(|error| {
+            files::read_text(path, files::CONFIGURATION).map_err(|error| {
                 let file = SourceFile::new(path, String::new());
                 vec![Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))]
             })

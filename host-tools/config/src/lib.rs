@@ -8,7 +8,7 @@
 //! | `node` | walks a TOML document with the position of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`], [`events`] | the files below `configs/boards` and `configs/events` |
-//! | [`files`] | finds these files by name |
+//! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
 //! | `scene` | the context in which parts are validated |
@@ -64,7 +64,7 @@ use std::path::Path;
 ///
 /// Returns all errors of the file with their positions.
 pub fn load(path: &Path, board: Option<&str>, shipped: &Shipped<'_>) -> Result<Checked, Errors> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
         let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
             .help("name a configuration, such as configs/demo.toml");

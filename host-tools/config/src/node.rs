@@ -4,12 +4,15 @@
 //! to a type, or records why that is impossible. Nothing stops at the first problem.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::problem::{Problem, SourceFile};
+use crate::problem::{self, Problem, SourceFile};
 use crate::quantity::{self, Malformed};
 use cloison_formats::units::{Events, Nanos};
 use std::cell::RefCell;
 use std::ops::Range;
 use toml::de::{DeArray, DeTable, DeValue};
+
+/// How many problems of a file are kept: more than are shown, so that the first ones by position are among them.
+const MOST_KEPT: usize = 20 * problem::MOST_SHOWN;
 
 /// A file being validated, and the problems found so far.
 pub struct Context {
@@ -26,7 +29,12 @@ impl Context {
 
     /// Records a problem.
     pub fn push(&self, problem: Problem) {
-        self.problems.borrow_mut().push(problem);
+        problem::push_limited(&mut self.problems.borrow_mut(), problem, MOST_KEPT);
+    }
+
+    /// Returns whether further problems are only counted.
+    fn is_full(&self) -> bool {
+        self.problems.borrow().len() >= MOST_KEPT
     }
 
     /// Returns whether an error was recorded.
@@ -183,15 +191,16 @@ impl<'a> Table<'a> {
     /// Like [`Table::finish`], if the table's position is still needed.
     pub fn finish_ref(&self) {
         let asked = self.asked.borrow();
-        for key in self.table.keys() {
+        let is_unknown = |key: &&toml::Spanned<_>| !asked.contains(&AsRef::<str>::as_ref(key.get_ref()));
+        let mut unknown: Vec<_> = self.table.keys().filter(is_unknown).collect();
+        // In the order of the file, so that the first ones are recorded if there are too many.
+        unknown.sort_by_key(|key| key.span().start);
+        for key in unknown {
             let name: &str = key.get_ref();
-            if !asked.contains(&name) {
-                self.context.push(
-                    self.error(name, key.span(), format!("unknown field `{name}`"))
-                        .label("unknown field")
-                        .help(suggest(name, "fields", asked.iter().copied())),
-                );
-            }
+            let problem = self.error(name, key.span(), format!("unknown field `{name}`")).label("unknown field");
+            // Advice takes time, and nobody would see it.
+            let advice = (!self.context.is_full()).then(|| suggest(name, "fields", asked.iter().copied()));
+            self.context.push(advice.into_iter().fold(problem, Problem::help));
         }
     }
 }

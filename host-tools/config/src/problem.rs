@@ -56,7 +56,12 @@ pub struct Problem {
     help: Option<String>,
     /// The first label marks the problem; the others mark what it conflicts with.
     labels: Vec<LabeledSpan>,
+    /// How many problems it stands for: 1, or those that are not shown.
+    weight: usize,
 }
+
+/// How many problems of a file are shown; the others are counted.
+pub const MOST_SHOWN: usize = 50;
 
 impl Problem {
     /// Creates an error: the system cannot be built before it is fixed.
@@ -68,7 +73,16 @@ impl Problem {
             message: message.into(),
             help: None,
             labels: vec![LabeledSpan::new_primary_with_span(None, span)],
+            weight: 1,
         }
+    }
+
+    /// Creates what stands for `weight` errors, or warnings, that are not shown.
+    fn rest(file: &SourceFile, severity: Severity, weight: usize) -> Self {
+        let what = if severity == Severity::Error { "more error" } else { "more warning" };
+        let message = format!("{} not shown", count(weight, what));
+        let help = Some("fix those above first".to_owned());
+        Self { severity, file: file.clone(), field: String::new(), message, help, labels: vec![], weight }
     }
 
     /// Creates a warning: valid, but probably not intended.
@@ -166,7 +180,7 @@ impl std::error::Error for Problem {}
 
 impl Diagnostic for Problem {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(&self.field))
+        (!self.field.is_empty()).then_some(Box::new(&self.field) as Box<dyn fmt::Display>)
     }
     fn severity(&self) -> Option<Severity> {
         Some(self.severity)
@@ -191,11 +205,8 @@ pub struct Errors {
 
 impl Errors {
     /// Creates the report on the configuration called `file`.
-    pub fn new(file: &str, mut problems: Vec<Problem>) -> Self {
-        sort(&mut problems);
-        // Stable: within each kind the order stays.
-        problems.sort_by_key(|problem| !problem.is_error());
-        Self { file: file.to_owned(), problems }
+    pub fn new(file: &str, problems: Vec<Problem>) -> Self {
+        Self { file: file.to_owned(), problems: first(problems) }
     }
 
     /// Returns the errors, then the warnings, each by file and position.
@@ -204,9 +215,32 @@ impl Errors {
     }
 }
 
-/// Sorts problems in the order in which a reader meets them.
-pub fn sort(problems: &mut [Problem]) {
-    problems.sort_by(|a, b| a.position().cmp(&b.position()));
+/// Returns the errors, then the warnings, each in the order of the file: the first [`MOST_SHOWN`], and how many more there
+/// are.
+pub fn first(mut problems: Vec<Problem>) -> Vec<Problem> {
+    // What stands for others has no position.
+    let rank = |problem: &Problem| (problem.labels.is_empty(), !problem.is_error());
+    problems.sort_by(|a, b| (rank(a), a.position()).cmp(&(rank(b), b.position())));
+    let shown = problems.iter().take_while(|problem| !problem.labels.is_empty()).count().min(MOST_SHOWN);
+    let rest = problems.split_off(shown);
+    let Some(file) = rest.first().map(|problem| problem.file.clone()) else { return problems };
+    for severity in [Severity::Error, Severity::Warning] {
+        let of = rest.iter().filter(|problem| problem.severity == severity).map(|problem| problem.weight);
+        problems.extend(Some(of.sum()).filter(|&sum| sum > 0).map(|sum| Problem::rest(&file, severity, sum)));
+    }
+    problems
+}
+
+/// Adds a problem to a list of at most `most`, and one for all further errors and one for all further warnings.
+pub(crate) fn push_limited(problems: &mut Vec<Problem>, problem: Problem, most: usize) {
+    if problems.len() < most {
+        problems.push(problem);
+        return;
+    }
+    match problems[most..].iter_mut().find(|rest| rest.severity == problem.severity) {
+        Some(rest) => rest.weight += problem.weight,
+        None => problems.push(Problem::rest(&problem.file, problem.severity, problem.weight)),
+    }
 }
 
 /// Formats `1 error`, `2 errors`.
@@ -216,9 +250,11 @@ pub fn count(number: usize, what: &str) -> String {
 
 impl fmt::Display for Errors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors = self.problems.iter().filter(|problem| problem.is_error()).count();
-        write!(f, "{}: {}", self.file, count(errors, "error"))?;
-        match self.problems.len() - errors {
+        let of = |errors: bool| -> usize {
+            self.problems.iter().filter(|problem| problem.is_error() == errors).map(|problem| problem.weight).sum()
+        };
+        write!(f, "{}: {}", self.file, count(of(true), "error"))?;
+        match of(false) {
             0 => Ok(()),
             warnings => write!(f, ", {}", count(warnings, "warning")),
         }
@@ -252,5 +288,30 @@ mod tests {
         let fields: Vec<&str> = errors.problems().iter().map(Problem::field).collect();
         assert_eq!(fields, ["b", "c", "a"]);
         assert_eq!(errors.to_string(), "some.toml: 2 errors, 1 warning");
+    }
+
+    #[test]
+    fn only_the_first_problems_are_shown_and_the_others_counted() {
+        let file = SourceFile::new(Path::new("a.toml"), "x".repeat(10_000));
+        let error = |at: usize| Problem::error(&file, "x", at..at + 1, format!("error at {at}"));
+        let mut kept = Vec::new();
+        for at in 0..3000 {
+            push_limited(&mut kept, error(at), 100);
+            if at % 3 == 0 {
+                push_limited(&mut kept, Problem::warning(&file, "x", at..at, "a warning"), 100);
+            }
+        }
+        assert_eq!(kept.len(), 102);
+        let errors = Errors::new("a.toml", kept);
+        assert_eq!(errors.to_string(), "a.toml: 3000 errors, 1000 warnings");
+        let messages: Vec<&str> = errors.problems().iter().map(Problem::message).collect();
+        assert_eq!(messages.len(), MOST_SHOWN + 2);
+        assert_eq!((messages[0], messages[1]), ("error at 0", "error at 1"));
+        let shown = errors.problems()[..MOST_SHOWN].iter().filter(|problem| problem.is_error()).count();
+        assert_eq!(messages[MOST_SHOWN], format!("{} more errors not shown", 3000 - shown));
+        assert_eq!(messages[MOST_SHOWN + 1], format!("{} more warnings not shown", 1000 - (MOST_SHOWN - shown)));
+        // One report may have been cut before it becomes part of another.
+        let again = Errors::new("a.toml", errors.problems().to_vec());
+        assert_eq!(again.to_string(), errors.to_string());
     }
 }

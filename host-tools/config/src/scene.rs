@@ -82,13 +82,3 @@ pub(crate) fn name<'a>(table: &mut Table<'a>, what: &str) -> Option<(&'a str, Ra
     table.rename(name);
     Some((name, field.span()))
 }
-
-/// Formats an I/O error without the operating system's number.
-pub(crate) fn plain(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "it does not exist".to_owned(),
-        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
-        _ => error.to_string(),
-    }
-}

@@ -6,7 +6,7 @@ use crate::checked::Checked;
 use crate::files::available;
 use crate::memory::{self, Account, Demand};
 use crate::node::{Context, Field, Table, suggest};
-use crate::problem::{Problem, SourceFile, count, sort};
+use crate::problem::{Problem, SourceFile, count, first};
 use crate::quantity::show_size;
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
 use crate::shipped::{DEFAULT_BOARD, Shipped};
@@ -48,8 +48,8 @@ pub(crate) fn load(
         return Err(problems);
     }
     let Some(Found { system, images, board }) = found else { return Err(problems) };
-    sort(&mut problems);
-    Ok(Checked { path: path.to_path_buf(), source, system, images, board, warnings: problems })
+    let warnings = first(problems);
+    Ok(Checked { path: path.to_path_buf(), source, system, images, board, warnings })
 }
 
 struct Found {

@@ -3,11 +3,12 @@
 
 use crate::board::BoardFile;
 use crate::events::{Bounds, EventTable, read_events};
+use crate::files;
 use crate::node::{Context, Field, Table};
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::quantity::show_duration;
 use crate::region::{self, RegionSpec};
-use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene, name, plain};
+use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene, name};
 use crate::sources::ImageSource;
 use crate::{profile, vm_image};
 use cloison_abi::{irq, services};
@@ -530,12 +531,12 @@ fn read_pages(
     regions: &[Region],
     problems: &mut Vec<Problem>,
 ) -> Option<Vec<ProfiledPage>> {
-    let text = match std::fs::read_to_string(path) {
+    let text = match files::read_text(path, files::PROFILE) {
         Ok(text) => text,
         Err(error) => {
             field.push(
                 field
-                    .error(format!("cannot read the profile {}: {}", display_path(path).display(), plain(&error)))
+                    .error(format!("cannot read the profile {}: {}", display_path(path).display(), error))
                     .label("no such profile")
                     .help("paths are relative to the directory of this file"),
             );

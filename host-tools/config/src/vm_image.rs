@@ -1,11 +1,12 @@
 //! A VM's `image`: a workload, a file, or a Linux kernel.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::files;
 use crate::node::{Field, Table, suggest};
 use crate::problem::display_path;
 use crate::quantity::show_size;
 use crate::region::page_ipa;
-use crate::scene::{ImageScene, plain};
+use crate::scene::ImageScene;
 use crate::sources::{ImageSource, WORKLOADS};
 use crate::vm_linux;
 use cloison_abi::map;
@@ -108,11 +109,11 @@ fn read_file(
 ) -> Option<(ImageSource, Image)> {
     let path = scene.base.join(file.string("the path of an image, relative to this file")?);
     let shown = display_path(&path);
-    let bytes = match std::fs::read(&path) {
+    let bytes = match files::read(&path, files::IMAGE) {
         Ok(bytes) => bytes,
         Err(error) => {
             file.push(
-                file.error(format!("cannot read the image {}: {}", shown.display(), plain(&error)))
+                file.error(format!("cannot read the image {}: {}", shown.display(), error))
                     .label("no such image")
                     .help("paths are relative to the directory of this file"),
             );

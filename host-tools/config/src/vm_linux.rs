@@ -1,14 +1,15 @@
 //! A VM's `image` with a Linux kernel: `linux` or `kernel`, `cmdline`, `initrd`, `initrd_load`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::files;
 use crate::guest_linux::{Flavor, KernelSource, Linux};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::node::{Field, Table};
 use crate::problem::display_path;
 use crate::region::page_ipa;
-use crate::scene::{ImageScene, plain};
-use std::path::PathBuf;
+use crate::scene::ImageScene;
+use std::path::{Path, PathBuf};
 
 const FLAVORS: [(&str, Flavor); 2] = [("cloud", Flavor::Cloud), ("rt", Flavor::Rt)];
 /// The console, added to every command line that does not set one.
@@ -180,14 +181,28 @@ fn read_programs(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Vec<PathBu
     let mut paths = Vec::new();
     for element in field.elements()? {
         let path = scene.base.join(element.string("the path of a program for AArch64, relative to this file")?);
-        read_file(&element, &path, "program")?;
+        let bytes = read_file(&element, &path, "program")?;
+        if is_for_another_machine(&bytes) {
+            let message = format!("the program {} is not for AArch64", display_path(&path).display());
+            element.push(element.error(message).label("made for another machine").help(
+                "build it for Linux on AArch64: `--target aarch64-unknown-linux-gnu`, `aarch64-linux-gnu-gcc -static`",
+            ));
+            continue;
+        }
         paths.push(path);
     }
     Some(paths)
 }
 
-fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {
-    match std::fs::read(path) {
+/// Returns whether a file is an ELF file for anything but 64-bit little-endian Arm. A script is for every machine.
+fn is_for_another_machine(bytes: &[u8]) -> bool {
+    const MAGIC: &[u8] = b"\x7fELF";
+    // ELFCLASS64 and ELFDATA2LSB at 4; e_machine, EM_AARCH64, at 18.
+    bytes.starts_with(MAGIC) && (bytes.get(4..6) != Some(&[2, 1]) || bytes.get(18..20) != Some(&183_u16.to_le_bytes()))
+}
+
+fn read_file(field: &Field<'_>, path: &Path, what: &str) -> Option<Vec<u8>> {
+    match files::read(path, files::IMAGE) {
         Ok(bytes) if !bytes.is_empty() => Some(bytes),
         Ok(_) => {
             let message = format!("the {what} {} is empty", display_path(path).display());
@@ -197,7 +212,7 @@ fn read_file(field: &Field<'_>, path: &PathBuf, what: &str) -> Option<Vec<u8>> {
         Err(error) => {
             field.push(
                 field
-                    .error(format!("cannot read the {what} {}: {}", display_path(path).display(), plain(&error)))
+                    .error(format!("cannot read the {what} {}: {}", display_path(path).display(), error))
                     .label(format!("no such {what}"))
                     .help("paths are relative to the directory of this file"),
             );

@@ -11,13 +11,11 @@
 //! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::files::write_json;
+use crate::files::{sha256, write_json};
 use cloison_formats::{image, telemetry};
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -226,15 +224,6 @@ impl Manifest {
             files: BTreeMap::new(),
         }
     }
-}
-
-/// Returns the SHA-256 of `bytes` in hexadecimal.
-pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use crate::setup::core_library::{LINUX_TARGET, TARGET};
 use crate::setup::{self, CoreLibrary};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde_json::Value;
+use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -22,41 +23,74 @@ pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// --live`.
 pub const FAULT_INJECTION: &str = "fault-injection";
 
-/// The environment variable that carries [`rustflags`]. It applies to the target only, so that build scripts and host
-/// tools are not rebuilt.
-const RUSTFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTFLAGS";
+/// The environment variables that carry the flags of rustc and of rustdoc. With `--target` they apply to the target
+/// only, so that build scripts and host tools are not rebuilt; and their separator lets a path contain spaces.
+const RUSTFLAGS: &str = "CARGO_ENCODED_RUSTFLAGS";
+const RUSTDOCFLAGS: &str = "CARGO_ENCODED_RUSTDOCFLAGS";
+const SEPARATOR: &str = "\x1f";
 
 /// What keeps the compiler from emitting the sequences of erratum 835769, and the linker from leaving those of 843419:
 /// the ZCU102's cores may execute them wrongly. Only a build needs them.
-const ERRATA: &str = " -C target-feature=+fix-cortex-a53-835769 -C link-arg=--fix-cortex-a53-843419";
+const ERRATA: [&str; 2] = ["-Ctarget-feature=+fix-cortex-a53-835769", "-Clink-arg=--fix-cortex-a53-843419"];
 
 /// Part of the compiler's warning that it passes [`ERRATA`] on without knowing it.
 const UNKNOWN_FEATURE: &str = "feature specified for `-Ctarget-feature`: `fix-cortex-a53-835769`";
-
-/// The environment variable that carries the same flags for rustdoc.
-const RUSTDOCFLAGS: &str = "CARGO_TARGET_AARCH64_UNKNOWN_NONE_SOFTFLOAT_RUSTDOCFLAGS";
 
 /// The package and the binary of the command for Linux guests.
 pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
 /// Returns a `cargo` command that builds for the boards, with the right core library, flags and target.
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    let mut flags = rustflags(&setup::core_library()?);
+    // Frame pointers provide the backtrace of a fatal exception.
+    let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned(), "-Ctarget-cpu=cortex-a53".to_owned()];
+    flags.extend(library_flags(&setup::core_library()?)?);
     shell.change_dir(installation::root());
-    let rustdoc = format!("{flags} -D warnings");
+    let rustdoc = [flags.as_slice(), &["-Dwarnings".to_owned()]].concat().join(SEPARATOR);
     if subcommand == "build" {
-        flags.push_str(ERRATA);
+        flags.extend(ERRATA.map(str::to_owned));
     }
-    Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}").env(RUSTFLAGS, flags).env(RUSTDOCFLAGS, rustdoc))
+    Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}")
+        .env(RUSTFLAGS, flags.join(SEPARATOR))
+        .env(RUSTDOCFLAGS, rustdoc))
 }
 
-fn rustflags(library: &CoreLibrary) -> String {
-    // Frame pointers provide the backtrace of a fatal exception.
-    let mut flags = "-C force-frame-pointers=yes -C target-cpu=cortex-a53".to_owned();
+/// Returns the flags that select a library for the target, and that keep this machine's paths out of what is built.
+fn library_flags(library: &CoreLibrary) -> Result<Vec<String>> {
+    let mut directories = Vec::from(setup::compiler_directories()?);
+    let mut flags = Vec::new();
     if let CoreLibrary::Private(sysroot) = library {
-        flags.push_str(&format!(" --sysroot {}", sysroot.display()));
+        flags.push(format!("--sysroot={}", sysroot.display()));
+        directories.push((sysroot.clone(), "/rust".into()));
     }
-    flags
+    directories.extend(source_directories());
+    let remap = |(from, to): &(PathBuf, PathBuf)| format!("--remap-path-prefix={}={}", from.display(), to.display());
+    flags.extend(with_links_followed(&directories).iter().map(remap));
+    Ok(flags)
+}
+
+/// Returns the directories with sources whose names must not reach an image, each with the name that does instead. The
+/// text of a panic holds the path of its source: without this, the same source would make another image, with another
+/// layout and in other cache sets, on another machine.
+fn source_directories() -> Vec<(PathBuf, PathBuf)> {
+    let cargo_home = env::var_os("CARGO_HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+    let cargo_home = cargo_home.or_else(|| Some(env::home_dir()?.join(".cargo"))).unwrap_or_default();
+    // A registry's directory is named after the place from which it came, so it must not be part of the new name.
+    let registries = std::fs::read_dir(cargo_home.join("registry/src")).into_iter().flatten().flatten();
+    let registries: Vec<_> = registries.map(|entry| (entry.path(), "/registry".into())).collect();
+    let mut all = vec![(cargo_home, "/cargo".into())];
+    all.extend(registries);
+    all.extend([(installation::root(), "/cloison".into()), (installation::target_dir(), "/target".into())]);
+    all
+}
+
+/// Adds each directory's real path, because either may reach the compiler. Of several that match a path, rustc takes the
+/// last.
+fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, PathBuf)> {
+    let both = |(from, to): &(PathBuf, PathBuf)| {
+        let real = from.canonicalize().ok().filter(|real| real != from);
+        std::iter::once(from.clone()).chain(real).map(|from| (from, to.clone())).collect::<Vec<_>>()
+    };
+    directories.iter().flat_map(both).filter(|(from, _)| from.is_absolute()).collect()
 }
 
 /// Builds the EL2 image and returns its ELF file.
@@ -101,14 +135,12 @@ fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
 /// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags and target.
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let linker = setup::cross_linker()?;
-    let mut flags = "-C target-feature=+crt-static -C strip=symbols".to_owned();
-    if let CoreLibrary::Private(sysroot) = setup::standard_library()? {
-        flags.push_str(&format!(" --sysroot {}", sysroot.display()));
-    }
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=symbols".to_owned()];
+    flags.extend(library_flags(&setup::standard_library()?)?);
     shell.change_dir(installation::root());
     let target = LINUX_TARGET;
     Ok(cmd!(shell, "cargo {subcommand} --target {target}")
-        .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUSTFLAGS", flags)
+        .env(RUSTFLAGS, flags.join(SEPARATOR))
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
 }
 

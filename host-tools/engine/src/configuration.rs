@@ -1,6 +1,7 @@
 //! Configurations of this installation: read with its boards, its events and the kernels that it has downloaded.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::files::Claim;
 use crate::installation;
 use crate::linux::packages;
 use cloison_config::checked::NotEmulated;
@@ -72,6 +73,18 @@ pub fn emulated_boards() -> Result<Vec<String>, Errors> {
     let boards = boards().iter().map(|name| board(name)).collect::<Result<Vec<_>, _>>()?;
     let emulated = boards.into_iter().filter_map(|file| file.emulation);
     Ok(emulated.map(|emulation| emulation.board).collect())
+}
+
+/// Returns a directory below the output directory's `kind` for a run of a configuration. It is no other command's as long
+/// as this one lasts, and no other configuration's at all.
+///
+/// # Errors
+///
+/// Returns an error if the directory cannot be written to.
+pub fn run_directory(kind: &str, name: &str, config: &Path) -> miette::Result<Claim> {
+    let config = installation::find(config);
+    let owner = config.canonicalize().unwrap_or(config);
+    Claim::free(&installation::output_dir().join(kind), name, &owner.display().to_string())
 }
 
 /// Returns the names of a board's PMU events, or none if its description cannot be read: a log can be decoded without

@@ -1,16 +1,19 @@
 //! The files that `--json` writes: named numbers with their provenance.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::files::write_json;
+use crate::files::{sha256, write_json};
+use crate::image::Image;
 use crate::installation::{self, Installation};
 use crate::setup::emulator::PROGRAM;
 use miette::Result;
 use serde::Serialize;
 use serde_json::{Number, Value};
 use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The figures of one command.
 #[derive(Clone, Debug, Serialize)]
@@ -36,6 +39,8 @@ pub struct Provenance {
     config: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     config_crc32: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image_sha256: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     parameters: BTreeMap<String, String>,
     date: String,
@@ -60,6 +65,20 @@ impl Figures {
     pub fn config(mut self, path: &Path) -> Self {
         self.provenance.config = Some(installation::display(path));
         self.provenance.config_crc32 = std::fs::read(path).ok().map(|bytes| format!("{:08x}", crc32fast::hash(&bytes)));
+        self
+    }
+    /// Records the system image that the figures are from: the same image gives the same figures on the board model.
+    pub fn image(self, image: &Image) -> Self {
+        self.images([image.sha256()])
+    }
+    /// Records several system images, by their SHA-256 in order; of more than one, the SHA-256 of all these is recorded.
+    pub fn images(mut self, sha256s: impl IntoIterator<Item = String>) -> Self {
+        let all: Vec<String> = sha256s.into_iter().collect();
+        self.provenance.image_sha256 = match all.as_slice() {
+            [] => None,
+            [one] => Some(one.clone()),
+            several => Some(sha256(several.concat().as_bytes())),
+        };
         self
     }
     /// Records a parameter that the figures depend on.
@@ -115,8 +134,9 @@ impl Provenance {
             board: None,
             config: None,
             config_crc32: None,
+            image_sha256: None,
             parameters: BTreeMap::new(),
-            date: utc_date(SystemTime::now()),
+            date: utc_date(now(env::var_os(EPOCH).as_deref())),
         }
     }
 }
@@ -156,6 +176,16 @@ fn first_line(command: &mut Command) -> Option<String> {
     (output.status.success() && !line.is_empty()).then(|| line.to_owned())
 }
 
+/// The variable with the seconds since 1970 that count as now, so that the same command writes the same bytes
+/// (reproducible-builds.org).
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+
+/// Returns the time that is recorded: the one given, or the present.
+fn now(epoch: Option<&OsStr>) -> SystemTime {
+    let seconds = epoch.and_then(|text| text.to_str()?.parse().ok());
+    seconds.map_or_else(SystemTime::now, |seconds| UNIX_EPOCH + Duration::from_secs(seconds))
+}
+
 /// Formats a time as `2026-01-31T12:00:00Z`, in the proleptic Gregorian calendar.
 fn utc_date(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -176,7 +206,6 @@ fn utc_date(time: SystemTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn dates_match_known_instants() {
@@ -184,6 +213,8 @@ mod tests {
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+        assert_eq!(utc_date(now(Some(OsStr::new("951782400")))), "2000-02-29T00:00:00Z");
+        assert!(now(Some(OsStr::new("yesterday"))) > UNIX_EPOCH + Duration::from_secs(1_735_689_599));
     }
 
     #[test]

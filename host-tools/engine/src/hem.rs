@@ -3,6 +3,7 @@
 
 pub use cloison_much::read::COLUMNS;
 
+use crate::files::{self, ReadError};
 use crate::telemetry::wire::DecodeError;
 use crate::telemetry::{Problem, Telemetry};
 use cloison_config::events::EventNames;
@@ -27,8 +28,8 @@ pub enum HemError {
     Unreadable {
         /// Path of the file.
         path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
+        /// What is wrong with it.
+        source: ReadError,
     },
     /// The file has no bytes.
     #[error("{} is empty", path.display())]
@@ -131,12 +132,19 @@ fn advice(problem: &Problem, frames: usize) -> String {
     }
 }
 
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
 /// Reads a captured telemetry stream. Unless `lenient`, any damage is an error.
 pub fn read(path: &Path, lenient: bool) -> Result<Telemetry, HemError> {
     let path_of = || path.to_path_buf();
-    let stream = std::fs::read(path).map_err(|source| HemError::Unreadable { path: path_of(), source })?;
+    let stream = cloison_config::files::read(path, files::LOG)
+        .map_err(|source| HemError::Unreadable { path: path_of(), source })?;
     if stream.is_empty() {
         return Err(HemError::Empty { path: path_of() });
+    }
+    // A sparse file of zeros has an empty message for each of its bytes.
+    if stream.chunks(ZEROS.len()).all(|chunk| *chunk == ZEROS[..chunk.len()]) {
+        return Err(HemError::OnlyZeros { path: path_of(), len: stream.len() });
     }
     let telemetry = Telemetry::parse(&stream);
     let Some(&(offset, problem)) = telemetry.problems.first() else {

@@ -3,17 +3,20 @@
 
 pub mod seal;
 
-use crate::files::write_atomic;
+use crate::files::{self, write_atomic};
 use crate::{linux, parts};
 use cloison_config::{Checked, ImageSource, memory};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, BootParameters};
 use cloison_formats::image::{self, System};
 use cloison_formats::invalid::Invalid;
-use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use miette::{Diagnostic, IntoDiagnostic, Result};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
+use std::io::Write;
 use std::ops::Range;
 use std::path::Path;
 use thiserror::Error;
@@ -112,7 +115,7 @@ pub struct Flat {
 /// Flattens an ELF file as a loader would.
 pub fn flatten(path: &Path) -> Result<Flat> {
     let file = path.display().to_string();
-    let data = std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {file}"))?;
+    let data = files::read(path, files::IMAGE)?;
     Ok(flatten_bytes(&data, &file)?)
 }
 
@@ -171,6 +174,17 @@ impl Image {
     pub fn write(&self, path: &Path) -> Result<()> {
         write_atomic(path, &self.bytes)
     }
+    /// Writes the image compressed, as QEMU's `-kernel` reads it too: there is one for each run that is kept. The same
+    /// image gives the same bytes.
+    pub fn write_compressed(&self, path: &Path) -> Result<()> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&self.bytes).into_diagnostic()?;
+        write_atomic(path, &encoder.finish().into_diagnostic()?)
+    }
+    /// Returns the SHA-256 of the file, in hexadecimal.
+    pub fn sha256(&self) -> String {
+        files::sha256(&self.bytes)
+    }
 }
 
 /// Adds each VM's guest to the payload, and combines everything into one image.
@@ -197,8 +211,7 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
                 continue;
             }
         };
-        let mut bytes =
-            std::fs::read(&file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?;
+        let mut bytes = files::read(&file, files::IMAGE)?;
         if bytes.starts_with(&elf::ELFMAG) {
             let flat = flatten_bytes(&bytes, &file.display().to_string())?;
             vm.image.load = Ipa(flat.base);

@@ -1,7 +1,7 @@
 //! Boards with the board model: builds the plugin, starts QEMU with it, reads its counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::files::{write_atomic, write_json};
+use crate::files::{self, sha256, write_atomic, write_json};
 use crate::installation;
 use crate::parts;
 use crate::qemu::Machine;
@@ -49,8 +49,7 @@ impl Model {
     /// Returns the same model with copies of its files in `directory`, which later builds or edits do not change.
     pub fn kept_in(&self, directory: &Path) -> Result<Self> {
         let copy = |from: &Path, name: &str| {
-            let bytes =
-                std::fs::read(from).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", from.display()))?;
+            let bytes = files::read(from, files::IMAGE)?;
             let to = directory.join(name);
             write_atomic(&to, &bytes)?;
             Ok::<PathBuf, miette::Report>(to)
@@ -100,6 +99,8 @@ pub struct KeptRun {
     pub board: String,
     /// The system image.
     pub image: PathBuf,
+    /// SHA-256 of the image's file, in hexadecimal.
+    image_sha256: String,
     /// The plugin that the run used.
     pub plugin: PathBuf,
     /// The model's board file that the run used.
@@ -114,10 +115,15 @@ impl KeptRun {
     /// Name of the file.
     const FILE: &str = "machine.json";
 
-    /// Describes a run of `image` on a board with this model.
-    pub fn new(board: &str, image: &Path, model: &Model, seed: u64, caches: Caches) -> Self {
+    /// Describes a run of `image`, a file that exists, on a board with this model.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the image cannot be read.
+    pub fn new(board: &str, image: &Path, model: &Model, seed: u64, caches: Caches) -> Result<Self> {
+        let image_sha256 = sha256(&files::read(image, files::IMAGE)?);
         let (image, plugin, model) = (image.to_path_buf(), model.plugin.clone(), model.board.clone());
-        Self { board: board.to_owned(), image, plugin, model, seed, caches }
+        Ok(Self { board: board.to_owned(), image, image_sha256, plugin, model, seed, caches })
     }
 
     /// Writes the file into the run's directory.
@@ -151,6 +157,14 @@ impl KeptRun {
                     directory.display()
                 ));
             }
+        }
+        if sha256(&files::read(&image, files::IMAGE)?) != kept.image_sha256 {
+            return Err(miette!(
+                help = "remove it, and run the experiment again",
+                "{} is not the image of the run in {}: it was changed",
+                image.display(),
+                directory.display()
+            ));
         }
         Ok(Self { image, plugin, model, ..kept })
     }
@@ -196,7 +210,8 @@ pub fn of(emulation: &Emulation) -> Result<&Path> {
 
 /// Reads and validates a model's board file.
 pub fn check(board: &Path) -> Result<ModelBoard> {
-    ModelBoard::load(board).map_err(|error| {
+    let text = files::read_text(board, files::CONFIGURATION)?;
+    ModelBoard::parse(&text).map_err(|error| {
         miette!(
             help = "see docs/board-model.md for the format of a model's file",
             "{}: {error}",
@@ -232,12 +247,15 @@ mod tests {
             name: "some".into(),
             clock_mhz: 1,
         };
-        let kept = KeptRun::new("virt", &run.join("Image"), &model, 7, Caches::Cold);
+        let kept = KeptRun::new("virt", &run.join("Image"), &model, 7, Caches::Cold).unwrap();
         kept.write(&run).unwrap();
         std::fs::rename(&before, &after).unwrap();
         let found = KeptRun::read(&after.join("runs/one")).unwrap();
         assert_eq!((found.seed, found.caches), (7, Caches::Cold));
         assert_eq!(found.plugin.canonicalize().unwrap(), after.join("board-model.so").canonicalize().unwrap());
+        std::fs::write(after.join("runs/one/Image"), "another").unwrap();
+        let error = KeptRun::read(&after.join("runs/one")).unwrap_err().to_string();
+        assert!(error.contains("it was changed"), "{error}");
         std::fs::remove_file(after.join("board-model.so")).unwrap();
         let error = KeptRun::read(&after.join("runs/one")).unwrap_err().to_string();
         assert!(error.contains("board-model.so is gone"), "{error}");
@@ -251,5 +269,19 @@ mod tests {
         assert_eq!(relative(Path::new("/x/runs/one"), Path::new("/x/model.so")), Path::new("../../model.so"));
         assert_eq!(relative(Path::new("/x/runs/one"), Path::new("/y/model.so")), Path::new("/y/model.so"));
         assert_eq!(relative(Path::new("runs/one"), Path::new("runs/one/Image")), Path::new("Image"));
+    }
+
+    #[test]
+    fn a_comma_in_a_path_does_not_end_the_option() {
+        let emulation = crate::configuration::emulation("virt").unwrap();
+        let name = emulation.board.clone();
+        let model = Model { plugin: "a,b=c/model.so".into(), board: "a,b=c/board.toml".into(), name, clock_mhz: 1200 };
+        let machine = model.attach(Machine::bare(&emulation), 1, Caches::Cold, Path::new("a,b=c/model.json"));
+        let line = machine.command_line();
+        assert!(
+            line.contains(" file=a,,b=c/model.so,board=a,,b=c/board.toml,roi=always,caches=cold,seed=1,"),
+            "{line}"
+        );
+        assert!(line.contains(",stats=a,,b=c/model.json"), "{line}");
     }
 }

@@ -11,7 +11,7 @@ use cloison_config::events::EventNames;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::figures::Figures;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::hem::Table;
 use cloison_engine::image;
 use cloison_engine::progress::{stage, stage_with};
@@ -105,6 +105,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
         setup::qemu()
     })?;
     let image = stage("build", || image::build(&checked, &[]))?;
+    let _claim = Claim::wait(&directory, "demo --stock")?;
     let file = directory.join("Image");
     image.write(&file)?;
     let machine = Machine::new(checked.emulation()?, &file).icount(Some(0)).limit(Duration::from_secs(args.timeout));
@@ -115,7 +116,7 @@ fn stock(args: &DemoArgs) -> Result<()> {
     let telemetry = Telemetry::parse(&outcome.telemetry);
     let names = EventNames::of(&checked.board.events);
     let summary = Summary { telemetry: &telemetry, system: &image.system, names: &names };
-    let mut figures = Figures::new("demo").board(&args.board).config(&path);
+    let mut figures = Figures::new("demo").board(&args.board).config(&path).image(&image);
     summary.figures(&mut figures);
     figures.value("wall_s", outcome.wall.as_secs_f64());
     write_report(&directory, args, &checked, &machine, &outcome, &summary, &figures)?;

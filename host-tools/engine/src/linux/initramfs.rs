@@ -3,11 +3,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{Node, pack};
-use super::{packages, programs};
-use crate::parts;
+use super::packages::{self, Cached};
+use crate::{files, parts};
 use cloison_config::guest_linux::Linux;
 use flate2::Compression;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, miette};
 
 /// Script of the first process.
 const INIT: &str = include_str!("init.sh");
@@ -26,26 +26,25 @@ pub fn build(linux: &Linux) -> Result<Vec<u8>> {
     let mut disk = base()?;
     // A kernel unpacks concatenated archives in order.
     if !linux.packages.is_empty() {
-        disk.extend(std::fs::read(programs::archive(&linux.packages)?.path).into_diagnostic()?);
+        disk.extend(std::fs::read(super::programs::archive(&linux.packages, Cached::Use)?.path).into_diagnostic()?);
     }
-    let mut files: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut programs: Vec<(String, Vec<u8>)> = Vec::new();
     for path in &linux.programs {
         let name = path.file_name().ok_or_else(|| miette!("{} is not a file", path.display()))?;
-        let bytes =
-            std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?;
-        files.push((format!("{PROGRAMS}/{}", name.to_string_lossy()), bytes));
+        let bytes = files::read(path, files::IMAGE)?;
+        programs.push((format!("{PROGRAMS}/{}", name.to_string_lossy()), bytes));
     }
-    files.extend(linux.exec.as_ref().map(|command| (EXEC.to_owned(), format!("{command}\n").into_bytes())));
-    if !files.is_empty() {
+    programs.extend(linux.exec.as_ref().map(|command| (EXEC.to_owned(), format!("{command}\n").into_bytes())));
+    if !programs.is_empty() {
         let mut nodes: Vec<(String, Node)> = ["usr", PROGRAMS].map(|name| (name.to_owned(), Node::Directory)).into();
-        nodes.extend(files.iter().map(|(path, bytes)| (path.clone(), Node::Program(bytes))));
+        nodes.extend(programs.iter().map(|(path, bytes)| (path.clone(), Node::Program(bytes))));
         disk.extend(pack(&nodes, Compression::fast())?);
     }
     Ok(disk)
 }
 
 fn base() -> Result<Vec<u8>> {
-    let busybox = std::fs::read(packages::busybox()?.path).into_diagnostic()?;
+    let busybox = std::fs::read(packages::busybox(Cached::Use)?.path).into_diagnostic()?;
     let client = std::fs::read(parts::client()?).into_diagnostic()?;
     let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
     nodes.push(("dev/console".into(), Node::Device(CONSOLE)));

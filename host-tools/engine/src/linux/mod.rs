@@ -16,11 +16,12 @@ pub mod packages;
 pub mod programs;
 pub mod shell;
 
+use crate::files;
 use cloison_config::guest_linux::{KernelSource, Linux};
 use cloison_config::kernel::Kernel;
 use cloison_config::layout::Layout;
 use cloison_formats::image::{Module, Vm};
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use miette::{Result, WrapErr, miette};
 
 /// The parts of a Linux guest, ready to be loaded: their bytes and addresses.
 #[derive(Clone, Debug)]
@@ -38,15 +39,13 @@ pub struct Loaded {
 /// Gets a VM's kernel and RAM disk, downloading what is missing, and builds its device tree.
 pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
     let path = match &linux.kernel {
-        KernelSource::Debian(flavor) => packages::kernel(*flavor)?.path,
+        KernelSource::Debian(flavor) => packages::kernel(*flavor, packages::Cached::Use)?.path,
         KernelSource::File(path) => path.clone(),
     };
-    let bytes = std::fs::read(&path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?;
+    let bytes = files::read(&path, files::IMAGE)?;
     let parsed = Kernel::parse(&bytes).map_err(|error| miette!("{}: {error}", path.display()))?;
     let initrd = match &linux.initrd {
-        Some(path) => {
-            std::fs::read(path).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", path.display()))?
-        }
+        Some(path) => files::read(path, files::IMAGE)?,
         None => initramfs::build(linux).wrap_err_with(|| miette!("VM `{}`: its RAM disk cannot be made", vm.name))?,
     };
     let layout = Layout::new(linux, vm, parsed, initrd.len() as u64)

@@ -1,13 +1,12 @@
 //! Debian's kernels and static busybox: downloaded once as packages, kept in the cache with versions and checksums.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::files::sha256;
 use crate::installation;
 use crate::setup::debian;
 use cloison_config::guest_linux::Flavor;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -27,13 +26,22 @@ pub struct Kept {
     pub path: PathBuf,
 }
 
+/// Whether what is in the cache is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cached {
+    /// It is used; only what is missing is downloaded.
+    Use,
+    /// It is downloaded again, and used until the newer version has arrived.
+    Update,
+}
+
 /// Names of the cached file and of its description.
 const FILE: &str = "file";
 const DESCRIPTION: &str = "package.json";
 
 /// Returns a kernel, downloading it if it is not in the cache.
-pub fn kernel(flavor: Flavor) -> Result<Kept> {
-    kept_or_fetched(flavor.name(), flavor.package(), |root| {
+pub fn kernel(flavor: Flavor, cached: Cached) -> Result<Kept> {
+    kept_or_fetched(flavor.name(), flavor.package(), cached, |root| {
         let entries = std::fs::read_dir(root.join("boot")).into_diagnostic()?;
         let kernel = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("vmlinuz-"))
@@ -49,29 +57,40 @@ pub fn kept_kernel(flavor: Flavor) -> Option<Kept> {
 }
 
 /// Returns the static busybox, downloading it if it is not in the cache.
-pub fn busybox() -> Result<Kept> {
-    kept_or_fetched("busybox", "busybox-static", |root| {
+pub fn busybox(cached: Cached) -> Result<Kept> {
+    kept_or_fetched("busybox", "busybox-static", cached, |root| {
         let places = ["bin/busybox", "usr/bin/busybox"].map(|place| root.join(place));
         places.into_iter().find(|path| path.is_file()).ok_or_else(|| miette!("the package has no bin/busybox"))
     })
 }
 
-/// Returns all cached packages by name, downloading missing ones.
-pub fn all() -> Result<Vec<(&'static str, Kept)>> {
+/// Returns the kernels and busybox by name, downloading missing ones.
+pub fn all(cached: Cached) -> Result<Vec<(&'static str, Kept)>> {
     let mut all = Vec::new();
     for flavor in Flavor::ALL {
-        all.push((flavor.name(), kernel(flavor)?));
+        all.push((flavor.name(), kernel(flavor, cached)?));
     }
-    all.push(("busybox", busybox()?));
+    all.push(("busybox", busybox(cached)?));
     Ok(all)
 }
 
-/// Removes all of them from the cache.
-pub fn forget() -> Result<()> {
-    match std::fs::remove_dir_all(directory("")) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).into_diagnostic(),
-        _ => Ok(()),
-    }
+/// Returns the lists of packages whose programs are in the cache.
+pub fn kept_lists() -> Vec<Vec<String>> {
+    let entries = std::fs::read_dir(directory(PROGRAMS)).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().join(DESCRIPTION).is_file())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names.iter().map(|names| names.split('_').map(str::to_owned).collect()).collect()
+}
+
+/// The directory of the programs of packages, below that of the kernels.
+const PROGRAMS: &str = "programs";
+
+/// Returns the name in the cache of the programs of these packages. No package has `_` in its name.
+pub(super) fn programs_of(packages: &[String]) -> String {
+    format!("{PROGRAMS}/{}", packages.join("_"))
 }
 
 fn directory(name: &str) -> PathBuf {
@@ -96,8 +115,8 @@ fn find(directory: &Path) -> Result<Option<Kept>> {
     Ok(Some(Kept { path, ..kept }))
 }
 
-fn kept_or_fetched(name: &str, package: &str, pick: impl Fn(&Path) -> Result<PathBuf>) -> Result<Kept> {
-    kept_or_made(name, || {
+fn kept_or_fetched(name: &str, package: &str, cached: Cached, pick: impl Fn(&Path) -> Result<PathBuf>) -> Result<Kept> {
+    kept_or_made(name, cached, || {
         let unpacked = debian::arm64(package)?;
         let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
         Ok(Made { package: unpacked.package, version: unpacked.version, bytes })
@@ -126,9 +145,13 @@ pub(super) struct Made {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the file that the cache has under this name, making it first if necessary.
-pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
+/// Returns the file that the cache has under this name, making it first if necessary or wanted.
+pub(super) fn kept_or_made(name: &str, cached: Cached, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
     let directory = directory(name);
+    if cached == Cached::Update {
+        let _lock = lock()?;
+        return replaced(&directory, make);
+    }
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }
@@ -138,9 +161,33 @@ pub(super) fn kept_or_made(name: &str, make: impl FnOnce() -> Result<Made>) -> R
     if let Some(kept) = find(&directory)? {
         return Ok(kept);
     }
-    let Made { package, version, bytes } = make()?;
+    stored(&directory, make()?)
+}
+
+/// Makes a file, and only then puts it in the place of the one that is there, damaged or not.
+fn replaced(directory: &Path, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
+    let made = make()?;
+    let cannot = || miette!("cannot replace {}", directory.display());
+    let parent = directory.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).into_diagnostic().wrap_err_with(cannot)?;
+    let aside = tempfile::Builder::new().prefix("old-").tempdir_in(parent).into_diagnostic().wrap_err_with(cannot)?;
+    let old = aside.path().join("old");
+    let was_there = directory.exists();
+    if was_there {
+        std::fs::rename(directory, &old).into_diagnostic().wrap_err_with(cannot)?;
+    }
+    stored(directory, made).inspect_err(|_| {
+        if was_there {
+            // What could not be replaced returns to its place; the error says what failed.
+            let _ = std::fs::rename(&old, directory);
+        }
+    })
+}
+
+fn stored(directory: &Path, made: Made) -> Result<Kept> {
+    let Made { package, version, bytes } = made;
     let kept = Kept { package, version, sha256: sha256(&bytes), bytes: bytes.len() as u64, path: directory.join(FILE) };
-    keep(&directory, &bytes, &kept).wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
+    keep(directory, &bytes, &kept).wrap_err_with(|| miette!("cannot write {}", directory.display()))?;
     Ok(kept)
 }
 
@@ -162,14 +209,6 @@ fn keep(directory: &Path, bytes: &[u8], kept: &Kept) -> Result<()> {
         Err(_) if find(directory)?.is_some() => Ok(()),
         Err(error) => Err(error).into_diagnostic(),
     }
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a `String` cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]
@@ -195,5 +234,19 @@ mod tests {
         keep(&directory, b"abc", &kept).unwrap();
         std::fs::write(directory.join(FILE), "abd").unwrap();
         assert!(find(&directory).unwrap_err().to_string().contains("is damaged"));
+    }
+
+    #[test]
+    fn what_is_kept_stays_until_its_successor_has_arrived() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("kernel");
+        let made = |version: &str| Made { package: "p".into(), version: version.into(), bytes: version.into() };
+        let first = replaced(&directory, || Ok(made("1"))).unwrap();
+        assert!(replaced(&directory, || Err(miette!("there is no network"))).is_err());
+        assert_eq!(find(&directory).unwrap(), Some(first));
+        std::fs::write(directory.join(FILE), "damaged").unwrap();
+        let second = replaced(&directory, || Ok(made("2"))).unwrap();
+        assert_eq!(find(&directory).unwrap(), Some(second));
+        assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1, "something is left beside it");
     }
 }

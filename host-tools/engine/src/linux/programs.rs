@@ -8,7 +8,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::archive::{self, Node};
-use super::packages::{self, Kept, Made};
+use super::packages::{self, Cached, Kept, Made};
 use crate::setup::debian::{self, Archive, Unpacked};
 use flate2::Compression;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -30,8 +30,8 @@ const SHELL: &[u8] = b"#!/bin/sh";
 const MOST_LINKS: usize = 16;
 
 /// Returns the programs of these packages and their libraries as a compressed archive, downloading them if necessary.
-pub fn archive(names: &[String]) -> Result<Kept> {
-    packages::kept_or_made(&format!("programs/{}", names.join("_")), || {
+pub fn archive(names: &[String], cached: Cached) -> Result<Kept> {
+    packages::kept_or_made(&packages::programs_of(names), cached, || {
         let archive = Archive::open().map_err(|error| debian::missing(&names.join(", "), &error))?;
         let mut collected = Collected { archive, packages: BTreeMap::new(), files: BTreeMap::new() };
         for name in names {

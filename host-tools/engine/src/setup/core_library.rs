@@ -102,6 +102,25 @@ impl Rustc {
     }
 }
 
+impl Rustc {
+    /// Returns the directory that stands for the compiler's own sources in what it builds.
+    fn virtual_sources(&self) -> PathBuf {
+        Path::new("/rustc").join(&self.commit)
+    }
+}
+
+/// Returns the directories of the compiler and of its library's sources, which may not be installed, and the names that
+/// stand for them in what it builds; see [`crate::cargo`].
+///
+/// # Errors
+///
+/// Returns an error if there is no compiler.
+pub fn compiler_directories() -> Result<[(PathBuf, PathBuf); 2]> {
+    let rustc = Rustc::here()?;
+    let sources = (rustc.sysroot.join("lib/rustlib/src/rust"), rustc.virtual_sources());
+    Ok([(rustc.sysroot, "/rust".into()), sources])
+}
+
 impl Library {
     fn target_dir(&self, sysroot: &Path) -> PathBuf {
         sysroot.join("lib/rustlib").join(self.target)
@@ -200,7 +219,10 @@ impl Library {
         command.args(["--target", self.target, "--target-dir", "target"]);
         // A stable compiler can build its own library with these variables, which are set for this command only.
         command.env("RUSTC_BOOTSTRAP", "1").env("__CARGO_TESTS_ONLY_SRC_ROOT", source);
-        command.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
+        // The library's panics name its sources as those of the toolchain's own library do, wherever they were unpacked.
+        let remap =
+            format!("--remap-path-prefix={}={}", source.display(), rustc.virtual_sources().join("library").display());
+        command.env("CARGO_ENCODED_RUSTFLAGS", remap).env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
         let done = run_limited(command, &format!("building the {}", self.name), Duration::from_secs(900))?;
         if !done.success {
             return Err(miette!("the {} did not build ({})", self.name, done.reason()));

@@ -19,7 +19,8 @@ pub mod debian;
 pub mod emulator;
 mod process;
 
-pub use core_library::{CoreLibrary, Source as CoreLibrarySource, core_library, core_library_from, standard_library};
+pub use core_library::{CoreLibrary, Source as CoreLibrarySource};
+pub use core_library::{compiler_directories, core_library, core_library_from, standard_library};
 pub use cross_linker::cross_linker;
 pub use emulator::{qemu, qemu_help, u_boot};
 pub use process::Missing;

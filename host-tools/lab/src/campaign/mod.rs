@@ -15,10 +15,11 @@ pub mod runs;
 pub mod spec;
 
 use cloison_engine::figures::Figures;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{Claim, keep_apart, write_atomic};
 use cloison_engine::model::Model;
 use cloison_engine::report::Section;
 use cloison_engine::{installation, parts, setup};
+use cloison_much::data::FEWEST_RUNS;
 use judge::Judged;
 use miette::Result;
 use runs::Counted;
@@ -32,14 +33,14 @@ pub struct CampaignArgs {
     /// Path of the campaign's file
     #[arg(value_name = "FILE.toml")]
     pub file: PathBuf,
-    /// Directory for counts, vectors and report [default: campaigns/NAME in target/cloison, without a checkout in cloison-output]
+    /// Directory for counts, vectors and report [default: campaigns/NAME, or campaigns/NAME-N-runs with --runs, in target/cloison, without a checkout in cloison-output]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Also write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Runs of each sub-experiment, instead of the file's number
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub runs: Option<u32>,
 }
 
@@ -48,8 +49,21 @@ pub fn campaign(args: &CampaignArgs) -> Result<()> {
     let file = installation::find(&args.file);
     let mut campaign = spec::load(&file)?;
     campaign.runs = args.runs.unwrap_or(campaign.runs);
-    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("campaigns").join(&campaign.name));
+    // Other runs than the file's are another campaign, and their results do not take the place of its.
+    let suffix = args.runs.map_or_else(String::new, |runs| format!("-{runs}-runs"));
+    let default = || installation::output_dir().join("campaigns").join(format!("{}{suffix}", campaign.name));
+    let out = args.out.clone().unwrap_or_else(default);
+    keep_apart([file.as_path(), &campaign.system, &campaign.model], args.json.as_deref())?;
+    let chosen = args.runs.map_or_else(String::new, |runs| format!(" --runs {runs}"));
+    let owner = format!("campaign {}{chosen}", installation::display(&file.canonicalize().unwrap_or(file.clone())));
+    let _claim = Claim::wait(&out, &owner)?;
     let (figures, tables) = perform(&campaign, &file, &out)?;
+    if (campaign.runs as usize) < FEWEST_RUNS {
+        eprintln!(
+            "warning: {} runs of each sub-experiment give rough correlations: use {FEWEST_RUNS} or more",
+            campaign.runs
+        );
+    }
     figures.write(args.json.as_deref())?;
     println!("{} (modelled)\n", campaign.title);
     for table in &tables {
@@ -73,6 +87,7 @@ pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures,
     let mut figures = Figures::new("campaign")
         .board(&campaign.board)
         .config(file)
+        .images(counted.iter().flat_map(|workload| workload.images.clone()))
         .parameter("modelled", true)
         .parameter("model", installation::display(&campaign.model))
         .parameter("system", installation::display(&campaign.system))

@@ -7,10 +7,10 @@ use crate::experiment::plot::{Chart, Marks};
 use crate::much::charts;
 use crate::much::page::MORE;
 use cloison_engine::figures::Figures;
-use cloison_engine::installation;
 use cloison_engine::report::{self, Section};
+use cloison_engine::{files, installation};
 use maud::html;
-use miette::{IntoDiagnostic, Result};
+use miette::Result;
 use std::path::Path;
 
 /// Returns the report.
@@ -21,7 +21,7 @@ pub fn html(
     tables: &[Section],
     figures: &Figures,
 ) -> Result<String> {
-    let source = std::fs::read_to_string(file).into_diagnostic()?;
+    let source = files::read_text(file, files::CONFIGURATION)?;
     let names = judged.first().map_or_else(Vec::new, |one| one.rows.iter().map(|row| row.title.to_owned()).collect());
     let errors = |of: fn(&super::judge::Row) -> f64| {
         judged.iter().map(|one| (one.workload.clone(), one.rows.iter().map(of).collect())).collect::<Vec<_>>()

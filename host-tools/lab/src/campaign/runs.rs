@@ -7,7 +7,7 @@ use crate::experiment::overrides;
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_config::events::EventNames;
 use cloison_engine::figures::qemu_version;
-use cloison_engine::files::{write_atomic, write_json};
+use cloison_engine::files::{self, write_atomic};
 use cloison_engine::model::{self, Model};
 use cloison_engine::qemu::Machine;
 use cloison_engine::telemetry::{End, Telemetry};
@@ -35,6 +35,8 @@ pub struct Counted {
     pub much: Vec<Run>,
     /// Runs by HRM's plan.
     pub hrm: Vec<Run>,
+    /// SHA-256 of the system images of both.
+    pub images: [String; 2],
 }
 
 /// One run.
@@ -94,6 +96,9 @@ struct Job<'a> {
     seed: u64,
 }
 
+/// The runs of a boot, and the SHA-256 of its system image.
+type Booted = (Vec<Run>, String);
+
 /// What all boots share.
 struct Setting<'a> {
     campaign: &'a Campaign,
@@ -129,7 +134,7 @@ impl Setting<'_> {
         toml::to_string_pretty(&system).into_diagnostic()
     }
 
-    fn boot(&self, job: &Job<'_>) -> Result<Vec<Run>> {
+    fn boot(&self, job: &Job<'_>) -> Result<Booted> {
         let directory = self.out.join(&job.workload.name).join(job.plan);
         let text = self.system(job)?;
         let file = directory.join("system.toml");
@@ -142,13 +147,14 @@ impl Setting<'_> {
         hash.update(job.seed.to_le_bytes());
         let inputs: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let kept = directory.join("runs.json");
-        if let Ok(text) = std::fs::read_to_string(&kept)
-            && let Ok(Kept { inputs: before, runs }) = serde_json::from_str(&text)
+        if let Some(Kept { inputs: before, runs }) = files::kept(&kept)
             && before == inputs
         {
-            return Ok(runs);
+            return Ok((runs, image.sha256()));
         }
-        let path = directory.join("Image");
+        // The image is not kept: the same is made again from system.toml.
+        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let path = scratch.path().join("Image");
         image.write(&path)?;
         let stats = directory.join("model.json");
         let machine = Machine::new(checked.emulation()?, &path).limit(LIMIT);
@@ -163,8 +169,8 @@ impl Setting<'_> {
             let tail = lines[lines.len().saturating_sub(12)..].join("\n");
             miette!("workload {}: {}; its console's last lines:\n{tail}", job.workload.name, outcome.exit)
         })?;
-        write_json(&kept, &Kept { inputs, runs: runs.clone() })?;
-        Ok(runs)
+        files::keep(&kept, &Kept { inputs, runs: runs.clone() })?;
+        Ok((runs, image.sha256()))
     }
 
     fn counted(
@@ -217,9 +223,7 @@ impl Setting<'_> {
 
 /// Runs all workloads, each boot once, with as many in parallel as the host has cores.
 pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted>> {
-    let text = std::fs::read_to_string(&campaign.system)
-        .into_diagnostic()
-        .wrap_err_with(|| miette!("cannot read {}", campaign.system.display()))?;
+    let text = files::read_text(&campaign.system, files::CONFIGURATION)?;
     let checked = configuration::load(&campaign.system, Some(&campaign.board))?;
     let emulation = checked.emulation()?;
     model::of(emulation)?;
@@ -228,7 +232,7 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     let model = &model.kept_in(out)?;
     let mut common = Sha256::new();
     for file in [model.board(), model.plugin()] {
-        common.update(std::fs::read(file).into_diagnostic()?);
+        common.update(files::read(file, files::IMAGE)?);
     }
     common.update(qemu_version());
     common.update(format!("{emulation:?} {:?}", campaign.caches));
@@ -246,7 +250,7 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     bar.set_prefix(campaign.name.clone());
     bar.enable_steady_tick(Duration::from_secs(1));
     let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<Vec<Run>>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
+    let done: Mutex<Vec<Option<Result<Booted>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
     let work = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
@@ -270,8 +274,9 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     let mut results = done.into_iter().flatten().collect::<Result<Vec<_>>>()?.into_iter();
     let mut counted = vec![];
     for workload in &campaign.workloads {
-        let (Some(much), Some(hrm)) = (results.next(), results.next()) else { break };
-        counted.push(Counted { name: workload.name.clone(), events: campaign.events.clone(), much, hrm });
+        let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else { break };
+        let (name, events, images) = (workload.name.clone(), campaign.events.clone(), [image, other]);
+        counted.push(Counted { name, events, much, hrm, images });
     }
     Ok(counted)
 }

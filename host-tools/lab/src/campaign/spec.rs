@@ -3,6 +3,7 @@
 
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_board_model::Event;
+use cloison_config::files;
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_engine::configuration;
 use cloison_engine::model::Caches;
@@ -104,7 +105,7 @@ struct WorkloadFile {
 
 /// Reads and validates a campaign.
 pub fn load(path: &Path) -> Result<Campaign, Errors> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
         let problem = Problem::error(&file, "file", 0..0, format!("cannot read {}: {error}", file.name()))
             .help("give a campaign, such as configs/campaigns/kernels.toml");

@@ -37,6 +37,9 @@ pub struct Measured {
     /// cyclictest's results, if it is what is measured.
     #[serde(default)]
     pub latencies: Option<Latencies>,
+    /// SHA-256 of the system image, uncompressed.
+    #[serde(default)]
+    pub image: String,
 }
 
 /// An observation segment, as logged by the hypervisor.
@@ -133,6 +136,7 @@ pub(super) mod tests {
             quotas: vec![],
             pages_moved: 0,
             latencies: None,
+            image: String::new(),
         }
     }
 }

@@ -41,7 +41,7 @@ use analysis::Analysis;
 use check::Verdict;
 use cloison_config::Errors;
 use cloison_engine::figures::Figures;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::model::Model;
 use cloison_engine::{installation, parts, setup};
 use findings::{Findings, Runs, SHIPPED_GUESTS, shown};
@@ -78,6 +78,7 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let suffix = if args.quick { "-quick" } else { "" };
     let default = || installation::output_dir().join("experiments").join(directory_name(&path) + suffix);
     let out = args.out.clone().unwrap_or_else(default);
+    keep_apart([path.as_path(), &experiment.system, &experiment.model], args.json.as_deref())?;
     let done = perform(&experiment, &path, &out, args.quick)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
@@ -152,6 +153,8 @@ pub struct Done {
 /// Performs missing runs, and writes report and data to `out`.
 pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) -> Result<Done> {
     let started = Instant::now();
+    let quickly = if quick { " --quick" } else { "" };
+    let _claim = Claim::wait(out, &format!("experiment {}{quickly}", installation::display(&real(path))))?;
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&experiment.model)?;
@@ -175,6 +178,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     })
     .board(&experiment.board_name())
     .config(path)
+    .images(runs.iter().map(|run| run.image.clone()))
     .parameter("modelled", true)
     .parameter("model", installation::display(&experiment.model))
     .parameter("model_crc32", crc32(&experiment.model)?)
@@ -233,7 +237,7 @@ fn find(experiment: &Experiment, runs: &[Measured], clock_mhz: u64) -> Result<Fi
 
 /// Returns whether all VMs of the system run workloads that come with Cloison, on one of its models.
 fn runs_shipped_guests(experiment: &Experiment) -> bool {
-    let text = std::fs::read_to_string(&experiment.system).unwrap_or_default();
+    let text = files::read_text(&experiment.system, files::CONFIGURATION).unwrap_or_default();
     let system: toml::Table = text.parse().unwrap_or_default();
     let vms = system.get("vm").and_then(toml::Value::as_array);
     let is_shipped = |vm: &toml::Value| vm.get("image").and_then(|image| image.get("workload")).is_some();
@@ -251,8 +255,13 @@ pub fn file_of(name: &str) -> PathBuf {
     }
 }
 
+/// Returns the path by which a file is known however it is named, if it exists.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
+}
+
 fn crc32(path: &Path) -> Result<String> {
-    Ok(format!("{:08x}", crc32fast::hash(&std::fs::read(path).into_diagnostic()?)))
+    Ok(format!("{:08x}", crc32fast::hash(&files::read(path, files::CONFIGURATION)?)))
 }
 
 fn list() -> Result<()> {

@@ -4,7 +4,7 @@
 use super::findings::{Cell, Findings, Series};
 use super::spec::Experiment;
 use cloison_engine::figures::Figures;
-use cloison_engine::{installation, report};
+use cloison_engine::{files, installation, report};
 use maud::html;
 use miette::{IntoDiagnostic, Result, WrapErr};
 use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// Returns the report.
 pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: &Figures) -> Result<String> {
     let charts: Vec<_> = findings.charts.iter().map(super::plot::Chart::figure).collect::<Result<_>>()?;
-    let source = std::fs::read_to_string(path).into_diagnostic()?;
-    let system = std::fs::read_to_string(&experiment.system).into_diagnostic()?;
-    let model = std::fs::read_to_string(&experiment.model).into_diagnostic()?;
+    let source = files::read_text(path, files::CONFIGURATION)?;
+    let system = files::read_text(&experiment.system, files::CONFIGURATION)?;
+    let model = files::read_text(&experiment.model, files::CONFIGURATION)?;
     let body = html! {
         @if !experiment.question.is_empty() { p { (report::prose(&experiment.question)) } }
         div.caveats { p { "Everything on this page is modelled: QEMU with the board model, not a board." } }

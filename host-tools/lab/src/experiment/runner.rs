@@ -10,7 +10,7 @@ use cloison_abi::services;
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
 use cloison_engine::figures::qemu_version;
-use cloison_engine::files::{write_atomic, write_json};
+use cloison_engine::files::{self, write_atomic};
 use cloison_engine::model::{self, KeptRun, Model};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
@@ -165,13 +165,13 @@ impl Setting<'_> {
     }
 
     fn run(&self, point: &Point, prepared: &Prepared) -> Result<Measured> {
-        let file = prepared.directory.join("Image");
-        prepared.image.write(&file)?;
+        let file = prepared.directory.join("Image.gz");
+        prepared.image.write_compressed(&file)?;
         let stats = prepared.directory.join("model.json");
         let machine = Machine::new(prepared.checked.emulation()?, &file).limit(LIMIT);
         let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
         let kept =
-            KeptRun::new(&self.experiment.board, &file, self.model, self.experiment.seed, self.experiment.caches);
+            KeptRun::new(&self.experiment.board, &file, self.model, self.experiment.seed, self.experiment.caches)?;
         kept.write(&prepared.directory)?;
         let outcome = machine.run()?;
         write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
@@ -182,7 +182,7 @@ impl Setting<'_> {
             let tail = lines[lines.len().saturating_sub(12)..].join("\n");
             miette!("run {} failed; its console's last lines:\n{tail}\n{}", point.key(), outcome.errors)
         })?;
-        write_json(&prepared.directory.join("result.json"), &measured)?;
+        files::keep(&prepared.directory.join("result.json"), &measured)?;
         Ok(measured)
     }
 
@@ -226,6 +226,7 @@ impl Setting<'_> {
                 regions: vec![],
                 quotas,
                 pages_moved: 0,
+                image: prepared.image.sha256(),
                 latencies: Some(Latencies::read(&consoles::said_by(names, usize::from(victim), &outcome.console))?),
             });
         }
@@ -280,22 +281,20 @@ impl Setting<'_> {
             quotas,
             pages_moved: moves.len() as u64,
             latencies: None,
+            image: prepared.image.sha256(),
         })
     }
 }
 
-/// Returns an existing result that was made from the same inputs.
+/// Returns an existing result that was made from the same inputs and is as it was written.
 fn kept(directory: &Path, inputs: &str) -> Option<Measured> {
-    let text = std::fs::read_to_string(directory.join("result.json")).ok()?;
-    let measured: Measured = serde_json::from_str(&text).ok()?;
+    let measured: Measured = files::kept(&directory.join("result.json"))?;
     (measured.inputs == inputs).then_some(measured)
 }
 
 /// Performs the runs of all points without results. Returns one result per point, in their order, and how many existed.
 pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
-    let text = std::fs::read_to_string(&experiment.system)
-        .into_diagnostic()
-        .wrap_err_with(|| miette!("cannot read {}", experiment.system.display()))?;
+    let text = files::read_text(&experiment.system, files::CONFIGURATION)?;
     // Report errors in context before anything is changed.
     let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
     let emulation = checked.emulation()?;
@@ -306,8 +305,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     let mut common = Sha256::new();
     let model = &model.kept_in(out)?;
     for file in [model.board(), model.plugin()] {
-        common
-            .update(std::fs::read(file).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", file.display()))?);
+        common.update(files::read(file, files::IMAGE)?);
     }
     common.update(qemu_version());
     common.update(format!(

@@ -5,6 +5,7 @@ use super::analysis::Analysis;
 use super::check::Check;
 use super::measured::{Measure, key};
 use super::overrides::{self, Path as TomlPath, Scope, Value};
+use cloison_config::files::{self, ReadError};
 use cloison_config::problem::{Errors, Problem, SourceFile, display_path};
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::suggest;
@@ -189,12 +190,12 @@ pub fn names() -> std::io::Result<Vec<String>> {
 
 /// Reads and validates an experiment; `quick` uses the few values that its axes list for it.
 pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
         let known = names().unwrap_or_default();
         let is_name = path.parent() == Some(&*directory());
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let message = match is_name && error.kind() == std::io::ErrorKind::NotFound {
+        let message = match is_name && matches!(error, ReadError::Missing) {
             true => format!("there is no experiment `{stem}`"),
             false => format!("cannot read {}: {error}", file.name()),
         };
@@ -305,7 +306,7 @@ fn board(
 ) -> Result<String, Box<Problem>> {
     let dirs = [base.join("boards"), system.parent().unwrap_or(base).join("boards")];
     let of_system = || {
-        let text = std::fs::read_to_string(system).ok()?;
+        let text = files::read_text(system, files::CONFIGURATION).ok()?;
         let table: toml::Table = text.parse().ok()?;
         table.get("board")?.as_str().map(str::to_owned)
     };
@@ -349,7 +350,7 @@ fn model_of(source: &SourceFile, board: &str, span: Range<usize>) -> Result<Path
 
 /// Returns the VM with which the system ends: the victim unless the experiment names another.
 fn ends_with(source: &SourceFile, system: &Path, named: &Spanned<PathBuf>) -> Result<String, Box<Problem>> {
-    let text = std::fs::read_to_string(system).unwrap_or_default();
+    let text = files::read_text(system, files::CONFIGURATION).unwrap_or_default();
     let table: toml::Table = text.parse().unwrap_or_default();
     table.get("ends_with").and_then(toml::Value::as_str).map(str::to_owned).ok_or_else(|| {
         let problem =

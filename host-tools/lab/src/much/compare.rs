@@ -4,7 +4,7 @@
 use super::input::{self, Chosen};
 use super::{merge, page};
 use clap::ValueEnum;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::report::Section;
 use cloison_much::evaluate::{self, Comparison, FEWEST_SAMPLES, Method, Outcome, Resampling};
 use indicatif::ProgressBar;
@@ -60,6 +60,10 @@ pub enum ResamplingArg {
 
 /// Runs `cloison much compare`.
 pub fn compare(args: &CompareArgs) -> Result<()> {
+    let inputs = [Some(&args.input), args.hrm.as_ref()];
+    let outputs = [&args.csv, &args.report, &args.json];
+    let of = PathBuf::as_path;
+    keep_apart(inputs.into_iter().flatten().map(of), outputs.into_iter().flatten().map(of))?;
     let data = input::measurements(&args.input, &args.chosen)?;
     data.check_pairs().map_err(|error| miette!("{}: {error}", args.input.display()))?;
     let hrm = match &args.hrm {

@@ -3,7 +3,7 @@
 
 use super::input::{self, Chosen};
 use super::page;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{Conflict, keep_apart, write_atomic};
 use cloison_engine::report::Section;
 use cloison_much::data::{Event, Measurements};
 use cloison_much::evaluate::{self, Accuracy, Bands, Both, FEWEST_SAMPLES, accuracy, marginal_distances, reference};
@@ -59,8 +59,19 @@ fn measured(args: &EvaluateArgs, path: &Path, vectors: &Vectors) -> Result<Measu
     }
 }
 
+impl EvaluateArgs {
+    /// Refuses to write one of the files that are read.
+    fn keep_apart(&self) -> Result<(), Conflict> {
+        let inputs = [Some(&self.vectors), self.truth.as_ref(), self.reference.as_ref()];
+        let outputs = [&self.csv, &self.report, &self.json];
+        let of = PathBuf::as_path;
+        keep_apart(inputs.into_iter().flatten().map(of), outputs.into_iter().flatten().map(of))
+    }
+}
+
 /// Runs `cloison much evaluate`.
 pub fn evaluate(args: &EvaluateArgs) -> Result<()> {
+    args.keep_apart()?;
     let vectors = input::vectors(&args.vectors)?;
     let path = args.truth.as_ref().or(args.reference.as_ref()).ok_or_else(|| miette!("there is no reference"))?;
     if args.truth.is_some() && args.chosen.some_runs() {

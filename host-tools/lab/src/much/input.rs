@@ -4,13 +4,13 @@
 use cloison_config::events::EventNames;
 use cloison_engine::figures::Figures;
 use cloison_engine::telemetry::Telemetry;
-use cloison_engine::{configuration, hem, installation};
+use cloison_engine::{configuration, files, hem, installation};
 use cloison_much::data::Measurements;
 use cloison_much::read::{self, ReadError, Row, Selection, Taker};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::error::Error;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -115,10 +115,11 @@ pub fn measurements(path: &Path, chosen: &Chosen) -> Result<Measurements> {
 
 fn load(path: &Path, selection: &Selection) -> Result<Measurements> {
     let located = |error: ReadError| located(path, &error);
-    if !is_log(path).map_err(|error| located(ReadError::File(error)))? {
-        return read::read(path, selection).map_err(located);
+    let seekable = Seekable::of(path)?;
+    if !is_log(seekable.path()).map_err(|error| located(ReadError::File(error)))? {
+        return read::read(seekable.path(), selection).map_err(located);
     }
-    let telemetry = hem::read(path, false)?;
+    let telemetry = hem::read(seekable.path(), false)?;
     let names =
         telemetry.boot.as_ref().map_or_else(EventNames::default, |boot| configuration::event_names(&boot.board));
     of_log(&telemetry, &names, selection).map_err(located)
@@ -157,8 +158,45 @@ pub fn of_log(telemetry: &Telemetry, names: &EventNames, selection: &Selection) 
 
 /// Reads merged vectors.
 pub fn vectors(path: &Path) -> Result<cloison_much::table::Vectors> {
-    read::read_vectors(path).map_err(|error| located(path, &error))
+    read::read_vectors(Seekable::of(path)?.path()).map_err(|error| located(path, &error))
 }
+
+/// A file that can be read more than once: the one that was named or, of a pipe, a copy.
+enum Seekable<'a> {
+    Named(&'a Path),
+    Copy(tempfile::NamedTempFile),
+}
+
+impl<'a> Seekable<'a> {
+    /// Refuses what is no file, or too long. A file that does not exist is left to its reader.
+    fn of(path: &'a Path) -> Result<Self> {
+        match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() && metadata.len() <= files::COUNTS.most => Ok(Self::Named(path)),
+            Err(_) => Ok(Self::Named(path)),
+            Ok(_) => {
+                let bytes = files::read(path, files::Kind { most: MOST_FROM_PIPE, ..files::COUNTS })?;
+                let copied = || {
+                    let mut copy = tempfile::NamedTempFile::new()?;
+                    copy.write_all(&bytes)?;
+                    Ok(copy)
+                };
+                copied()
+                    .map(Self::Copy)
+                    .map_err(|error: std::io::Error| miette!("cannot copy {}: {error}", path.display()))
+            }
+        }
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            Self::Copy(file) => file.path(),
+        }
+    }
+}
+
+/// The most bytes that are taken from a pipe, which are in memory at once.
+const MOST_FROM_PIPE: u64 = 1 << 30;
 
 /// Returns whether the file looks like captured telemetry: its messages end with zero bytes, which text does not
 /// contain.

@@ -5,7 +5,7 @@ use super::input::{self, Chosen};
 use super::page;
 use clap::ValueEnum;
 use cloison_engine::figures::Figures;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{is_regular, keep_apart, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::report::Section;
 use cloison_much::data::{DataError, Measurements};
@@ -101,6 +101,11 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     if let Some(count) = args.vectors.filter(|count| !(2..=MOST_VECTORS).contains(count)) {
         return Err(miette!("--vectors {count}: must be from 2 to {MOST_VECTORS}"));
     }
+    // There is nothing beside a device or a pipe.
+    let named = args.output.as_ref().filter(|path| is_regular(path));
+    let pairs_file = named.map(|path| path.with_extension("pairs.csv"));
+    let outputs = [&args.output, &pairs_file, &args.report, &args.json];
+    keep_apart([args.input.as_path()], outputs.into_iter().flatten().map(PathBuf::as_path))?;
     let data = input::measurements(&args.input, &args.chosen)?;
     let options = Options {
         seed: args.seed,
@@ -141,8 +146,8 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     bar.finish_and_clear();
     // All outputs are complete in memory before the first file is written.
     let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
-    let pairs = match (&args.output, &merged) {
-        (Some(path), Ok(merged)) => Some((path.with_extension("pairs.csv"), pairs(&data, merged)?)),
+    let pairs = match (pairs_file, &merged) {
+        (Some(path), Ok(merged)) => Some((path, pairs(&data, merged)?)),
         _ => None,
     };
     output(args.output.as_deref(), vectors)?;
