@@ -372,10 +372,12 @@ impl Shared {
     /// Resets to the state after power-on with the same SPIs; disables and deactivates the physical ones. To be called
     /// after every [`Banked::reset`], before a vCPU runs.
     pub fn reset(&mut self, gic: &impl PhysicalGic) {
-        let old = core::mem::replace(self, Self { all: self.all, ..Self::new(1) });
-        for (first, group) in (0..).step_by(32).zip(&old.groups) {
-            ones(group.owned).for_each(|bit| self.own(first + bit, group.physical >> bit & 1 == 1));
-            for bit in ones(group.physical) {
+        (self.config, self.targets) = ([0; GROUPS * 2], [0; GROUPS * 8]);
+        for n in 0..GROUPS {
+            let Group { owned, physical, .. } = core::mem::take(&mut self.groups[n]);
+            let first = n as u32 * 32;
+            ones(owned).for_each(|bit| self.own(first + bit, physical >> bit & 1 == 1));
+            for bit in ones(physical) {
                 gic.enable(first + bit, false);
                 gic.deactivate(first + bit);
             }
@@ -716,7 +718,7 @@ impl Banked {
     fn refill(&mut self, mut shared: Option<&mut Shared>, gic: &impl PhysicalGic, withdraw: bool) -> u8 {
         let (free, mut kick) = self.collect(shared.as_deref_mut(), gic, withdraw);
         let mut more = self.place(shared.as_deref_mut(), gic, free);
-        if more && !withdraw {
+        if more && !withdraw && free != (1 << LIST_REGISTERS) - 1 {
             // A waiting interrupt may be more urgent than a listed one.
             let (free, again) = self.collect(shared.as_deref_mut(), gic, true);
             kick |= again;
