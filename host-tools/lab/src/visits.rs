@@ -30,13 +30,15 @@ pub const TURN: u64 = 100;
 /// Offset of GICC_IAR.
 const ACKNOWLEDGE: u64 = 0x0c;
 /// Functions that name what a visit is for, as parts of their symbols.
-const MARKS: [(&str, &str); 1] = [("4life11begin_again17h", "restart")];
+const MARKS: [(&str, &str); 2] =
+    [("4life11begin_again17h", "restart"), ("7migrate11on_deadline17h", "migration_by_deadline")];
 /// Causes that copy or clear pages.
-const COPIES: [&str; 6] = [
+const COPIES: [&str; 7] = [
     "hypercall_migrate",
     "hypercall_migrate_page",
     "hypercall_restore",
     "hypercall_set_cacheability",
+    "migration_by_deadline",
     "restart",
     "services_page",
 ];

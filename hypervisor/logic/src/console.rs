@@ -2,10 +2,10 @@
 //! the VM that gets the input.
 //!
 //! ```text
-//! byte from a guest   if let Some(part) = buffer.push(byte) { output.part((vm, name), &part, has_input, send) }
+//! byte from a guest   if let Some(part) = buffer.push(byte) { part.queue(name, &rings[vm]) }
 //! guest is quiet      if let Some(part) = buffer.pause() { … }
 //! guest stops         if let Some(part) = buffer.flush() { … }
-//! messages wait       while let Some(byte) = output.message(&rings) { send(byte) }
+//! something waits     while let Some(byte) = output.next(&rings, input) { send(byte) }
 //! byte of input       match switch.push(byte) {
 //!                         Action::Deliver(vm, byte) => uart[vm].push_rx(byte),
 //!                         Action::Switched(vm) => print "input goes to [name]",
@@ -15,7 +15,7 @@
 //! ```
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::messages::Messages;
+use crate::messages::{BEGINS, Messages, Position};
 
 /// Maximum length of a guest's line before it is printed in parts.
 pub const MAX_LINE: usize = 160;
@@ -47,7 +47,7 @@ pub struct Part {
 
 /// Collects a guest's output into lines.
 ///
-/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::part`] to decide, other bytes that are not printable
+/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::next`] to decide, other bytes that are not printable
 /// ASCII become `\xNN`, and carriage returns are dropped. A line that is too long, or whose guest pauses before its end (a
 /// prompt), is returned in parts.
 pub struct LineBuffer {
@@ -101,37 +101,43 @@ impl LineBuffer {
     }
 }
 
+/// Begins a part that continues a line, instead of [`BEGINS`]. The VM's name follows, and [`NAMED`] after it. A
+/// [`LineBuffer`] passes none of these bytes.
+const CONTINUES: u8 = 2;
+const NAMED: u8 = 3;
+/// Ends a part that does not end its line.
+const PAUSES: u8 = 4;
+
+impl Part {
+    /// Adds the part to its VM's ring. Returns where it ends there.
+    pub fn queue<const N: usize>(&self, name: &str, ring: &Messages<N>) -> Position {
+        let (start, mark) = if self.continues { (CONTINUES, '+') } else { (BEGINS, ' ') };
+        let text = core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default();
+        let end = if self.ends { "\r\n" } else { "\x04" };
+        ring.push(format_args!("{}[{name}]{mark}\x03{text}{end}", char::from(start)))
+    }
+}
+
 /// What is unfinished on the console, shared by all that print there.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Output {
-    /// The VM whose line is unfinished.
-    open: Option<u8>,
-    /// The core whose message is unfinished. Nothing else can be printed then.
+    /// The ring of the VM whose line is unfinished.
+    open: Option<usize>,
+    /// The ring whose message or part is unfinished. Nothing else can be printed then.
     pub begun: Option<usize>,
-    /// The line end before that message, of which the first byte was printed.
-    line_end: bool,
+    /// The ring whose turn is next.
+    turn: usize,
+    /// Within a name that is already on the line.
+    hides: bool,
+    /// What is printed before the next byte of the ring: the last `waiting` bytes.
+    text: [u8; ESCAPED],
+    waiting: usize,
 }
 
 impl Output {
-    /// Prints a part of a VM's line with `send`: with the VM's name, `[name] ` before a new line and `[name]+` before one
-    /// that was interrupted, and never after another's text. Only of the VM that has the console's input do terminal sequences
-    /// pass: a terminal types its answers to that VM, and only the user who has chosen it can be deceived.
-    pub fn part(&mut self, (vm, name): (u8, &str), part: &Part, has_input: bool, mut send: impl FnMut(u8)) {
-        if !part.continues || self.open != Some(vm) {
-            let line_end = if self.line() { "\r\n" } else { "" };
-            let mark = if part.continues { "]+" } else { "] " };
-            [line_end, "[", name, mark].iter().flat_map(|text| text.bytes()).for_each(&mut send);
-        }
-        for &byte in &part.bytes[..part.len] {
-            match byte {
-                BACKSPACE | ESC if !has_input => escaped(byte).into_iter().for_each(&mut send),
-                _ => send(byte),
-            }
-        }
-        if part.ends {
-            b"\r\n".iter().copied().for_each(send);
-        }
-        self.open = (!part.ends).then_some(vm);
+    fn then(&mut self, text: &[u8]) {
+        self.waiting = text.len();
+        self.text[ESCAPED - text.len()..].copy_from_slice(text);
     }
 
     /// Prepares for a complete line from elsewhere. Returns whether a line end must be printed before it.
@@ -139,23 +145,41 @@ impl Output {
         self.open.take().is_some()
     }
 
-    /// Returns the next byte of the messages in the cores' rings, each on its own line.
-    pub fn message<const N: usize>(&mut self, rings: &[Messages<N>]) -> Option<u8> {
-        if core::mem::take(&mut self.line_end) {
-            return Some(b'\n');
-        }
-        if self.begun.is_none() {
-            self.begun = Some(rings.iter().position(|ring| !ring.is_empty())?);
-            if self.line() {
-                self.line_end = true;
-                return Some(b'\r');
+    /// Returns the next byte of what waits in the rings, which take turns: messages, each on a new line, and parts of
+    /// VMs' lines with the VM's name, `[name] ` before a new line and `[name]+` before one that was interrupted, and never
+    /// after another's text. Only of the VM that has the `input`, known by its ring, do terminal sequences pass: a terminal
+    /// types its answers to that VM, and only the user who has chosen it can be deceived.
+    pub fn next<const N: usize>(&mut self, rings: &[Messages<N>], input: usize) -> Option<u8> {
+        loop {
+            if self.waiting > 0 {
+                self.waiting -= 1;
+                return Some(self.text[ESCAPED - 1 - self.waiting]);
+            }
+            let ring = match self.begun {
+                Some(ring) => ring,
+                None => (self.turn..rings.len()).chain(0..self.turn).find(|&ring| !rings[ring].is_empty())?,
+            };
+            let byte = rings[ring].pop()?;
+            (self.begun, self.turn) = (Some(ring), ring + 1);
+            match byte {
+                BEGINS | CONTINUES => {
+                    self.hides = byte == CONTINUES && self.open == Some(ring);
+                    if !self.hides && self.line() {
+                        self.then(b"\r\n");
+                    }
+                }
+                NAMED => self.hides = false,
+                PAUSES => (self.begun, self.open) = (None, Some(ring)),
+                _ if self.hides => {}
+                BACKSPACE | ESC if ring != input => self.then(&escaped(byte)),
+                _ => {
+                    if byte == b'\n' {
+                        (self.begun, self.open) = (None, None);
+                    }
+                    return Some(byte);
+                }
             }
         }
-        let byte = rings[self.begun?].pop();
-        if byte == Some(b'\n') {
-            self.begun = None;
-        }
-        byte
     }
 }
 
@@ -205,6 +229,7 @@ impl InputSwitch {
 }
 
 #[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -228,10 +253,11 @@ mod tests {
     }
 
     /// Returns what is printed for a part of the VM with this number and name.
-    fn said(output: &mut Output, vm: u8, part: &Part, has_input: bool) -> String {
-        let mut bytes = Vec::new();
-        output.part((vm, &vm.to_string()), part, has_input, |byte| bytes.push(byte));
-        String::from_utf8(bytes).expect("ASCII")
+    fn said(output: &mut Output, vm: usize, part: &Part, has_input: bool) -> String {
+        let rings = [const { Messages::<1024>::empty() }; 4];
+        part.queue(&vm.to_string(), &rings[vm]);
+        let input = if has_input { vm } else { rings.len() };
+        String::from_utf8(core::iter::from_fn(|| output.next(&rings, input)).collect()).expect("ASCII")
     }
 
     fn part(continues: bool, ends: bool) -> Part {
@@ -302,20 +328,51 @@ mod tests {
         assert_eq!(text(&part, false), "a\\x1b[6n\\x08\tb\\x9b");
     }
 
-    #[cfg(not(loom))]
     #[test]
     fn a_message_ends_an_unfinished_line_and_is_not_torn() {
-        let rings = [Messages::<64>::empty(), Messages::empty()];
+        let rings = [const { Messages::<64>::empty() }; 3];
         let mut output = Output::default();
-        said(&mut output, 3, &part(false, false), true);
-        rings[1].push(format_args!("one\r\n"));
-        let begin: Vec<u8> = core::iter::from_fn(|| output.message(&rings)).take(3).collect();
-        assert_eq!((&begin[..], output.begun.is_some()), (&b"\r\no"[..], true));
+        let text = |output: &mut Output, most| -> String {
+            core::iter::from_fn(|| output.next(&rings, 2)).take(most).map(char::from).collect()
+        };
+        part(false, false).queue("vm", &rings[2]);
+        assert_eq!(text(&mut output, 100), "[vm] x");
+        rings[1].push(format_args!("\x01one\r\n"));
+        assert_eq!((&text(&mut output, 3)[..], output.begun), ("\r\no", Some(1)));
         // Another core's message waits for the end of this one.
-        rings[0].push(format_args!("two\r\n"));
-        let rest: Vec<u8> = core::iter::from_fn(|| output.message(&rings)).collect();
-        assert_eq!((&rest[..], output.begun.is_some()), (&b"ne\r\ntwo\r\n"[..], false));
-        assert_eq!(said(&mut output, 3, &part(true, true), true), "[3]+x\r\n");
+        rings[0].push(format_args!("\x01two\r\n"));
+        assert_eq!((&text(&mut output, 100)[..], output.begun), ("ne\r\ntwo\r\n", None));
+        part(true, true).queue("vm", &rings[2]);
+        assert_eq!(text(&mut output, 100), "[vm]+x\r\n");
+    }
+
+    #[test]
+    fn all_rings_take_turns() {
+        let rings = [const { Messages::<64>::empty() }; 3];
+        for _ in 0..2 {
+            rings[0].push(format_args!("\x01core\r\n"));
+            part(false, true).queue("a", &rings[1]);
+            part(false, true).queue("b", &rings[2]);
+        }
+        let mut output = Output::default();
+        let text: String = core::iter::from_fn(|| output.next(&rings, 1)).map(char::from).collect();
+        assert_eq!(text, "core\r\n[a] x\r\n[b] x\r\n".repeat(2));
+    }
+
+    #[test]
+    fn a_writer_knows_when_its_line_is_out() {
+        let rings = [Messages::<64>::empty()];
+        let mut output = Output::default();
+        // Often enough to pass the end of the ring.
+        for _ in 0..20 {
+            let first = part(false, false).queue("vm", &rings[0]);
+            let second = part(true, true).queue("vm", &rings[0]);
+            assert!(!rings[0].is_past(first) && !rings[0].is_past(second));
+            assert_eq!(core::iter::from_fn(|| output.next(&rings, 0)).take(6).count(), 6);
+            assert!(!rings[0].is_past(second));
+            while output.next(&rings, 0).is_some() {}
+            assert!(rings[0].is_past(first) && rings[0].is_past(second));
+        }
     }
 
     proptest! {

@@ -1,7 +1,7 @@
-//! A core's ring of messages that wait for the console, in fixed memory.
+//! A ring of messages that wait for the console, in fixed memory: one for each core, and one for each VM's lines.
 //!
-//! The core writes whole messages; whichever core holds the console takes their bytes. Nobody waits: a message that does
-//! not fit is counted, and the count is the next message.
+//! One core at a time writes whole messages; whichever core holds the console takes their bytes. Nobody waits: a message
+//! that does not fit is counted, and the count is the next message.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use core::fmt::{self, Write};
@@ -10,6 +10,13 @@ use core::sync::atomic::Ordering;
 use core::sync::atomic::{AtomicU8, AtomicU32};
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU8, AtomicU32};
+
+/// The byte that begins a message.
+pub const BEGINS: u8 = 1;
+
+/// A place in what is written to a ring, modulo 2^32.
+#[derive(Clone, Copy, Debug)]
+pub struct Position(u32);
 
 /// A ring of `N` bytes, a power of two.
 pub struct Messages<const N: usize> {
@@ -33,18 +40,24 @@ impl<const N: usize> Messages<N> {
         self.written.load(Ordering::Acquire) == self.taken.load(Ordering::Acquire)
     }
 
-    /// Adds a message, which ends with a line feed, after a report of losses if one is due; with an empty message, only
-    /// that. To be called by the ring's core only.
-    pub fn push(&self, message: fmt::Arguments) {
+    /// Returns whether all bytes up to a position have been taken.
+    pub fn is_past(&self, position: Position) -> bool {
+        self.taken.load(Ordering::Acquire).wrapping_sub(position.0) < u32::MAX / 2
+    }
+
+    /// Adds a message, from [`BEGINS`] to a line feed, after a report of losses if one is due; with an empty message, only that. Returns the position of
+    /// its end. To be called by one core at a time.
+    pub fn push(&self, message: fmt::Arguments) -> Position {
         let (at, lost) = (self.written.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed));
         let mut writer = Writer(self, at, self.taken.load(Ordering::Acquire).wrapping_add(N as u32));
-        let report = if lost == 0 { Ok(()) } else { write!(writer, "{lost} messages were lost\r\n") };
+        let report = if lost == 0 { Ok(()) } else { write!(writer, "\x01{lost} messages were lost\r\n") };
         let fits = report.and_then(|()| writer.write_fmt(message)).is_ok();
         if fits {
             // Only now can the bytes be seen.
             self.written.store(writer.1, Ordering::Release);
         }
         self.lost.store(if fits { 0 } else { lost.saturating_add(1) }, Ordering::Relaxed);
+        Position(if fits { writer.1 } else { at })
     }
 
     /// Takes the oldest byte. To be called by one core at a time.

@@ -65,11 +65,6 @@ impl AwayList {
     pub fn has_room(&self) -> bool {
         self.pages.len() < self.pages.capacity()
     }
-    /// Returns whether this page has moved.
-    #[inline]
-    pub fn contains(&self, ipa: Ipa) -> bool {
-        self.pages.iter().any(|page| page.ipa == ipa)
-    }
     /// Records a page that has just moved.
     #[inline]
     pub fn push(&mut self, page: Away) {

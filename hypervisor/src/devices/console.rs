@@ -7,10 +7,10 @@ use crate::machine::layout;
 use crate::machine::registers::{CNTFRQ_EL0, Readable};
 use cloison_formats::boot::BootParameters;
 use cloison_formats::image::UartKind;
-use cloison_formats::limits::MAX_CORES;
+use cloison_formats::limits::{MAX_CORES, MAX_VMS};
 use cloison_logic::clock::Instant;
 use cloison_logic::console::{Output, Part};
-use cloison_logic::messages::Messages;
+use cloison_logic::messages::{Messages, Position};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use spin::Once;
@@ -66,19 +66,20 @@ impl Write for Port {
 
 /// The console; `None` before `init` and on an image without boot parameters.
 ///
-/// A ticket lock serves in order: a VM that prints without end delays another's line of text by at most one per core.
+/// Nobody waits for the lock while guests run: whoever has it prints for all, in turn. So a VM that prints without end
+/// delays another's line of text by one line at most.
 static CONSOLE: TicketMutex<Option<Console>> = TicketMutex::new(None);
 
-/// Messages of the hypervisor that wait, by core: each core writes to its own. [`pump`] prints them, or whoever prints
-/// next.
-pub static MESSAGES: [Messages<1024>; MAX_CORES] = [const { Messages::empty() }; MAX_CORES];
+/// What waits for the console: messages of the hypervisor by core, then what guests write, by VM. A core writes to its own
+/// ring, and to its VM's with the VM's UART locked.
+static RINGS: [Messages<2048>; MAX_CORES + MAX_VMS] = [const { Messages::empty() }; MAX_CORES + MAX_VMS];
 /// The VM that has the console's input.
 pub static INPUT: AtomicU8 = AtomicU8::new(0);
 /// Bytes that the console has lost because its UART is dead.
 pub static LOST: AtomicU32 = AtomicU32::new(0);
 
 /// Maximum number of bytes of messages sent per visit, so that a core does not stay in EL2 for long.
-const BATCH: usize = 64;
+const BATCH: usize = 16;
 
 /// The console, and what is unfinished on it.
 struct Console {
@@ -87,18 +88,20 @@ struct Console {
 }
 
 impl Console {
-    /// Prints `most` bytes of the messages that wait, as far as the FIFO accepts them; where it `waits`, the rest of the
-    /// last one too.
-    fn messages(&mut self, most: usize, waits: bool) {
+    /// Prints `most` bytes of what waits, as far as the FIFO accepts them; where it `waits`, the rest of the last message
+    /// too. Returns whether there may be more.
+    fn messages(&mut self, most: usize, waits: bool) -> bool {
         let mut sent = 0;
         while sent < most || waits && self.output.begun.is_some() {
             if !waits && !self.port.is_ready() && !self.port.is_dead {
-                return;
+                break;
             }
-            let Some(byte) = self.output.message(&MESSAGES) else { return };
+            let input = MAX_CORES + usize::from(INPUT.load(Ordering::Relaxed));
+            let Some(byte) = self.output.next(&RINGS, input) else { return false };
             self.port.send(byte);
             sent += 1;
         }
+        true
     }
 }
 
@@ -138,28 +141,33 @@ pub fn print(message: fmt::Arguments) {
     }
 }
 
-/// Sends some bytes of the messages that wait, as far as the FIFO accepts them. Returns whether none of this core waits.
-pub fn pump(core: usize) -> bool {
-    let own = &MESSAGES[core];
-    // Losses that no later message has reported.
-    own.push(format_args!(""));
-    if !own.is_empty()
-        && let Some(mut guard) = CONSOLE.try_lock()
-        && let Some(console) = guard.as_mut()
-    {
-        console.messages(BATCH, false);
-    }
-    own.is_empty()
+/// Adds a message of a core.
+pub fn say(core: usize, message: fmt::Arguments) {
+    RINGS[core].push(format_args!("\x01{message}\r\n"));
 }
 
-/// Prints a guest's line of text, or a part of one, with its VM's name if due. Waits for the UART: the caller holds no lock.
-pub fn print_guest(vm: u8, name: &str, part: Option<Part>) {
-    let Some(part) = part else { return };
-    if let Some(console) = CONSOLE.lock().as_mut() {
-        // One message at most, however many there are: that a guest prints does not make it the others' printer.
-        console.messages(1, true);
-        console.output.part((vm, name), &part, INPUT.load(Ordering::Relaxed) == vm, |byte| console.port.send(byte));
-    }
+/// Returns whether messages of this core wait, and whether lines of this VM do.
+pub fn waiting(core: usize, vm: Option<u8>) -> (bool, bool) {
+    let own = &RINGS[core];
+    // Losses that no later message has reported.
+    own.push(format_args!(""));
+    (!own.is_empty(), vm.is_some_and(|vm| !RINGS[MAX_CORES + usize::from(vm)].is_empty()))
+}
+
+/// Sends some bytes of what waits, whoever wrote it, as far as the FIFO accepts them. Returns whether there may be more.
+pub fn send_some() -> bool {
+    let Some(mut guard) = CONSOLE.try_lock() else { return true };
+    guard.as_mut().is_some_and(|console| console.messages(BATCH, false))
+}
+
+/// Adds a VM's line of text, or a part of one. To be called with its UART locked. Returns where it ends.
+pub fn queue(vm: u8, name: &str, part: &Part) -> Position {
+    part.queue(name, &RINGS[MAX_CORES + usize::from(vm)])
+}
+
+/// Returns whether everything of this VM up to `position` is out.
+pub fn is_out(vm: u8, position: Position) -> bool {
+    RINGS[MAX_CORES + usize::from(vm)].is_past(position)
 }
 
 /// Prints after a fatal exception, without the lock if necessary, because its holder may be this core. The system is

@@ -64,9 +64,8 @@ fn select(counter: u32) {
 
 /// Sets a counter's event (at EL1 and EL0) and initial value.
 pub fn configure(counter: u32, event: EventId, start: u32) {
-    select(counter);
-    PMXEVTYPER_EL0.set(u64::from(event.0));
-    PMXEVCNTR_EL0.set(u64::from(start));
+    set_type(counter, event.0.into());
+    preset_last(start);
 }
 
 /// Sets a counter's event and exception levels, in the format of PMEVTYPER.

@@ -7,9 +7,10 @@ use crate::machine::stage2::Page;
 use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::{GuestRegisters, enter_el1, skip_instruction};
 use crate::vm::partition::Vm;
-use crate::vm::{life, uart, virq, vpmu};
+use crate::vm::{interrupts, life, uart, virq, vpmu};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
+use cloison_formats::image::OnFault;
 use cloison_formats::telemetry::ExitReason;
 use cloison_logic::features::guest_view;
 use cloison_logic::syndrome::{
@@ -137,7 +138,11 @@ fn emulated_device(
         }
         (map::UART, true) => {
             let value = access.stored(register_value(registers, access.register()));
-            uart::write(cpu, vm, offset, value as u32);
+            // The access ends after the line is printed, so a guest whose vCPUs take turns has its lines in order.
+            if let Some(position) = uart::write(cpu, vm, offset, value as u32) {
+                interrupts::await_console(cpu, vm, position);
+                life::hold(cpu);
+            }
         }
         (map::SERVICES, _) if vm.spec.services_page => {
             let whole = access.width() == Width::Double;
@@ -160,12 +165,12 @@ fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: 
     loop {
         match vm.stage2.page(ipa) {
             // Only a translation fault can be due to a page being moved; RAM allows all other accesses.
-            Page::Mapped(_) if fault == Fault::Translation => return,
+            Page::Mapped(_) if fault == Fault::Translation => return life::hold(cpu),
             Page::Mapped(_) | Page::Absent => break,
-            Page::Moving => core::hint::spin_loop(),
+            Page::Moving => _ = interrupts::serve_one(cpu),
         }
     }
-    if life::kills(vm) {
+    if vm.spec.on_fault == OnFault::Kill {
         let what = ["instruction fetch", "read", "write"][attempt as usize];
         life::kill(cpu, format_args!("{what} of forbidden IPA {ipa} (virtual address {far:#x})"));
     }

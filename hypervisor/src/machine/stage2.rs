@@ -20,6 +20,8 @@ const NORMAL: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_WB).union(Attr::MEMATTR
 const UNCACHED: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_NC).union(Attr::MEMATTR_NORMAL_OUTER_NC).bits() as u64;
 const DEVICE: u64 = PAGE.union(Attr::MEMATTR_DEVICE_nGnRE).union(Attr::XN).bits() as u64;
 const XN: u64 = Attr::XN.bits() as u64;
+/// The page is in the PVT pool: a bit that the MMU ignores.
+const PRIVATE: u64 = Attr::SWFLAG_0.bits() as u64;
 const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
 const VALID: u64 = Attr::VALID.bits() as u64;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
@@ -51,7 +53,7 @@ impl Cacheability {
     /// Returns the cacheability in a descriptor, if it maps a page of RAM.
     #[inline(always)]
     fn of(descriptor: u64) -> Option<Self> {
-        match descriptor & !(ADDRESS | XN) {
+        match descriptor & !(ADDRESS | XN | PRIVATE) {
             NORMAL => Some(Self::WriteBack),
             UNCACHED => Some(Self::NonCacheable),
             _ => None,
@@ -80,6 +82,17 @@ pub enum Page {
     Mapped(PhysAddr),
     /// It is being moved; a guest that accesses it waits.
     Moving,
+}
+
+/// What backs a page of RAM, and how.
+#[derive(Clone, Copy)]
+pub struct Mapping {
+    /// Its frame.
+    pub frame: PhysAddr,
+    /// Its cacheability.
+    pub cacheability: Cacheability,
+    /// It is in the PVT pool.
+    pub private: bool,
 }
 
 /// The tables of one VM.
@@ -198,24 +211,30 @@ impl Stage2 {
         Cacheability::of(self.leaf(ipa)?.load(Ordering::Relaxed))
     }
 
-    /// Unmaps a page of RAM from the guest. Returns the frame that backed it, and its cacheability. No core has lost its
-    /// translation before `sysreg::tlbi_ipas`.
+    /// Unmaps a page of RAM from the guest. Returns what backed it. No core has lost its translation before
+    /// `sysreg::tlbi_ipas`.
     #[inline(always)]
-    pub fn unmap(&self, ipa: Ipa) -> Option<(PhysAddr, Cacheability)> {
+    pub fn unmap(&self, ipa: Ipa) -> Option<Mapping> {
         let leaf = self.leaf(ipa)?;
         let descriptor = leaf.load(Ordering::Relaxed);
         let cacheability = Cacheability::of(descriptor)?;
         leaf.store(descriptor & !VALID, Ordering::Relaxed);
-        Some((PhysAddr(descriptor & ADDRESS), cacheability))
+        Some(Mapping { frame: PhysAddr(descriptor & ADDRESS), cacheability, private: descriptor & PRIVATE != 0 })
     }
 
-    /// Maps a page that [`unmap`](Self::unmap) unmapped to a frame again.
+    /// Returns whether a page is in the PVT pool.
     #[inline(always)]
-    pub fn remap(&self, ipa: Ipa, frame: PhysAddr, cacheability: Cacheability) {
+    pub fn is_private(&self, ipa: Ipa) -> bool {
+        self.leaf(ipa).is_some_and(|leaf| leaf.load(Ordering::Relaxed) & PRIVATE != 0)
+    }
+
+    /// Maps a page that [`unmap`](Self::unmap) unmapped again.
+    #[inline(always)]
+    pub fn remap(&self, ipa: Ipa, mapping: Mapping) {
         if let Some(leaf) = self.leaf(ipa) {
             let planted = if cfg!(feature = "fault-injection") { XN } else { 0 };
-            let rights = leaf.load(Ordering::Relaxed) & XN | planted;
-            leaf.store(frame.0 | cacheability as u64 | rights, Ordering::Release);
+            let kept = leaf.load(Ordering::Relaxed) & XN | planted | if mapping.private { PRIVATE } else { 0 };
+            leaf.store(mapping.frame.0 | mapping.cacheability as u64 | kept, Ordering::Release);
             sysreg::dsb_ish();
         }
     }
@@ -230,7 +249,11 @@ impl Stage2 {
         for (i, level1) in entries(self.root) {
             for (j, level2) in entries(self.table_at(level1)) {
                 for (k, leaf) in entries(self.table_at(level2)) {
-                    visit(Ipa((i << 18 | j << 9 | k) * PAGE_SIZE), PhysAddr(leaf & ADDRESS), leaf & !ADDRESS);
+                    visit(
+                        Ipa((i << 18 | j << 9 | k) * PAGE_SIZE),
+                        PhysAddr(leaf & ADDRESS),
+                        leaf & !(ADDRESS | PRIVATE),
+                    );
                 }
             }
         }

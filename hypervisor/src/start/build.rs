@@ -67,9 +67,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
         let cores = spec.cores.len() as u8;
         let mut spis = Shared::new(cores);
         spis.own(cloison_abi::irq::UART, false);
-        for &irq in &spec.irqs {
-            spis.own(irq, true);
-        }
+        spec.irqs.iter().for_each(|&irq| spis.own(irq, true));
         vms.push(Vm {
             id: id as u8,
             spec: spec.clone(),
@@ -93,12 +91,9 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
 
 /// Maps consecutive frames.
 fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, kind: Kind, first: PhysAddr) {
-    let mut next = first;
+    let mut frames = (0..pages).map(|page| first.page(page));
     let Ok(()) = stage2.map(tables, ipa, pages, kind, |batch| {
-        for frame in batch {
-            *frame = next;
-            next = next.page(1);
-        }
+        batch.iter_mut().zip(&mut frames).for_each(|(slot, frame)| *slot = frame);
         Ok::<(), Infallible>(())
     });
 }

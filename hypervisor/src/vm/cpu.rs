@@ -58,6 +58,8 @@ pub struct Cpu {
     pub segment: RefCell<Segment>,
     /// Records that wait for the telemetry UART.
     pub ring: RefCell<Ring>,
+    /// Whether what the core sent last was text.
+    pub printed: Cell<bool>,
     /// Entries from the guest since the vCPU started, by reason.
     exits: [Cell<u64>; ExitReason::ALL.len()],
 }
@@ -89,7 +91,7 @@ impl Cpu {
 }
 
 /// How long records and messages wait before the core that wrote them sends them.
-const OUTPUT_DELAY: Nanos = Nanos(200_000);
+const OUTPUT_DELAY: Nanos = Nanos(50_000);
 
 /// Bytes of the stack for fatal exceptions.
 const EMERGENCY_STACK: usize = 4096;
@@ -120,6 +122,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforc
         quotas: RefCell::new(quotas),
         segment: RefCell::new(Segment::default()),
         ring: RefCell::default(),
+        printed: Cell::new(false),
         exits: Default::default(),
     }));
     TPIDR_EL2.set(&raw const *cpu as u64);

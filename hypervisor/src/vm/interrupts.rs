@@ -1,10 +1,19 @@
 //! Physical interrupts: dispatches each to its handler.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{gic, timer};
+use crate::devices::{console, gic, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
+use crate::vm::partition::Vm;
 use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
+use cloison_logic::messages::Position;
+
+/// Handles one physical interrupt that is pending. Returns whether there was one.
+pub fn serve_one(cpu: &'static Cpu) -> bool {
+    let acknowledged = gic::acknowledge();
+    serve(cpu, acknowledged);
+    acknowledged & 0x3ff != gic::SPURIOUS
+}
 
 /// Handles one physical interrupt.
 pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
@@ -45,14 +54,20 @@ fn serve_requests(cpu: &'static Cpu) {
 pub fn pause(cpu: &'static Cpu, pages: u64) -> bool {
     quota::charge(cpu, pages);
     loop {
-        let acknowledged = gic::acknowledge();
-        if acknowledged & 0x3ff != gic::SPURIOUS {
-            serve(cpu, acknowledged);
-        } else if cpu.throttled.get() && !cpu.leave.get() {
-            aarch64_cpu::asm::wfi();
-        } else {
+        while serve_one(cpu) {}
+        if !cpu.throttled.get() || cpu.leave.get() {
             return !cpu.leave.get();
         }
+        aarch64_cpu::asm::wfi();
+    }
+}
+
+/// Waits until what a VM has written to its UART up to `position` is out, and serves what is pending meanwhile. Does not
+/// wait on a core whose vCPU has to stop.
+pub fn await_console(cpu: &'static Cpu, vm: &Vm, position: Position) {
+    while !console::is_out(vm.id, position) && !cpu.leave.get() {
+        serve_one(cpu);
+        console::send_some();
     }
 }
 
@@ -72,7 +87,7 @@ fn on_timer(cpu: &'static Cpu) {
     cpu.deadlines.program();
     gic::deactivate(gic::HYPERVISOR_TIMER);
     // Last, because it pauses, and the timer has to be able to interrupt meanwhile.
-    if moves {
+    if moves && pause(cpu, 0) {
         migrate::on_deadline(cpu, &|pages| pause(cpu, pages));
     }
 }

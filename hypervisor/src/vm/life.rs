@@ -4,7 +4,7 @@
 //! (`Power::stop`), and waits for them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{gic, power};
+use crate::devices::{console, power};
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
 use crate::machine::stage2::Page;
 use crate::machine::{handover, sysreg};
@@ -12,11 +12,11 @@ use crate::vm::cpu::{self, Cpu};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::migrate::{self, Pause};
 use crate::vm::partition::{Vm, all};
-use crate::vm::uart::{self, Rest};
-use crate::vm::{guest_registers, hem, interrupts, logger, quota, telemetry, virq, vpmu};
+use crate::vm::{guest_registers, hem, interrupts, quota, telemetry, uart, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
-use cloison_formats::image::{Backing, OnFault};
+use cloison_formats::image::Backing;
 use cloison_formats::telemetry::{Record, VmState};
+use cloison_logic::console::LineBuffer;
 use cloison_logic::power::{Doom, Start, State};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -91,16 +91,21 @@ pub fn park() -> ! {
 extern "C" fn parked() -> ! {
     let cpu = cpu::this();
     loop {
+        settle(cpu);
         if let Some(vm) = cpu.vm
             && let Some(start) = vm.power.enter(cpu.vcpu)
         {
             enter_vcpu(cpu, vm, start);
         }
-        telemetry::drain(cpu);
         cpu.deadlines.program();
         aarch64_cpu::asm::wfi();
-        interrupts::serve(cpu, gic::acknowledge());
     }
+}
+
+/// Sends what the core has to send, and serves what is pending meanwhile. No vCPU is off, and none starts again, before
+/// that: nothing is lost when the machine turns off, and no number of restarts fills the core's rings.
+fn settle(cpu: &'static Cpu) {
+    while interrupts::serve_one(cpu) || !telemetry::drain(cpu) {}
 }
 
 fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
@@ -130,7 +135,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
 pub fn hold(cpu: &'static Cpu) {
     while cpu.throttled.get() && !cpu.leave.get() {
         aarch64_cpu::asm::wfi();
-        interrupts::serve(cpu, gic::acknowledge());
+        interrupts::serve_one(cpu);
     }
     if cpu.leave.get() {
         leave(cpu)
@@ -161,7 +166,7 @@ pub fn leave(cpu: &'static Cpu) -> ! {
 
 /// What is left to do for a vCPU that has been wound up, and will not start again by itself.
 fn be_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    telemetry::flush(cpu);
+    settle(cpu);
     vm.power.leave(cpu.vcpu);
     park()
 }
@@ -176,13 +181,12 @@ pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
 
 /// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have. No more of them can be turned
 /// on meanwhile: the VM is ending, or doomed.
-fn stop_others(cpu: &Cpu, vm: &Vm) {
+fn stop_others(cpu: &'static Cpu, vm: &Vm) {
+    cpu.deadlines.migration.set(None);
     for (vcpu, &core) in vm.spec.cores.iter().enumerate().filter(|&(_, &core)| usize::from(core) != cpu.index) {
         while vm.power.stop(vcpu) != State::Off {
             mailbox::ask(core, Request::Power);
-            for _ in 0..1000 {
-                core::hint::spin_loop();
-            }
+            (0..100).for_each(|_| _ = interrupts::serve_one(cpu));
         }
     }
 }
@@ -199,9 +203,16 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
     leave(cpu)
 }
 
+/// Prints what the VM, whose vCPUs but for the running one have stopped, has left unfinished.
+fn print_end(cpu: &'static Cpu, vm: &Vm) {
+    if let Some(position) = uart::print_rest(vm, LineBuffer::flush) {
+        interrupts::await_console(cpu, vm, position);
+    }
+}
+
 /// The VM's vCPUs but for the running one have stopped, and there is no next life.
 fn finish(cpu: &'static Cpu, vm: &'static Vm) {
-    uart::print_rest(vm, Rest::End);
+    print_end(cpu, vm);
     let state = match vm.power.bury() {
         Doom::Killed => VmState::Killed,
         Doom::Off => VmState::Off,
@@ -249,7 +260,6 @@ fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
     log::info!("VM {} restarts", vm.spec.name);
     // The pages move home first, so that a restarted VM finds its memory as at its first start.
-    cpu.deadlines.migration.set(None);
     let pause: Pause = &|pages| interrupts::pause(cpu, pages);
     pause(0);
     let _ = migrate::restore_all(cpu, vm, pause);
@@ -257,10 +267,11 @@ fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     clean_memory(cpu, vm, pause);
     load_image(cpu, vm, pause);
     sysreg::tlbi_vm();
+    print_end(cpu, vm);
     wind_up(cpu, vm);
     virq::reset_vm(vm);
-    uart::print_rest(vm, Rest::End);
     *vm.uart.lock() = Default::default();
+    settle(cpu);
     // From here on this core may be told to start its vCPU again.
     if vm.power.restart().is_err() {
         finish(cpu, vm);
@@ -281,11 +292,6 @@ pub fn kill(cpu: &'static Cpu, why: fmt::Arguments) -> ! {
     }
 }
 
-/// Returns whether the configuration says that a forbidden access kills the VM.
-pub fn kills(vm: &Vm) -> bool {
-    vm.spec.on_fault == OnFault::Kill
-}
-
 /// Stops all VMs and turns the machine off.
 fn turn_off(cpu: &'static Cpu) -> ! {
     if TURNING_OFF.swap(true, Ordering::AcqRel) {
@@ -300,11 +306,11 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
     }
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
-        uart::print_rest(vm, Rest::End);
+        uart::print_rest(vm, LineBuffer::flush);
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
     }
-    logger::QUEUES.store(false, Ordering::Relaxed);
+    while interrupts::serve_one(cpu) || console::send_some() {}
     log::info!("all VMs are off; turning the machine off");
-    telemetry::flush(cpu);
+    settle(cpu);
     power::off()
 }

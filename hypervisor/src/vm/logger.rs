@@ -33,7 +33,7 @@ pub static QUEUES: AtomicBool = AtomicBool::new(false);
 
 /// Prints a message soon.
 pub fn say(cpu: &Cpu, message: fmt::Arguments) {
-    console::MESSAGES[cpu.index].push(format_args!("{message}\r\n"));
+    console::say(cpu.index, message);
     cpu.send_soon(timer::now());
     cpu.deadlines.program();
 }

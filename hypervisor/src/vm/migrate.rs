@@ -6,7 +6,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::timer;
-use crate::machine::stage2::{Cacheability, Page};
+use crate::machine::stage2::{Cacheability, Mapping, Page};
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::{self, Memory, Vm};
@@ -23,6 +23,10 @@ use cloison_logic::migrate::{Away, AwayList, Migration};
 /// Pages per batch: what is between two points at which interrupts, deadlines and requests to stop are served. One
 /// broadcast invalidates the translations of a batch, one the instruction caches.
 const BATCH: usize = 2;
+/// Pieces in which the records of a batch are sent.
+const PIECES: u32 = 8;
+/// Pages of a ranking that are looked at for a batch.
+const CHECKED: usize = 16;
 /// Pages per batch where only the cacheability changes.
 const CHANGES: u64 = 8;
 
@@ -37,22 +41,20 @@ type Outcome = Result<(), CallError>;
 fn exchange(cpu: &Cpu, vm: &Vm, pages: &[Away], to: impl Fn(&Away) -> PhysAddr) -> Nanos {
     let began = timer::now();
     let mut before = [None; BATCH];
-    for (page, before) in pages.iter().zip(&mut before) {
-        *before = vm.stage2.unmap(page.ipa);
-    }
+    pages.iter().zip(&mut before).for_each(|(page, before)| *before = vm.stage2.unmap(page.ipa));
     sysreg::tlbi_ipas(pages.iter().map(|page| page.ipa));
-    for (page, &(from, _)) in pages.iter().zip(before.iter().flatten()) {
-        // SAFETY: `from` has just been unmapped, and the other frame is a free one of the VM's pool, or the page's own.
-        unsafe { cpu.windows.copy(from, to(page)) };
+    for (page, from) in pages.iter().zip(before.iter().flatten()) {
+        // SAFETY: the page has just been unmapped, and the other frame is a free one of the VM's pool, or the page's own.
+        unsafe { cpu.windows.copy(from.frame, to(page)) };
     }
     // The pages may contain instructions.
     sysreg::invalidate_instruction_caches();
-    for (page, &(from, cacheability)) in pages.iter().zip(before.iter().flatten()) {
-        if cacheability == Cacheability::NonCacheable {
+    for (page, &before) in pages.iter().zip(before.iter().flatten()) {
+        if before.cacheability == Cacheability::NonCacheable {
             sysreg::tell_cacheable(to(page), false);
-            sysreg::tell_cacheable(from, true);
+            sysreg::tell_cacheable(before.frame, true);
         }
-        vm.stage2.remap(page.ipa, to(page), cacheability);
+        vm.stage2.remap(page.ipa, Mapping { frame: to(page), private: to(page) == page.frame, ..before });
     }
     Nanos(cpu.clock.nanos(timer::now().since(began)).0 / pages.len().max(1) as u64)
 }
@@ -74,15 +76,16 @@ fn place(vm: &Vm, away: &AwayList, ipa: Ipa) -> Result<Away, CallError> {
     Ok(Away { ipa, home, frame })
 }
 
-/// Moves a batch of pages to the VM's PVT pool, but for those that have already moved. Returns how many it moved.
+/// Moves a batch of pages to the VM's PVT pool, but for those that have already moved, of which it passes a few. Returns
+/// how many it moved.
 ///
 /// # Errors
 /// The page that cannot move, and why; those before it have moved.
 fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipas: impl Iterator<Item = Ipa>) -> Result<u64, (Ipa, CallError)> {
     let first = away.len();
     let mut result = Ok(());
-    for ipa in ipas {
-        if away.contains(ipa) {
+    for ipa in ipas.take(CHECKED) {
+        if vm.stage2.is_private(ipa) {
             continue;
         }
         match place(vm, away, ipa) {
@@ -133,13 +136,16 @@ fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, count: usize, why: Migrati
     moved
 }
 
-/// Pauses after a batch, and sends some of its records.
+/// Pauses after a batch, and sends its records as far as the FIFO accepts them.
 fn rest(cpu: &Cpu, batch: u64, pause: Pause) -> bool {
-    pause(batch) && {
-        telemetry::drain(cpu);
+    let mut pieces = 0..PIECES;
+    while pause(batch * u64::from(pieces.start == 0)) {
+        if pieces.next().is_none() || telemetry::drain(cpu) {
+            return true;
+        }
         cpu.deadlines.program();
-        pause(0)
     }
+    false
 }
 
 /// Moves the `k` most important pages of the profile, all or none. Pages that have already moved count as moved.
@@ -157,16 +163,13 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64, pause: Pause) -> Result<u64, CallError> {
     loop {
         let first = away.len();
         match go(cpu, vm, away, &mut ipas) {
-            Ok(0) => return Ok((away.len() - before) as u64),
+            Ok(0) if ipas.len() == 0 => return Ok((away.len() - before) as u64),
             // A vCPU that has to stop leaves the rest to whoever stops it.
             Ok(moved) if !rest(cpu, moved, pause) => return Err(CallError::Busy),
             Ok(_) => {}
             Err((ipa, error)) => {
                 pause((away.len() - first) as u64);
-                let at = match vm.stage2.page(ipa) {
-                    Page::Mapped(frame) => frame,
-                    _ => PhysAddr(0),
-                };
+                let at = if let Page::Mapped(frame) = vm.stage2.page(ipa) { frame } else { PhysAddr(0) };
                 let moved = come_back(cpu, vm, away, before, MigrationOutcome::RolledBack, pause);
                 log(cpu, vm, ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
                 log::warn!(
@@ -186,12 +189,9 @@ pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa, pause: Pause) -> Outcome {
         return Err(CallError::Invalid);
     }
     let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
-    if migration.away.contains(ipa) {
-        return Err(CallError::Invalid);
-    }
     let moved = go(cpu, vm, &mut migration.away, core::iter::once(ipa)).map_err(|(_, error)| error)?;
     pause(moved);
-    Ok(())
+    if moved == 0 { Err(CallError::Invalid) } else { Ok(()) }
 }
 
 /// Moves every page back home, the last one first.
@@ -217,9 +217,9 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
         return Err(CallError::Invalid);
     }
     // The lock is held while pages move, so no page is moving now.
-    let Some(migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    let Some(_none_moves) = vm.migration.try_lock() else { return Err(CallError::Busy) };
     let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
-    let private = migration.away.contains(ipa.page_base());
+    let private = vm.stage2.is_private(ipa);
     let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
     let color = color_of(frame, partition::memory().lock().frames.colors());
     Ok(PageState { color: color.0, private, cached })
@@ -252,10 +252,10 @@ fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cacheab
             sysreg::tlbi_ipas(ipas());
         }
         for (ipa, frame) in ipas().zip(frames) {
-            let Some((frame, _)) = frame else { continue };
-            cpu.windows.flush(frame);
-            sysreg::tell_cacheable(frame, wanted == Cacheability::WriteBack);
-            vm.stage2.remap(ipa, frame, wanted);
+            let Some(before) = frame else { continue };
+            cpu.windows.flush(before.frame);
+            sysreg::tell_cacheable(before.frame, wanted == Cacheability::WriteBack);
+            vm.stage2.remap(ipa, Mapping { cacheability: wanted, ..before });
         }
         if !pause(changed) {
             break;
@@ -282,6 +282,7 @@ pub fn arm(cpu: &Cpu, vm: &Vm) {
 }
 
 /// Moves the pages at the deadline; the guest keeps running on its other vCPUs.
+#[inline(never)]
 pub fn on_deadline(cpu: &Cpu, pause: Pause) {
     let Some(vm) = cpu.vm else { return };
     let Some(profile) = &vm.spec.profile else { return };

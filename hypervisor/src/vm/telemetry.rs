@@ -1,6 +1,7 @@
 //! Telemetry: records wait in a ring per core and leave as messages on the second UART.
 //!
-//! Nothing here waits for the UART while guests run: a core sends what fits in the UART's FIFO and continues later. A
+//! Nothing here waits for the UART while guests run: a core sends a few bytes, as the UART's FIFO has room, and continues
+//! later. A
 //! full ring drops the record, counts it, and reports that in the stream. A UART that accepts nothing is reported on the
 //! console, and a console that accepts nothing in the stream.
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -14,8 +15,8 @@ use cloison_logic::clock::Instant;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use spin::mutex::TicketMutex;
 
-/// Maximum number of messages sent per visit, so that a core does not stay in EL2 for long.
-const BATCH: usize = 3;
+/// Maximum number of bytes sent per visit, so that a core does not stay in EL2 for long.
+const BATCH: usize = 96;
 
 /// The UART, and the message that is being sent.
 struct Line {
@@ -26,9 +27,10 @@ struct Line {
 }
 
 impl Line {
-    /// Sends as many bytes as the FIFO accepts. Returns whether the message is complete.
-    fn advance(&mut self) -> bool {
-        while self.sent < self.len && self.port.is_ready() {
+    /// Sends up to `most` bytes, as the FIFO accepts them. Returns whether the message is complete.
+    fn advance(&mut self, most: usize) -> bool {
+        let end = self.len.min(self.sent.saturating_add(most));
+        while self.sent < end && self.port.is_ready() {
             self.port.uart.send(self.buffer[self.sent]);
             self.sent += 1;
         }
@@ -40,7 +42,7 @@ impl Line {
 
     /// Waits until the message is complete. Returns whether it is: not if the UART is dead.
     fn finish(&mut self) -> bool {
-        while !self.advance() && !self.port.is_dead {}
+        while !self.advance(usize::MAX) && !self.port.is_dead {}
         self.sent == self.len
     }
 
@@ -87,35 +89,29 @@ pub fn record_at(cpu: &Cpu, now: Instant, record: Record) {
     cpu.send_soon(now);
 }
 
-/// Sends a few of this core's records and messages, as far as the FIFOs accept them, and sets the deadline for the rest.
-pub fn drain(cpu: &Cpu) {
-    let mut budget = BATCH;
-    let records = pump(cpu, || {
-        budget = budget.saturating_sub(1);
-        budget > 0
-    });
-    let messages = console::pump(cpu.index);
-    let empty = messages && (records || DEAD.load(Ordering::Relaxed));
-    cpu.deadlines.output.set((!empty).then(|| timer::now() + cpu.output_delay));
+/// Sends a little of this core's records, or of its messages and its VM's lines, as far as the FIFOs accept it, and sets
+/// the deadline for the rest. Returns whether there was no record and no message.
+pub fn drain(cpu: &Cpu) -> bool {
+    let (messages, lines) = console::waiting(cpu.index, cpu.vm.map(|vm| vm.id));
+    // In turn, so that no number of records keeps a message waiting.
+    let prints = (messages || lines) && !cpu.printed.get();
+    cpu.printed.set(prints);
+    if prints {
+        console::send_some();
+    }
+    let empty = !prints && (pump(cpu) || DEAD.load(Ordering::Relaxed)) && !messages;
+    cpu.deadlines.output.set((!empty || lines).then(|| timer::now() + cpu.output_delay));
     // When it doubles: neither late nor often.
     let bytes = console::LOST.load(Ordering::Relaxed);
     if bytes > 2 * REPORTED.load(Ordering::Relaxed) {
         REPORTED.store(bytes, Ordering::Relaxed);
         record(cpu, Record::ConsoleLost(bytes));
     }
+    empty
 }
 
-/// Sends all of this core's records and waits for the UART, unless that is dead. To be called when its vCPU has stopped.
-pub fn flush(cpu: &Cpu) {
-    let report = || cpu.ring.borrow_mut().report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now()));
-    while !DEAD.load(Ordering::Relaxed) && (!pump(cpu, || true) || report()) {
-        core::hint::spin_loop();
-    }
-    cpu.deadlines.output.set(None);
-}
-
-/// Sends records while `more` returns true and the FIFO accepts them. Returns whether all were sent.
-pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
+/// Sends a little of this core's records, as far as the FIFO accepts it. Returns whether there was none.
+fn pump(cpu: &Cpu) -> bool {
     let Some(mut guard) = LINE.try_lock() else { return false };
     let mut ring = cpu.ring.borrow_mut();
     let Some(line) = guard.as_mut() else {
@@ -123,15 +119,12 @@ pub fn pump(cpu: &Cpu, mut more: impl FnMut() -> bool) -> bool {
         while ring.pop().is_some() {}
         return true;
     };
-    loop {
-        if !line.advance() {
-            return false;
-        }
-        let Some(entry) = ring.pop() else { break };
-        line.load(&Message::Entry(entry));
-        if !more() {
-            break;
+    if line.advance(0) {
+        match ring.pop() {
+            Some(entry) => line.load(&Message::Entry(entry)),
+            None => return !ring.report_losses(cpu.index as u8, cpu.clock.since_reset(timer::now())),
         }
     }
-    line.advance() && ring.is_empty()
+    line.advance(BATCH);
+    false
 }

@@ -1,10 +1,12 @@
 //! The UART that a guest sees: its accesses, its output in lines of text, and its input.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::console;
+use crate::devices::{console, timer};
 use crate::vm::cpu::{Cpu, Line};
 use crate::vm::partition::Vm;
 use crate::vm::{guest_registers, virq};
+use cloison_logic::console::{LineBuffer, Part};
+use cloison_logic::messages::Position;
 
 /// Handles a guest's read of its UART.
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
@@ -14,22 +16,19 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
     value
 }
 
-/// Handles a guest's write to its UART.
-pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) {
+/// Handles a guest's write to its UART. Returns what to wait for before the guest continues: a line that is to be printed.
+pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) -> Option<Position> {
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
-    let mut part = None;
+    let mut position = None;
     if let Some(byte) = device.write(offset, value) {
-        part = line.push(byte);
+        position = line.push(byte).map(|part| console::queue(vm.id, &vm.spec.name, &part));
         if line.is_waiting() != (cpu.line.get() != Line::Whole) {
             watch_line(cpu, line.is_waiting());
         }
     }
     virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
-    // Without the lock, which a core needs that delivers input. The access ends after the line is printed, so a guest
-    // whose vCPUs take turns has its lines in order.
-    drop(uart);
-    console::print_guest(vm.id, &vm.spec.name, part);
+    position
 }
 
 /// Makes the core watch for a guest that leaves a line unfinished (a prompt), or stop watching. Such a guest either
@@ -43,7 +42,9 @@ fn watch_line(cpu: &Cpu, on: bool) {
 pub fn print_unfinished_line(cpu: &Cpu, vm: &Vm) {
     if cpu.line.get() != Line::Whole {
         watch_line(cpu, false);
-        print_rest(vm, Rest::Pause);
+        print_rest(vm, LineBuffer::pause);
+        cpu.send_soon(timer::now());
+        cpu.deadlines.program();
     }
 }
 
@@ -57,24 +58,10 @@ pub fn tick_in_line(cpu: &Cpu) {
     }
 }
 
-/// Why an unfinished line is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rest {
-    /// The guest has paused: the line may continue.
-    Pause,
-    /// The line will not continue.
-    End,
-}
-
-/// Prints what the guest has written of a line so far.
-pub fn print_rest(vm: &Vm, why: Rest) {
+/// Prints what `rest` takes of the guest's unfinished line. Returns what to wait for, if there is anything.
+pub fn print_rest(vm: &Vm, rest: fn(&mut LineBuffer) -> Option<Part>) -> Option<Position> {
     let mut uart = vm.uart.lock();
-    let part = match why {
-        Rest::Pause => uart.1.pause(),
-        Rest::End => uart.1.flush(),
-    };
-    drop(uart);
-    console::print_guest(vm.id, &vm.spec.name, part);
+    rest(&mut uart.1).map(|part| console::queue(vm.id, &vm.spec.name, &part))
 }
 
 /// Passes a byte of console input to the guest.

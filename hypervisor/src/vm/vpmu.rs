@@ -71,16 +71,12 @@ pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64
 
 /// Handles a PMU interrupt that may be the guest's.
 pub fn on_overflow(cpu: &Cpu) {
-    if let Some(vm) = cpu.vm.filter(|vm| vm.spec.pmu) {
-        set_line(cpu, vm);
-    }
+    cpu.vm.filter(|vm| vm.spec.pmu).into_iter().for_each(|vm| set_line(cpu, vm));
 }
 
 fn set_line(cpu: &Cpu, vm: &Vm) {
     let high = cpu.vpmu.borrow().line(&Physical);
-    if let Some(irq) = vm.pmu_irq {
-        virq::set_private_line(cpu, irq, high);
-    }
+    vm.pmu_irq.into_iter().for_each(|irq| virq::set_private_line(cpu, irq, high));
 }
 
 /// Stops all of the guest's counters, because the vCPU starts or stops.

@@ -46,7 +46,7 @@ fn messages_come_whole(push: Push) {
 
 #[test]
 fn loom_messages_come_whole() {
-    check("messages", || messages_come_whole(|ring, message| ring.push(message)));
+    check("messages", || messages_come_whole(|ring, message| _ = ring.push(message)));
 }
 
 /// Lets the bytes be seen before they are there.

@@ -9,26 +9,26 @@ use std::vec::Vec;
 
 fn read<const N: usize>(rings: &[Messages<N>], most: usize) -> String {
     let mut output = Output::default();
-    core::iter::from_fn(|| output.message(rings)).take(most).map(char::from).collect()
+    core::iter::from_fn(|| output.next(rings, 0)).take(most).map(char::from).collect()
 }
 
 #[test]
 fn a_full_ring_reports_its_losses_before_the_next_message() {
     let ring = [Messages::<64>::empty()];
     for number in 0..9 {
-        ring[0].push(format_args!("message {number:02}\r\n"));
+        ring[0].push(format_args!("\x01notice {number:02}\r\n"));
     }
     // Twelve bytes each.
-    assert_eq!(read(&ring, 24), "message 00\r\nmessage 01\r\n");
-    ring[0].push(format_args!("next\r\n"));
-    assert_eq!(read(&ring, 100), "message 02\r\nmessage 03\r\nmessage 04\r\n4 messages were lost\r\nnext\r\n");
+    assert_eq!(read(&ring, 22), "notice 00\r\nnotice 01\r\n");
+    ring[0].push(format_args!("\x01on\r\n"));
+    assert_eq!(read(&ring, 100), "notice 02\r\nnotice 03\r\nnotice 04\r\n4 messages were lost\r\non\r\n");
     assert!(ring[0].is_empty());
 }
 
 #[test]
 fn losses_are_reported_even_if_no_message_follows() {
     let ring = [Messages::<32>::empty()];
-    (0..2).for_each(|_| ring[0].push(format_args!("{:30}\r\n", "")));
+    (0..2).for_each(|_| _ = ring[0].push(format_args!("{:30}\r\n", "")));
     assert_eq!(read(&ring, 100).len(), 32);
     ring[0].push(format_args!(""));
     assert_eq!(read(&ring, 100), "1 messages were lost\r\n");
@@ -46,15 +46,15 @@ proptest! {
         let mut output = Output::default();
         let (mut pushed, mut out) = ([0u64; 2], Vec::new());
         for (core, len, bytes) in steps {
-            rings[core].push(format_args!("{core} {} {:len$}\r\n", pushed[core], ""));
+            rings[core].push(format_args!("\x01{core} {} {:len$}\r\n", pushed[core], ""));
             pushed[core] += 1;
-            out.extend(core::iter::from_fn(|| output.message(&rings)).take(bytes));
+            out.extend(core::iter::from_fn(|| output.next(&rings, 0)).take(bytes));
         }
         for ring in &rings {
-            out.extend(core::iter::from_fn(|| output.message(&rings)));
+            out.extend(core::iter::from_fn(|| output.next(&rings, 0)));
             ring.push(format_args!(""));
         }
-        out.extend(core::iter::from_fn(|| output.message(&rings)));
+        out.extend(core::iter::from_fn(|| output.next(&rings, 0)));
         let out = String::from_utf8(out).expect("ASCII");
         prop_assert!(out.is_empty() || out.ends_with("\r\n"));
         let (mut newest, mut came) = ([None; 2], 0);
