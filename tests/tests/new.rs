@@ -64,6 +64,67 @@ fn a_new_guest_in_rust_builds_and_runs() {
     check(&console("--rust", "my-rust", &["cargo", "run", "--offline"]), "my-rust");
 }
 
+/// Runs `cloison`, which must succeed. Returns what it printed.
+#[track_caller]
+fn good(args: &[&str]) -> String {
+    let output = cloison(args);
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    assert!(output.status.success(), "cloison {args:?}\n{text}");
+    text
+}
+
+/// Creates an experiment, checks its system, and performs its quick runs. Returns what that prints.
+fn experiment(scratch: &Path, victim: &[&str]) -> String {
+    let path = scratch.join("trial");
+    let path = path.to_str().expect("a plain path");
+    let made = good(&[&["new", "experiment", path], victim].concat());
+    assert!(made.contains("trial/experiment.toml"), "{made}");
+    let checked = good(&["check", &format!("{path}/system.toml")]);
+    assert!(!checked.contains("warning"), "{checked}");
+    let out = scratch.join("results");
+    let out = out.to_str().expect("a plain path");
+    let report = good(&["experiment", &format!("{path}/experiment.toml"), "--quick", "--out", out]);
+    assert!(Path::new(out).join("report.html").is_file(), "{report}");
+    // All four variants, and that the neighbors cost something.
+    for variant in ["solo", "interf", "colors", "budget"] {
+        assert!(report.contains(variant), "no {variant} in\n{report}");
+    }
+    report
+}
+
+/// From nothing to a report of what neighbors do to a program of one's own, as in docs/guests.md.
+#[test]
+fn a_new_experiment_measures_a_guest_of_ones_own() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let guest = scratch.path().join("mine");
+    let path = guest.to_str().expect("a plain path");
+    good(&["new", "guest", path, "--c"]);
+    let made = Command::new("make").arg("guest.elf").current_dir(&guest).output().expect("make starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    experiment(scratch.path(), &["--guest", path]);
+}
+
+#[test]
+fn a_new_experiment_measures_a_program_in_linux() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let source = "static volatile int a[65536];\nint main(void) { for (int n = 0; n < 4; n++) for (int i = 0; i < 65536; \
+                  i++) a[i] += n; return 0; }\n";
+    let (file, program) = (scratch.path().join("my-tool.c"), scratch.path().join("my-tool"));
+    std::fs::write(&file, source).expect("it can be written");
+    let mut compiler = Command::new(cross_linker().expect("Linux guests need it too"));
+    let compiled = compiler.args(["-static", "-O2", "-o"]).arg(&program).arg(&file).status().expect("it starts");
+    assert!(compiled.success());
+    experiment(scratch.path(), &["--linux", program.to_str().expect("a plain path")]);
+    let missing = cloison(&["new", "experiment", "never", "--linux", "/no/such/program"]);
+    assert!(!missing.status.success() && !Path::new("never").exists());
+}
+
+#[test]
+fn a_new_experiment_is_ready_without_a_victim_of_ones_own() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    experiment(scratch.path(), &[]);
+}
+
 #[test]
 fn names_that_cannot_be_are_refused() {
     let scratch = tempfile::tempdir().expect("a scratch directory");

@@ -32,7 +32,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Draw the color map: who holds which colors and pages; with --live, verify it on the booted system
     Inspect(InspectArgs),
-    /// Create a guest of your own
+    /// Create a guest or an experiment of your own
     New(NewArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),

@@ -72,6 +72,7 @@ pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
     }
     let names: Vec<&str> = missing.iter().map(|event| event.name.as_str()).collect();
     let effect = match held.as_slice() {
+        [] if names.len() > 1 => "which stay zero in the log".to_owned(),
         [] => "which stays zero in the log".to_owned(),
         [vm] => format!("so the budget of {vm} cannot act"),
         vms => format!("so the budgets of {} cannot act", list(vms)),

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
+use cloison_engine::installation;
 use cloison_formats::color::Color;
 use cloison_formats::telemetry::MigrationOutcome;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped};
@@ -159,6 +160,25 @@ fn programs_take_turns_at_the_page() -> Result<()> {
     let output = linux.output("granted", script);
     assert!(!output.contains("WRONG") && output.matches("done").count() == 4, "{output}");
     linux.stop().map(drop)
+}
+
+/// The script in docs/services.md, as it is there.
+#[test]
+fn the_pages_of_a_process_move_as_the_docs_say() -> Result<()> {
+    let board = VIRT;
+    let page = installation::root().join("docs/services.md");
+    let page = std::fs::read_to_string(page).expect("the page is there");
+    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a script");
+    let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Counted)?;
+    linux.open("granted")?;
+    let output = linux.output("granted", script);
+    let moved = output.lines().filter(|line| *line == "1 pages moved to the private pool").count() as u64;
+    let pool = linux.output("granted", "cloisonctl colors | grep 'private pool'");
+    assert!((1..=4).contains(&moved) && pool.contains(&format!("{moved} in use")), "{output}{pool}");
+    let run = linux.stop()?;
+    let migrations = run.telemetry.migrations().filter(|(_, record)| record.outcome == MigrationOutcome::Moved);
+    assert_eq!(migrations.count() as u64, moved);
+    Ok(())
 }
 
 #[test]

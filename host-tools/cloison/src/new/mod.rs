@@ -1,6 +1,7 @@
-//! `cloison new`: starts a guest of one's own, in Rust or C.
+//! `cloison new`: starts a guest or an experiment of one's own.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod experiment;
 pub mod guest;
 pub mod header;
 mod project;
@@ -18,11 +19,14 @@ pub struct NewArgs {
 enum NewCommand {
     /// Create a bare-metal guest: a directory that builds and boots with one command
     Guest(guest::GuestArgs),
+    /// Create an experiment: your victim alone, next to three neighbors, with colors, with budgets
+    Experiment(experiment::ExperimentArgs),
 }
 
 /// Runs `cloison new`.
 pub fn new(args: &NewArgs) -> Result<()> {
     match &args.command {
         NewCommand::Guest(args) => guest::guest(args),
+        NewCommand::Experiment(args) => experiment::experiment(args),
     }
 }
