@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::drawing::{bars, color_map, hem_charts, migration_bars, strip, throttled_bars};
-use super::shell::{all_figures, standalone};
+use super::shell::{all_figures, prose, standalone};
 use super::summary::Summary;
 use crate::figures::Figures;
 use maud::html;
@@ -32,7 +32,7 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
     let migrations = summary.telemetry.migrations().count();
     let body = html! {
         p { (page.subtitle) }
-        div.caveats { @for caveat in page.caveats { p { (caveat) } } }
+        div.caveats { @for caveat in page.caveats { p { (prose(caveat)) } } }
         h2 { "Color map" }
         p.note { "Each column is a page color. A cell shows how many pages of that color the pool had handed out at \
              boot, and how many migrated there and stayed." }

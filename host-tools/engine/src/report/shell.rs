@@ -78,7 +78,7 @@ pre { background: #f6f6f6; padding: .8rem; overflow-x: auto; font-size: .8rem; m
 svg { display: block; margin: .6rem 0; max-width: 100%; height: auto; }
 svg text { font: 13px system-ui, sans-serif; fill: #333; }
 td, .legend { overflow-wrap: anywhere; }
-.scroll td { overflow-wrap: normal; }
+.scroll td, td:first-child { overflow-wrap: normal; }
 .scroll > svg { max-width: none; }
 figure.chart { display: block; margin: 1rem 0 1.6rem; }
 figure.chart figcaption { color: #222; font-size: 1rem; font-weight: 600; }

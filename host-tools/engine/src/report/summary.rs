@@ -106,8 +106,8 @@ impl Summary<'_> {
                 total.totals.throttled_periods.to_string(),
                 format!("{:.3} ms", total.totals.throttled.0 as f64 / 1e6),
                 format!("{:.1} %", 100.0 * share(total.totals.throttled.0, ran.0)),
-                total.totals.max_overshoot.0.to_string(),
-                total.totals.overshoot.0.to_string(),
+                grouped(total.totals.max_overshoot.0),
+                grouped(total.totals.overshoot.0),
             ]);
         }
         section.note(
@@ -186,9 +186,9 @@ impl Summary<'_> {
                     sub_experiment.to_string(),
                     counts.len().to_string(),
                     event,
-                    spread.min.to_string(),
-                    spread.median.to_string(),
-                    spread.max.to_string(),
+                    grouped(spread.min),
+                    grouped(spread.median),
+                    grouped(spread.max),
                     overflowed,
                 ]);
             };

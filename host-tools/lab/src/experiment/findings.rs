@@ -81,7 +81,7 @@ pub fn shown(value: f64) -> String {
         return format!("{value:.4}");
     }
     if size < 1000.0 {
-        return format!("{value:.1}");
+        return format!("{value:.2}");
     }
     let sign = if value < 0.0 { "-" } else { "" };
     format!("{sign}{}", grouped(size.round() as u64))
@@ -219,7 +219,7 @@ mod tests {
     fn numbers_and_headings_are_for_readers() {
         assert_eq!(Cell::Value(36_347.359_5).shown(), "36\u{202f}347");
         assert_eq!(Cell::Value(1.5).shown(), "1.5000");
-        assert_eq!(Cell::Value(-123.45).shown(), "-123.5");
+        assert_eq!(Cell::Value(-123.45).shown(), "-123.45");
         assert_eq!(Cell::Count(27_303_872).shown(), "27\u{202f}303\u{202f}872");
         assert_eq!(Cell::Count(27_303_872).text(), "27303872", "a CSV file has no groups");
         for (name, shown) in [
