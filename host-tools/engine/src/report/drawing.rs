@@ -141,13 +141,17 @@ pub(super) fn hem_charts(summary: &Summary<'_>) -> Vec<Strip> {
     for ((vm, workload, sub_experiment, event), points) in charts {
         let what = event.map_or_else(|| "cycles".to_owned(), |event| summary.names.name(event));
         let of = format!("{}, workload {workload}, sub-experiment {sub_experiment}", summary.telemetry.vm_name(vm));
-        // The same points twice would look like two findings.
-        match strips.iter_mut().find(|strip| strip.of == of && strip.points == points) {
-            Some(strip) => strip.what.push(what),
-            None => strips.push(Strip { of, what: vec![what], points, paint: PALETTE[strips.len() % PALETTE.len()] }),
-        }
+        add_strip(&mut strips, of, what, points);
     }
     strips
+}
+
+/// Adds a chart, or only its name to one with the same points: twice they would look like two findings.
+fn add_strip(strips: &mut Vec<Strip>, of: String, what: String, points: Vec<(u32, u64)>) {
+    match strips.iter_mut().find(|strip| strip.of == of && strip.points == points) {
+        Some(strip) => strip.what.push(what),
+        None => strips.push(Strip { of, what: vec![what], points, paint: PALETTE[strips.len() % PALETTE.len()] }),
+    }
 }
 
 pub(super) fn strip(chart: &Strip) -> Markup {
@@ -176,5 +180,27 @@ pub(super) fn strip(chart: &Strip) -> Markup {
                 div.ends { span { "0; first run" } span { "run " (last) } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_with_the_same_counts_share_a_chart_with_its_ends() {
+        let mut strips = vec![];
+        for (of, what, last) in
+            [("a", "cycles", 30_000), ("a", "CPU_CYCLES", 30_000), ("a", "LD_RETIRED", 7), ("b", "cycles", 30_000)]
+        {
+            add_strip(&mut strips, of.to_owned(), what.to_owned(), vec![(0, 10), (1, last)]);
+        }
+        let names: Vec<_> = strips.iter().map(|strip| strip.what.join(" = ")).collect();
+        assert_eq!(names, ["cycles = CPU_CYCLES", "LD_RETIRED", "cycles"]);
+        let html = strip(&strips[0]).into_string();
+        for label in ["<span>30\u{202f}000</span>", "<span>0; first run</span>", "<span>run 1</span>"] {
+            assert!(html.contains(label), "{label}: {html}");
+        }
+        assert_eq!(html.matches("<circle").count(), 2);
     }
 }

@@ -252,6 +252,19 @@ mod tests {
     use hem::{Count, Row, Table};
 
     #[test]
+    fn a_report_names_its_inputs_with_checksums_and_the_chosen_runs() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("counts.csv");
+        std::fs::write(&path, "123456789").expect("a file");
+        let chosen = Chosen { skip_runs: 2, ..Chosen::default() };
+        let figures = figures_of("much merge", &[("input", &path)], &chosen).expect("figures");
+        let parameters = figures.provenance()["parameters"].clone();
+        assert_eq!(parameters["input"], path.display().to_string());
+        assert_eq!(parameters["input_crc32"], "cbf43926", "the check value of CRC-32");
+        assert_eq!((parameters["skip_runs"].as_str(), parameters.get("vm")), (Some("2"), None));
+    }
+
+    #[test]
     fn the_projects_own_parquet_and_csv_are_the_same_measurements() {
         let mut rows = vec![];
         for (sub_experiment, events) in [["A", "B"], ["B", "C"], ["A", "C"]].into_iter().enumerate() {
