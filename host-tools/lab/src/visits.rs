@@ -177,6 +177,8 @@ enum Beside {
     Nobody,
     Hostile,
     Floods,
+    /// The floods, and a message of the hypervisor about a page that it moves.
+    Message,
     Migration,
 }
 
@@ -187,7 +189,7 @@ impl Beside {
         let vms = match self {
             Self::Nobody | Self::Migration => 1,
             Self::Hostile => 2,
-            Self::Floods => 4,
+            Self::Floods | Self::Message => 4,
         };
         checked.system.vms.truncate(vms);
         checked.images.truncate(vms);
@@ -201,6 +203,7 @@ impl Beside {
         if let Some(profile) = &mut neighbor.profile {
             match self {
                 Self::Migration => profile.top = 64,
+                Self::Message => {}
                 _ => profile.after = None,
             }
         }
@@ -215,6 +218,7 @@ pub fn latencies() -> Result<Vec<Latency>> {
         ("latency_alone", "nobody", Beside::Nobody),
         ("latency_hostile", "the hostile guest", Beside::Hostile),
         ("latency_floods", "three console floods", Beside::Floods),
+        ("latency_message", "three console floods, while one of its pages moves and is reported", Beside::Message),
         ("latency_migration", "its own migration of 64 pages", Beside::Migration),
     ]
     .into_iter()
@@ -222,6 +226,9 @@ pub fn latencies() -> Result<Vec<Latency>> {
         let checked = situation.system()?;
         let name = &checked.system.vms[0].name;
         let (_, console) = follow(&checked, &symbols)?;
+        if matches!(situation, Beside::Message) && !console.contains("moved to its PVT pool") {
+            return Err(miette!("the hypervisor reported no migration of VM {name}"));
+        }
         let worst = worst(&console, name).ok_or_else(|| miette!("VM {name} did not finish beside {beside}"))?;
         Ok(Latency { figure, beside, worst })
     })

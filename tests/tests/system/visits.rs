@@ -1,7 +1,7 @@
 //! How long EL2 lets pending interrupts, deadlines and requests to stop wait, whatever a guest does.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_lab::visits::{self, Longest};
+use cloison_lab::visits::{self, Latency, Longest};
 use miette::Result;
 
 /// What exceeds its aim today, and how much it may take at most: less than twice what it took when this was written,
@@ -65,5 +65,25 @@ fn visits_to_el2_repeat_exactly() -> Result<()> {
     let [first, second] = [visits::of(visits::CHAOS)?, visits::of(visits::CHAOS)?];
     assert!(first.stretches > 10_000);
     assert_eq!(first, second);
+    Ok(())
+}
+
+/// In instructions of all cores together. Only a migration of 64 pages may take a neighbor's own time; to move one page
+/// takes 2,000 of its instructions, and four cores execute.
+#[test]
+fn no_neighbor_delays_an_interrupt_for_long() -> Result<()> {
+    let found = visits::latencies()?;
+    let limits = [
+        ("latency_alone", 700),
+        ("latency_hostile", 2_800),
+        ("latency_floods", 5_000),
+        ("latency_message", 20_000),
+        ("latency_migration", 400_000),
+    ];
+    assert_eq!(found.len(), limits.len());
+    for (Latency { figure, worst, .. }, (name, limit)) in found.iter().zip(limits) {
+        println!("{figure}: {worst}");
+        assert!(*figure == name && (300..=limit).contains(worst), "{figure}: {worst}, at most {limit}");
+    }
     Ok(())
 }
