@@ -31,10 +31,8 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
         psci::CPU_OFF => life::cpu_off(cpu, vm),
         psci::SYSTEM_OFF => life::off(cpu, vm),
         psci::SYSTEM_RESET => life::restart(cpu, vm),
-        psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => {
-            // A standby state: equivalent to the guest's WFI.
-            psci::SUCCESS
-        }
+        // A standby state: equivalent to the guest's WFI.
+        psci::CPU_SUSPEND_32 | psci::CPU_SUSPEND_64 => psci::SUCCESS,
         psci::CPU_ON_32 | psci::CPU_ON_64 => match target(vm, narrow(x1)) {
             None => psci::INVALID_PARAMETERS,
             Some(_) if !vm.has_ram(Ipa(narrow(x2))) || x2 & 3 != 0 => psci::INVALID_ADDRESS,

@@ -167,7 +167,7 @@ fn refused_by_stage2(cpu: &'static Cpu, vm: &'static Vm, fault: Fault, attempt: 
             // Only a translation fault can be due to a page being moved; RAM allows all other accesses.
             Page::Mapped(_) if fault == Fault::Translation => return life::hold(cpu),
             Page::Mapped(_) | Page::Absent => break,
-            Page::Moving => _ = interrupts::serve_one(cpu),
+            Page::Moving => interrupts::serve_pending(cpu),
         }
     }
     if vm.spec.on_fault == OnFault::Kill {

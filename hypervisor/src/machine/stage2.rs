@@ -249,11 +249,8 @@ impl Stage2 {
         for (i, level1) in entries(self.root) {
             for (j, level2) in entries(self.table_at(level1)) {
                 for (k, leaf) in entries(self.table_at(level2)) {
-                    visit(
-                        Ipa((i << 18 | j << 9 | k) * PAGE_SIZE),
-                        PhysAddr(leaf & ADDRESS),
-                        leaf & !(ADDRESS | PRIVATE),
-                    );
+                    let attributes = leaf & !(ADDRESS | PRIVATE);
+                    visit(Ipa((i << 18 | j << 9 | k) * PAGE_SIZE), PhysAddr(leaf & ADDRESS), attributes);
                 }
             }
         }

@@ -8,11 +8,19 @@ use crate::vm::partition::Vm;
 use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
 use cloison_logic::messages::Position;
 
-/// Handles one physical interrupt that is pending. Returns whether there was one.
-pub fn serve_one(cpu: &'static Cpu) -> bool {
-    let acknowledged = gic::acknowledge();
-    serve(cpu, acknowledged);
-    acknowledged & 0x3ff != gic::SPURIOUS
+/// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them without end.
+pub fn serve_pending(cpu: &'static Cpu) {
+    for acknowledged in (0..8).map(|_| gic::acknowledge()).take_while(|number| number & 0x3ff != gic::SPURIOUS) {
+        serve(cpu, acknowledged);
+    }
+}
+
+/// Repeats `more` until it returns false, and serves what is pending before each time.
+pub fn serve_while(cpu: &'static Cpu, mut more: impl FnMut() -> bool) {
+    serve_pending(cpu);
+    while more() {
+        serve_pending(cpu);
+    }
 }
 
 /// Handles one physical interrupt.
@@ -54,7 +62,7 @@ fn serve_requests(cpu: &'static Cpu) {
 pub fn pause(cpu: &'static Cpu, pages: u64) -> bool {
     quota::charge(cpu, pages);
     loop {
-        while serve_one(cpu) {}
+        serve_pending(cpu);
         if !cpu.throttled.get() || cpu.leave.get() {
             return !cpu.leave.get();
         }
@@ -65,10 +73,10 @@ pub fn pause(cpu: &'static Cpu, pages: u64) -> bool {
 /// Waits until what a VM has written to its UART up to `position` is out, and serves what is pending meanwhile. Does not
 /// wait on a core whose vCPU has to stop.
 pub fn await_console(cpu: &'static Cpu, vm: &Vm, position: Position) {
-    while !console::is_out(vm.id, position) && !cpu.leave.get() {
-        serve_one(cpu);
+    serve_while(cpu, || {
         console::send_some();
-    }
+        !console::is_out(vm.id, position) && !cpu.leave.get()
+    });
 }
 
 /// Handles the EL2 timer: every deadline that has passed.

@@ -4,7 +4,7 @@
 //! (`Power::stop`), and waits for them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{console, power};
+use crate::devices::{console, gic, power};
 use crate::machine::registers::{CNTV_CTL_EL0, ELR_EL2, Readable, Writeable};
 use crate::machine::stage2::Page;
 use crate::machine::{handover, sysreg};
@@ -105,7 +105,9 @@ extern "C" fn parked() -> ! {
 /// Sends what the core has to send, and serves what is pending meanwhile. No vCPU is off, and none starts again, before
 /// that: nothing is lost when the machine turns off, and no number of restarts fills the core's rings.
 fn settle(cpu: &'static Cpu) {
-    while interrupts::serve_one(cpu) || !telemetry::drain(cpu) {}
+    interrupts::serve_while(cpu, || !telemetry::drain(cpu));
+    // Whoever has asked repeatedly for a vCPU to leave has been obeyed.
+    cpu.leave.set(false);
 }
 
 fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
@@ -135,7 +137,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
 pub fn hold(cpu: &'static Cpu) {
     while cpu.throttled.get() && !cpu.leave.get() {
         aarch64_cpu::asm::wfi();
-        interrupts::serve_one(cpu);
+        interrupts::serve(cpu, gic::acknowledge());
     }
     if cpu.leave.get() {
         leave(cpu)
@@ -152,7 +154,6 @@ fn wind_up(cpu: &Cpu, vm: &Vm) {
     cpu.deadlines.clear();
     uart::print_unfinished_line(cpu, vm);
     telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
-    cpu.leave.set(false);
 }
 
 /// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
@@ -173,10 +174,7 @@ fn be_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
 
 /// The running vCPU turns itself off (PSCI CPU_OFF); with the last one the VM ends.
 pub fn cpu_off(cpu: &'static Cpu, vm: &'static Vm) -> ! {
-    if vm.power.cpu_off(cpu.vcpu) {
-        end(cpu, vm, Doom::Off)
-    }
-    leave(cpu)
+    if vm.power.cpu_off(cpu.vcpu) { end(cpu, vm, Doom::Off) } else { leave(cpu) }
 }
 
 /// Has a VM's vCPUs, but for the running one, leave their guest, and waits until they have. No more of them can be turned
@@ -186,7 +184,7 @@ fn stop_others(cpu: &'static Cpu, vm: &Vm) {
     for (vcpu, &core) in vm.spec.cores.iter().enumerate().filter(|&(_, &core)| usize::from(core) != cpu.index) {
         while vm.power.stop(vcpu) != State::Off {
             mailbox::ask(core, Request::Power);
-            (0..100).for_each(|_| _ = interrupts::serve_one(cpu));
+            (0..100).for_each(|_| interrupts::serve_pending(cpu));
         }
     }
 }
@@ -309,7 +307,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         uart::print_rest(vm, LineBuffer::flush);
         telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Stopped });
     }
-    while interrupts::serve_one(cpu) || console::send_some() {}
+    interrupts::serve_while(cpu, console::send_some);
     log::info!("all VMs are off; turning the machine off");
     settle(cpu);
     power::off()

@@ -1,9 +1,8 @@
 //! Telemetry: records wait in a ring per core and leave as messages on the second UART.
 //!
 //! Nothing here waits for the UART while guests run: a core sends a few bytes, as the UART's FIFO has room, and continues
-//! later. A
-//! full ring drops the record, counts it, and reports that in the stream. A UART that accepts nothing is reported on the
-//! console, and a console that accepts nothing in the stream.
+//! later. A full ring drops the record, counts it, and reports that in the stream. A UART that accepts nothing is reported
+//! on the console, and a console that accepts nothing in the stream.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::console::{self, Port};
