@@ -46,6 +46,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("restart", "resets itself and checks that it starts again"),
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),
     ("segmentation", "divides an image into regions; args: size 1 to 3, runs, seed"),
+    ("siege", "two vCPUs interrupt a third without end, which turns itself off; args: turns (0: forever)"),
     ("smp", "brings up its other vCPUs"),
     ("spender", "tries to gain budget by stops, restarts and the hypervisor's work; args: turns, what to try (0 to 8)"),
     ("staircase", "touches 100 pages, each one more often than the one before"),

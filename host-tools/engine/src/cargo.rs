@@ -33,6 +33,9 @@ const SEPARATOR: &str = "\x1f";
 /// the ZCU102's cores may execute them wrongly. Only a build needs them.
 const ERRATA: [&str; 2] = ["-Ctarget-feature=+fix-cortex-a53-835769", "-Clink-arg=--fix-cortex-a53-843419"];
 
+/// The option that names a directory otherwise in what is built.
+const REMAP: &str = "--remap-path-prefix=";
+
 /// Part of the compiler's warning that it passes [`ERRATA`] on without knowing it.
 const UNKNOWN_FEATURE: &str = "feature specified for `-Ctarget-feature`: `fix-cortex-a53-835769`";
 
@@ -45,7 +48,9 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned(), "-Ctarget-cpu=cortex-a53".to_owned()];
     flags.extend(library_flags(&setup::core_library()?)?);
     shell.change_dir(installation::root());
-    let rustdoc = [flags.as_slice(), &["-Dwarnings".to_owned()]].concat().join(SEPARATOR);
+    // To rustdoc the mapping of paths is an unstable option, and nothing that it writes is in an image.
+    let documents = flags.iter().filter(|flag| !flag.starts_with(REMAP)).cloned();
+    let rustdoc = documents.chain(["-Dwarnings".to_owned()]).collect::<Vec<_>>().join(SEPARATOR);
     if subcommand == "build" {
         flags.extend(ERRATA.map(str::to_owned));
     }
@@ -63,7 +68,7 @@ fn library_flags(library: &CoreLibrary) -> Result<Vec<String>> {
         directories.push((sysroot.clone(), "/rust".into()));
     }
     directories.extend(source_directories());
-    let remap = |(from, to): &(PathBuf, PathBuf)| format!("--remap-path-prefix={}={}", from.display(), to.display());
+    let remap = |(from, to): &(PathBuf, PathBuf)| format!("{REMAP}{}={}", from.display(), to.display());
     flags.extend(with_links_followed(&directories).iter().map(remap));
     Ok(flags)
 }

@@ -156,6 +156,22 @@ fn a_heart_beats_beside_ten_thousand_restarts() -> Result<()> {
     live_beside_a_heart(10_000, 60_000, Duration::from_secs(3600))
 }
 
+/// Interrupts that never stop coming delay neither a vCPU that turns itself off nor, where nobody turns off, the machine.
+#[test]
+fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
+    const TURNS: u64 = 300;
+    let mut checked = load(&config("siege"), VIRT)?;
+    let turns = run(&checked, VIRT, Clock::Real)?.whole();
+    assert_eq!(number(turns.line("siege", "siege: done"), "turns"), TURNS);
+    assert_eq!(["siege", "heart"].map(|name| turns.end_of(name)), [End::Off, End::Off]);
+    // Without end, until the neighbor ends the system.
+    checked.system.vms[0].args[0] = 0;
+    checked.system.ends_with = Some(1);
+    let ended = run(&checked, VIRT, Clock::Real)?.whole();
+    assert_eq!(["siege", "heart"].map(|name| ended.end_of(name)), [End::Stopped, End::Off]);
+    Ok(())
+}
+
 fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     const SWITCH: &[u8] = b"\x14";
     let checked = load(&config("echo"), board)?;
