@@ -5,6 +5,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod walk;
+
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
 use cloison_engine::model::{self, Caches, Model};

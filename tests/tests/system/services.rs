@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
-use cloison_engine::installation;
 use cloison_formats::color::Color;
 use cloison_formats::telemetry::MigrationOutcome;
-use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped};
+use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped, walk};
 use miette::Result;
 
 /// Returns the last word of the line that starts with `name`.
@@ -166,9 +165,8 @@ fn programs_take_turns_at_the_page() -> Result<()> {
 #[test]
 fn the_pages_of_a_process_move_as_the_docs_say() -> Result<()> {
     let board = VIRT;
-    let page = installation::root().join("docs/services.md");
-    let page = std::fs::read_to_string(page).expect("the page is there");
-    let script = page.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a script");
+    let page = walk::page("services.md");
+    let script = *walk::blocks(&page, "sh").first().expect("a script");
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Counted)?;
     linux.open("granted")?;
     let output = linux.output("granted", script);
