@@ -1,9 +1,6 @@
 //! Names of PMU events that are the same on every CPU (Arm ARM DDI 0487, D13.12 and appendix K3).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-/// Numbers from here on mean something else on each CPU.
-const COMMON: u16 = 0xc0;
-
 /// Numbers and names of the events that the supported CPUs have, sorted.
 const NAMES: &[(u16, &str)] = &[
     (0x00, "SW_INCR"),
@@ -100,13 +97,16 @@ const NAMES: &[(u16, &str)] = &[
 
 /// Returns an event's architectural name, or its number as `0x00c9` if only its CPU's manual has a name for it.
 pub fn name(event: u16) -> String {
-    let known = NAMES.iter().find(|(number, _)| *number == event && event < COMMON);
+    let known = NAMES.iter().find(|(number, _)| *number == event);
     known.map_or_else(|| format!("{event:#06x}"), |(_, name)| (*name).to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Numbers from here on mean something else on each CPU.
+    const COMMON: u16 = 0xc0;
 
     /// The names are those of the configurations.
     #[test]

@@ -50,6 +50,7 @@ pub use board::BoardFile;
 pub use checked::Checked;
 pub use emulation::Emulation;
 pub use problem::{Errors, Problem};
+pub use scene::LONGEST_NAME;
 pub use shipped::Shipped;
 pub use sources::ImageSource;
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 
 /// Maximum length of a name, so that it fits the console's prefix.
-const LONGEST_NAME: usize = 16;
+pub const LONGEST_NAME: usize = 16;
 
 /// The context of all VMs.
 pub(crate) struct Scene<'a> {

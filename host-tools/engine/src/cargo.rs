@@ -33,8 +33,8 @@ const SEPARATOR: &str = "\x1f";
 /// the ZCU102's cores may execute them wrongly. Only a build needs them.
 const ERRATA: [&str; 2] = ["-Ctarget-feature=+fix-cortex-a53-835769", "-Clink-arg=--fix-cortex-a53-843419"];
 
-/// The option that names a directory otherwise in what is built.
-const REMAP: &str = "--remap-path-prefix=";
+/// How all code for the boards is compiled, guests too. Frame pointers provide the backtrace of a fatal exception.
+pub const TARGET_FLAGS: [&str; 2] = ["-Cforce-frame-pointers=yes", "-Ctarget-cpu=cortex-a53"];
 
 /// Part of the compiler's warning that it passes [`ERRATA`] on without knowing it.
 const UNKNOWN_FEATURE: &str = "feature specified for `-Ctarget-feature`: `fix-cortex-a53-835769`";
@@ -44,13 +44,13 @@ pub const CLIENT: (&str, &str) = ("cloison-client", "cloisonctl");
 
 /// Returns a `cargo` command that builds for the boards, with the right core library, flags and target.
 pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    // Frame pointers provide the backtrace of a fatal exception.
-    let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned(), "-Ctarget-cpu=cortex-a53".to_owned()];
-    flags.extend(library_flags(&setup::core_library()?)?);
+    let library = setup::core_library()?;
+    let mut flags = TARGET_FLAGS.map(str::to_owned).to_vec();
+    flags.extend(library_flag(&library));
     shell.change_dir(installation::root());
-    // To rustdoc the mapping of paths is an unstable option, and nothing that it writes is in an image.
-    let documents = flags.iter().filter(|flag| !flag.starts_with(REMAP)).cloned();
-    let rustdoc = documents.chain(["-Dwarnings".to_owned()]).collect::<Vec<_>>().join(SEPARATOR);
+    let rustdoc = [flags.as_slice(), &["-Dwarnings".to_owned()]].concat().join(SEPARATOR);
+    // To rustdoc this is an unstable option, and nothing that it writes is in an image.
+    flags.extend(path_flags(&library)?);
     if subcommand == "build" {
         flags.extend(ERRATA.map(str::to_owned));
     }
@@ -59,18 +59,23 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
         .env(RUSTDOCFLAGS, rustdoc))
 }
 
-/// Returns the flags that select a library for the target, and that keep this machine's paths out of what is built.
-fn library_flags(library: &CoreLibrary) -> Result<Vec<String>> {
+/// Returns the flag that selects a library for the target, if that is not the compiler's own.
+pub fn library_flag(library: &CoreLibrary) -> Option<String> {
+    match library {
+        CoreLibrary::Private(sysroot) => Some(format!("--sysroot={}", sysroot.display())),
+        _ => None,
+    }
+}
+
+/// Returns the flags that keep this machine's paths out of what is built.
+fn path_flags(library: &CoreLibrary) -> Result<Vec<String>> {
     let mut directories = Vec::from(setup::compiler_directories()?);
-    let mut flags = Vec::new();
     if let CoreLibrary::Private(sysroot) = library {
-        flags.push(format!("--sysroot={}", sysroot.display()));
         directories.push((sysroot.clone(), "/rust".into()));
     }
     directories.extend(source_directories());
-    let remap = |(from, to): &(PathBuf, PathBuf)| format!("{REMAP}{}={}", from.display(), to.display());
-    flags.extend(with_links_followed(&directories).iter().map(remap));
-    Ok(flags)
+    let remap = |(from, to): &(PathBuf, PathBuf)| format!("--remap-path-prefix={}={}", from.display(), to.display());
+    Ok(with_links_followed(&directories).iter().map(remap).collect())
 }
 
 /// Returns the directories with sources whose names must not reach an image, each with the name that does instead. The
@@ -141,7 +146,9 @@ fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let linker = setup::cross_linker()?;
     let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=symbols".to_owned()];
-    flags.extend(library_flags(&setup::standard_library()?)?);
+    let library = setup::standard_library()?;
+    flags.extend(library_flag(&library));
+    flags.extend(path_flags(&library)?);
     shell.change_dir(installation::root());
     let target = LINUX_TARGET;
     Ok(cmd!(shell, "cargo {subcommand} --target {target}")

@@ -135,7 +135,7 @@ impl KeptRun {
     /// Reads the file of a run's directory, with paths that are valid from here.
     pub fn read(directory: &Path) -> Result<Self> {
         let file = directory.join(Self::FILE);
-        let text = std::fs::read_to_string(&file).into_diagnostic().map_err(|error| {
+        let text = cloison_config::files::read_text(&file, files::RESULT).map_err(|error| {
             miette!(
                 help = "name a configuration, or the directory of an experiment's run: \
                         target/cloison/experiments/NAME/runs/KEY",

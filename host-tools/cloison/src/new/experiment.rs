@@ -4,7 +4,7 @@
 use super::project::Project;
 use cloison_abi::map;
 use cloison_engine::installation;
-use miette::{IntoDiagnostic, Result, miette};
+use miette::{Result, miette};
 use std::path::{Path, PathBuf};
 
 /// Segments that the victim runs, the first of which is the warm-up.
@@ -50,27 +50,22 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     Ok(())
 }
 
+/// Returns the whole path of what must exist; `what` it is goes before the path in the error.
+fn existing(path: &Path, what: &str, help: &str) -> Result<PathBuf> {
+    path.canonicalize().map_err(|error| miette!(help = help, "there is no {what} {}: {error}", path.display()))
+}
+
 /// Returns the image of a guest that need not be built yet.
 fn own_guest(directory: &Path) -> Result<String> {
-    let found = directory.canonicalize().into_diagnostic().map_err(|error| {
-        miette!(
-            help = "create one with `new guest`, or name the directory of your guest.elf",
-            "there is no guest in {}: {error}",
-            directory.display()
-        )
-    })?;
+    let help = "create one with `new guest`, or name the directory of your guest.elf";
+    let found = existing(directory, "guest in", help)?;
     Ok(format!("image = {{ file = {} }}\nargs = [{SEGMENTS}]", quoted(&found.join("guest.elf"))?))
 }
 
 /// Returns the image of a Linux guest that runs a program, each time in an observation segment.
 fn linux(program: &Path) -> Result<String> {
-    let found = program.canonicalize().into_diagnostic().map_err(|error| {
-        miette!(
-            help = "build it for AArch64: `aarch64-linux-gnu-gcc -static -O2 -o my-tool my-tool.c`",
-            "there is no program {}: {error}",
-            program.display()
-        )
-    })?;
+    let help = "build it for AArch64: `aarch64-linux-gnu-gcc -static -O2 -o my-tool my-tool.c`";
+    let found = existing(program, "program", help)?;
     let name = found.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._+-".contains(letter);
     if name.is_empty() || !name.chars().all(plain) {

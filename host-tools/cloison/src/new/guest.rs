@@ -4,8 +4,9 @@
 use super::header;
 use super::project::{Project, checkout, program};
 use cloison_abi::map;
+use cloison_engine::cargo::{TARGET_FLAGS, library_flag};
 use cloison_engine::setup::core_library::TARGET;
-use cloison_engine::setup::{self, CoreLibrary, cross_linker};
+use cloison_engine::setup::{self, cross_linker};
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
 
@@ -51,13 +52,11 @@ fn rust(project: &Project) -> Result<&'static str> {
     if root.contains(['"', '\\']) {
         return Err(miette!("the path of the checkout, {root}, cannot be written to a Cargo.toml"));
     }
-    // As the shipped guests are built (`engine/src/cargo.rs`), with the linker script that the runtime's build script
+    // As the shipped guests are built, with the linker script that the runtime's build script
     // puts on the search path.
-    let mut flags = vec!["-Cforce-frame-pointers=yes".to_owned(), "-Ctarget-cpu=cortex-a53".to_owned()];
+    let mut flags = TARGET_FLAGS.map(str::to_owned).to_vec();
     flags.extend(["-Clink-arg=-Tguest.ld", "-Clink-arg=-zmax-page-size=4096"].map(str::to_owned));
-    if let CoreLibrary::Private(sysroot) = setup::core_library()? {
-        flags.extend(["--sysroot".to_owned(), sysroot.display().to_string()]);
-    }
+    flags.extend(library_flag(&setup::core_library()?));
     let flags: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
     let words = [("ROOT", root.as_str()), ("TARGET", TARGET), ("FLAGS", &flags.join(", ")), ("PROGRAM", &program()?)];
     let files = [
@@ -67,9 +66,7 @@ fn rust(project: &Project) -> Result<&'static str> {
         ("src/main.rs", include_str!("../../templates/rust/main.rs")),
         (".gitignore", "/target\n/guest.elf\n"),
     ];
-    for (file, template) in files {
-        project.write(file, template, &words)?;
-    }
+    project.write_all(&files, &words)?;
     // The checkout's choice of versions: those are on this machine, so that the first build needs no network.
     let lock = std::fs::read_to_string(PathBuf::from(&root).join("Cargo.lock")).into_diagnostic()?;
     project.write("Cargo.lock", &lock, &[])?;
@@ -93,8 +90,6 @@ fn c(project: &Project) -> Result<&'static str> {
         ("Makefile", include_str!("../../templates/c/Makefile")),
         (".gitignore", "/guest.elf\n"),
     ];
-    for (file, template) in files {
-        project.write(file, template, &words)?;
-    }
+    project.write_all(&files, &words)?;
     Ok("make run")
 }

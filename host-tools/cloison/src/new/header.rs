@@ -66,10 +66,14 @@ pub fn groups() -> Vec<Group> {
             named("", &[("ABI_VERSION", Number(ABI_VERSION))])
         }),
         ("Addresses of the devices, and where RAM starts by convention.", {
-            let devices = [("GICD", map::GICD), ("GICC", map::GICC), ("UART", map::UART)];
-            let others = [("SERVICES", map::SERVICES), ("RAM", map::RAM)];
-            let all: Vec<_> = devices.into_iter().chain(others).map(|(name, at)| (name, Number(at))).collect();
-            named("MAP_", &all)
+            let places = [
+                ("GICD", map::GICD),
+                ("GICC", map::GICC),
+                ("UART", map::UART),
+                ("SERVICES", map::SERVICES),
+                ("RAM", map::RAM),
+            ];
+            named("MAP_", &places.map(|(name, at)| (name, Number(at))))
         }),
         ("Interrupts.", named("IRQ_", &[("VTIMER", Plain(irq::VTIMER)), ("UART", Plain(irq::UART))])),
         ("Registers of the UART, a PL011.", {
@@ -81,10 +85,13 @@ pub fn groups() -> Vec<Group> {
         ("Cloison's calls: function identifiers for w0. docs/services.md has arguments and results.", calls.collect()),
         ("x0 after a call that failed; 0 is success.", errors.collect()),
         ("Services that the configuration can grant.", {
-            let bits = [("HEM", services::HEM), ("MIGRATE", services::MIGRATE)];
-            let more = [("QUOTA", services::QUOTA), ("PROFILE", services::PROFILE)];
-            let all: Vec<_> = bits.into_iter().chain(more).map(|(name, bit)| (name, Number(u64::from(bit)))).collect();
-            named("SERVICE_", &all)
+            let bits = [
+                ("HEM", services::HEM),
+                ("MIGRATE", services::MIGRATE),
+                ("QUOTA", services::QUOTA),
+                ("PROFILE", services::PROFILE),
+            ];
+            named("SERVICE_", &bits.map(|(name, bit)| (name, Number(u64::from(bit)))))
         }),
         ("Bits of CLOISON_CALL_PAGE_STATE.", {
             let flags = [("PRIVATE", page_flags::PRIVATE), ("UNCACHED", page_flags::UNCACHED)];
@@ -92,28 +99,41 @@ pub fn groups() -> Vec<Group> {
         }),
         ("Registers of the services page.", {
             let [first, second, third] = page::ARGUMENTS;
-            let registers = [("MAGIC", page::MAGIC), ("VERSION", page::VERSION), ("SERVICES", page::SERVICES)];
-            let more = [("VM", page::VM), ("VCPU", page::VCPU), ("CALL", page::CALL)];
-            let arguments = [("ARGUMENT1", first), ("ARGUMENT2", second), ("ARGUMENT3", third)];
-            let all = registers.into_iter().chain(more).chain(arguments);
-            let all: Vec<_> = all.map(|(name, offset)| (name, Number(u64::from(offset)))).collect();
-            let mut named = named("SERVICES_PAGE_", &all);
+            let registers = [
+                ("MAGIC", page::MAGIC),
+                ("VERSION", page::VERSION),
+                ("SERVICES", page::SERVICES),
+                ("VM", page::VM),
+                ("VCPU", page::VCPU),
+                ("CALL", page::CALL),
+                ("ARGUMENT1", first),
+                ("ARGUMENT2", second),
+                ("ARGUMENT3", third),
+            ];
+            let mut named = named("SERVICES_PAGE_", &registers.map(|(name, at)| (name, Number(u64::from(at)))));
             named.push(("SERVICES_PAGE_MAGIC_VALUE".into(), Number(page::MAGIC_VALUE)));
             named
         }),
         ("PSCI (Arm DEN 0022).", {
-            let calls = [("VERSION", psci::VERSION), ("CPU_SUSPEND", psci::CPU_SUSPEND_64), ("CPU_OFF", psci::CPU_OFF)];
-            let more = [("CPU_ON", psci::CPU_ON_64), ("AFFINITY_INFO", psci::AFFINITY_INFO_64)];
-            let system = [("SYSTEM_OFF", psci::SYSTEM_OFF), ("SYSTEM_RESET", psci::SYSTEM_RESET)];
-            let all = calls.into_iter().chain(more).chain(system).chain([("FEATURES", psci::FEATURES)]);
-            let all: Vec<_> = all.map(|(name, id)| (name, Function(id))).collect();
-            named("PSCI_", &all)
+            let calls = [
+                ("VERSION", psci::VERSION),
+                ("CPU_SUSPEND", psci::CPU_SUSPEND_64),
+                ("CPU_OFF", psci::CPU_OFF),
+                ("CPU_ON", psci::CPU_ON_64),
+                ("AFFINITY_INFO", psci::AFFINITY_INFO_64),
+                ("SYSTEM_OFF", psci::SYSTEM_OFF),
+                ("SYSTEM_RESET", psci::SYSTEM_RESET),
+                ("FEATURES", psci::FEATURES),
+            ];
+            named("PSCI_", &calls.map(|(name, id)| (name, Function(id))))
         }),
         ("HINT instructions that the board model understands; everything else executes them as NOP.", {
-            let hints = [("BEGIN_WARM", model_hint::BEGIN_WARM), ("BEGIN_COLD", model_hint::BEGIN_COLD)];
-            let all: Vec<_> =
-                hints.into_iter().chain([("END", model_hint::END)]).map(|(name, hint)| (name, Plain(hint))).collect();
-            named("MODEL_", &all)
+            let hints = [
+                ("BEGIN_WARM", model_hint::BEGIN_WARM),
+                ("BEGIN_COLD", model_hint::BEGIN_COLD),
+                ("END", model_hint::END),
+            ];
+            named("MODEL_", &hints.map(|(name, hint)| (name, Plain(hint))))
         }),
     ]
 }

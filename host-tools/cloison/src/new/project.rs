@@ -1,12 +1,13 @@
 //! The directory that `cloison new` creates: its name, and its files from templates.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::LONGEST_NAME;
+use cloison_engine::files::write_atomic;
 use cloison_engine::installation;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-
-/// Maximum length of a name: the console prints it before each line, and EL2 has as much room.
-const LONGEST: usize = 16;
 
 /// A new directory, and the name that its path gives.
 pub struct Project {
@@ -21,10 +22,12 @@ impl Project {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
         let starts = name.starts_with(|letter: char| letter.is_ascii_lowercase());
         let fits = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
-        if !starts || name.len() > LONGEST || !name.chars().all(fits) {
+        if !starts || name.len() > LONGEST_NAME || !name.chars().all(fits) {
             return Err(miette!(
-                help = "VMs, programs and files get this name: a lowercase letter, then letters, digits and `-`, at most \
-                        16 in all",
+                help = format!(
+                    "VMs, programs and files get this name: a lowercase letter, then letters, digits and `-`, at most \
+                     {LONGEST_NAME} in all"
+                ),
                 "`{name}` cannot be the name of a guest or an experiment"
             ));
         }
@@ -42,17 +45,17 @@ impl Project {
             .chain(words)
             .fold(template.to_owned(), |text, (word, value)| text.replace(&format!("@{word}@"), value));
         let path = self.directory.join(file);
-        let write = || {
-            std::fs::create_dir_all(path.parent().unwrap_or(&self.directory))?;
-            std::fs::write(&path, &text)?;
-            #[cfg(unix)]
-            if text.starts_with("#!") {
-                use std::os::unix::fs::PermissionsExt;
-                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-            }
-            Ok::<(), std::io::Error>(())
-        };
-        write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))
+        write_atomic(&path, text.as_bytes())?;
+        if text.starts_with("#!") {
+            let changed = std::fs::set_permissions(&path, Permissions::from_mode(0o755));
+            changed.into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Writes several files, by name and template, with the same words.
+    pub fn write_all(&self, files: &[(&str, &str)], words: &[(&str, &str)]) -> Result<()> {
+        files.iter().try_for_each(|(file, template)| self.write(file, template, words))
     }
 }
 

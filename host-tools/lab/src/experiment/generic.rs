@@ -146,53 +146,45 @@ fn segments(runs: Runs<'_>) -> Option<Series> {
     (!rows.is_empty()).then(|| Series { name: "segments".into(), columns, rows })
 }
 
-/// Returns whether a run has a number on an axis.
-fn is_on(run: &Measured, axis: &str) -> bool {
-    run.number(axis).is_some()
+/// Returns the slowdown against an axis: lines if its values are numbers, otherwise groups of bars.
+fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str) -> Chart {
+    let is_numeric = on_axis(runs, axis).all(|run| run.number(axis).is_some());
+    let (marks, log_x) = if is_numeric { lines(runs, baseline, axis) } else { (groups(runs, baseline, axis), false) };
+    Chart {
+        title: format!("Slowdown by {axis} (modelled)"),
+        x: axis.to_owned(),
+        y: format!("relative to {baseline}"),
+        log: false,
+        log_x,
+        marks,
+    }
 }
 
-/// Returns the slowdown against an axis whose values are numbers, or in groups if they are not. Runs without the axis
-/// are level lines.
-fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str) -> Chart {
+/// Returns the runs that have an axis.
+fn on_axis<'a>(runs: Runs<'a>, axis: &str) -> impl Iterator<Item = &'a Measured> {
+    runs.0.iter().filter(move |run| run.axes.contains_key(axis))
+}
+
+/// Returns the name that a run shares with those that differ only on an axis.
+fn name_without(run: &Measured, axis: &str) -> String {
+    let mut others = run.axes.clone();
+    others.remove(axis);
+    key(&run.variant, &others)
+}
+
+/// Returns a line over an axis for each name, and whether its numbers span so much that it is logarithmic. Runs without
+/// the axis are level lines.
+fn lines(runs: Runs<'_>, baseline: &str, axis: &str) -> (Marks, bool) {
+    let numbers = || runs.0.iter().filter_map(|run| run.number(axis)).map(|number| number as f64);
+    let (first, last) = (numbers().fold(f64::INFINITY, f64::min), numbers().fold(f64::NEG_INFINITY, f64::max));
     let mut lines: Vec<Line> = vec![];
-    let mut groups: Vec<(String, Vec<f64>)> = vec![];
-    let numbers: Vec<f64> = runs.0.iter().filter_map(|run| run.number(axis)).map(|number| number as f64).collect();
-    let is_numeric = runs.0.iter().all(|run| !run.axes.contains_key(axis) || is_on(run, axis));
-    let name_of = |run: &Measured| {
-        let others =
-            run.axes.iter().filter(|(name, _)| *name != axis).map(|(name, label)| (name.clone(), label.clone()));
-        key(&run.variant, &others.collect())
-    };
-    let mut names: Vec<String> = vec![];
-    for run in runs.0.iter().filter(|run| run.axes.contains_key(axis)) {
-        if !names.contains(&name_of(run)) {
-            names.push(name_of(run));
-        }
-    }
-    let (first, last) = (
-        numbers.iter().copied().fold(f64::INFINITY, f64::min),
-        numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-    );
     for run in runs.0 {
         let Some(slowdown) = runs.slowdown(run, baseline) else { continue };
-        if !is_numeric {
-            if let Some(column) =
-                names.iter().position(|name| *name == name_of(run)).filter(|_| run.axes.contains_key(axis))
-            {
-                let label = run.label(axis).to_owned();
-                let at = groups.iter().position(|(group, _)| *group == label).unwrap_or_else(|| {
-                    groups.push((label, vec![0.0; names.len()]));
-                    groups.len() - 1
-                });
-                groups[at].1[column] = slowdown;
-            }
-            continue;
-        }
         let points = match run.number(axis) {
             Some(number) => vec![(number as f64, slowdown)],
             None => vec![(first, slowdown), (last, slowdown)],
         };
-        let name = name_of(run);
+        let name = name_without(run, axis);
         match lines.iter_mut().find(|line| line.name == name) {
             Some(line) => line.points.extend(points),
             None => lines.push(Line { name, points }),
@@ -201,14 +193,30 @@ fn by_axis(runs: Runs<'_>, baseline: &str, axis: &str) -> Chart {
     for line in &mut lines {
         line.points.sort_by(|one, other| one.0.total_cmp(&other.0));
     }
-    Chart {
-        title: format!("Slowdown by {axis} (modelled)"),
-        x: axis.to_owned(),
-        y: format!("relative to {baseline}"),
-        log: false,
-        log_x: is_numeric && first > 0.0 && last / first >= WIDE,
-        marks: if is_numeric { Marks::Lines(lines) } else { Marks::Bars(names, groups) },
+    (Marks::Lines(lines), first > 0.0 && last / first >= WIDE)
+}
+
+/// Returns a group of bars for each value on an axis, with a bar for each name.
+fn groups(runs: Runs<'_>, baseline: &str, axis: &str) -> Marks {
+    let mut names: Vec<String> = vec![];
+    for name in on_axis(runs, axis).map(|run| name_without(run, axis)) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
     }
+    let mut groups: Vec<(String, Vec<f64>)> = vec![];
+    for run in on_axis(runs, axis) {
+        let name = name_without(run, axis);
+        let column = names.iter().position(|known| *known == name);
+        let Some((column, slowdown)) = column.zip(runs.slowdown(run, baseline)) else { continue };
+        let label = run.label(axis);
+        let at = groups.iter().position(|(group, _)| group == label).unwrap_or_else(|| {
+            groups.push((label.to_owned(), vec![0.0; names.len()]));
+            groups.len() - 1
+        });
+        groups[at].1[column] = slowdown;
+    }
+    Marks::Bars(names, groups)
 }
 
 /// Returns the slowdown of every run as bars, if no axis shows them.

@@ -31,11 +31,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 struct Setting<'a> {
     experiment: &'a Experiment,
     model: &'a Model,
-    base: Value,
     hypervisor: image::Flat,
     /// Hash of model, plugin and QEMU.
     common: Sha256,
-    out: &'a Path,
 }
 
 /// Returns the system of a point, as text and checked. The text is written to `system.toml` in `directory`.
@@ -67,19 +65,22 @@ fn system_of(experiment: &Experiment, base: &Value, point: &Point, directory: &P
     Ok((text, checked))
 }
 
-/// Reports what would make a run fail or a check impossible, before the first board starts.
-fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<()> {
-    let mut problems: Vec<Problem> = vec![];
+/// Returns the systems of all points, and reports what would make a run fail or a check impossible, before the first
+/// board starts.
+fn preflight(experiment: &Experiment, base: &Value, out: &Path) -> Result<Vec<Planned>> {
+    let mut all = vec![];
     for point in &experiment.points {
-        let (_, checked) = system_of(experiment, base, point, &out.join("runs").join(point.key()))?;
-        let found = check_victim(experiment, point, &checked);
+        let directory = out.join("runs").join(point.key());
+        let (text, checked) = system_of(experiment, base, point, &directory)?;
+        let found = check_victim(experiment, point, &checked).into_iter();
+        let problems: Vec<Problem> = found.chain(check_events(experiment, point, &checked)).collect();
         // One mistake in the file is reported once, not for every run.
-        problems.extend(found.into_iter().chain(check_events(experiment, point, &checked)));
         if !problems.is_empty() {
-            break;
+            return Err(Errors::new(experiment.source.name(), problems).into());
         }
+        all.push(Planned { directory, text, checked });
     }
-    if problems.is_empty() { Ok(()) } else { Err(Errors::new(experiment.source.name(), problems).into()) }
+    Ok(all)
 }
 
 /// Returns what keeps the victim of a run from being measured.
@@ -143,19 +144,26 @@ fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
     experiment.checks.iter().find_map(uncounted)
 }
 
-/// The system of a point, ready to run.
-struct Prepared {
+/// The system of a point.
+struct Planned {
+    /// Where the run's files go.
     directory: PathBuf,
+    text: String,
     checked: Checked,
+}
+
+/// The system of a point, ready to run.
+struct Prepared<'a> {
+    directory: &'a Path,
+    checked: &'a Checked,
     image: image::Image,
     inputs: String,
 }
 
 impl Setting<'_> {
-    fn prepare(&self, point: &Point) -> Result<Prepared> {
-        let directory = self.out.join("runs").join(point.key());
-        let (text, checked) = system_of(self.experiment, &self.base, point, &directory)?;
-        let image = image::assemble(&checked, &self.hypervisor)?;
+    fn prepare<'a>(&self, point: &Point, planned: &'a Planned) -> Result<Prepared<'a>> {
+        let Planned { directory, text, checked } = planned;
+        let image = image::assemble(checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
         hash.update(text.as_bytes());
         hash.update(&image.bytes);
@@ -164,7 +172,7 @@ impl Setting<'_> {
         Ok(Prepared { directory, checked, image, inputs })
     }
 
-    fn run(&self, point: &Point, prepared: &Prepared) -> Result<Measured> {
+    fn run(&self, point: &Point, prepared: &Prepared<'_>) -> Result<Measured> {
         let file = prepared.directory.join("Image.gz");
         prepared.image.write_compressed(&file)?;
         let stats = prepared.directory.join("model.json");
@@ -172,7 +180,7 @@ impl Setting<'_> {
         let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
         let kept =
             KeptRun::new(&self.experiment.board, &file, self.model, self.experiment.seed, self.experiment.caches)?;
-        kept.write(&prepared.directory)?;
+        kept.write(prepared.directory)?;
         let outcome = machine.run()?;
         write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
         write_atomic(&prepared.directory.join("telemetry.bin"), &outcome.telemetry)?;
@@ -186,7 +194,7 @@ impl Setting<'_> {
         Ok(measured)
     }
 
-    fn measure(&self, point: &Point, prepared: &Prepared, outcome: &Outcome, stats: &Path) -> Result<Measured> {
+    fn measure(&self, point: &Point, prepared: &Prepared<'_>, outcome: &Outcome, stats: &Path) -> Result<Measured> {
         if !outcome.exit.is_clean() {
             return Err(miette!("the board did not turn itself off: {}", outcome.exit));
         }
@@ -301,7 +309,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
     overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
-    preflight(experiment, &base, out)?;
+    let planned = preflight(experiment, &base, out)?;
     let mut common = Sha256::new();
     let model = &model.kept_in(out)?;
     for file in [model.board(), model.plugin()] {
@@ -318,7 +326,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
         experiment.analysis.needs_regions()
     ));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { experiment, model, base, hypervisor, common, out };
+    let setting = Setting { experiment, model, hypervisor, common };
 
     let bar = ProgressBar::new(experiment.points.len() as u64);
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, {eta} left  {msg}");
@@ -329,11 +337,12 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     let results: Mutex<Vec<Option<Measured>>> = Mutex::new(vec![None; experiment.points.len()]);
     let failed: Mutex<Option<miette::Report>> = Mutex::new(None);
     let work = || {
-        while let Some(point) = experiment.points.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let index = experiment.points.iter().position(|other| std::ptr::eq(other, point)).unwrap_or_default();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some((point, planned)) = experiment.points.get(index).zip(planned.get(index)) else { break };
             bar.set_message(point.key());
             let result =
-                setting.prepare(point).and_then(|prepared| match kept(&prepared.directory, &prepared.inputs) {
+                setting.prepare(point, planned).and_then(|prepared| match kept(prepared.directory, &prepared.inputs) {
                     Some(measured) => {
                         reused.fetch_add(1, Ordering::Relaxed);
                         Ok(measured)
