@@ -146,6 +146,16 @@ pub enum Call {
     PrivatePool = 0xC600_000C,
     /// `(ipa) -> (0, color, flags)`: the color of a page of RAM, and bits of [`page_flags`]. Always allowed.
     PageState = 0xC600_000D,
+    /// `(quota index) -> (0, budget in force, period in nanoseconds, event)`: what a quota of the calling vCPU's core
+    /// allows in the running period. Service [`services::QUOTA`].
+    QuotaTerms = 0xC600_000E,
+    /// `(VM) -> (0, life and flags, name, name)`: the state and name of a VM, by its number ([`reply::VmInfo`]). Service
+    /// [`services::MANAGE`].
+    VmRead = 0xC600_000F,
+    /// `(VM, change) -> 0`: orders a VM that the caller's configuration names to stop (0), start (1) or restart (2). The
+    /// order is carried out after the call returns; [`Call::VmRead`] says when it has been. What has happened already is
+    /// no error. Service [`services::MANAGE`].
+    VmOrder = 0xC600_0010,
 }
 
 impl Call {
@@ -166,6 +176,9 @@ impl Call {
             0xC600_000B => Self::Region,
             0xC600_000C => Self::PrivatePool,
             0xC600_000D => Self::PageState,
+            0xC600_000E => Self::QuotaTerms,
+            0xC600_000F => Self::VmRead,
+            0xC600_0010 => Self::VmOrder,
             _ => return None,
         })
     }
@@ -184,15 +197,15 @@ impl Call {
 pub enum CallError {
     /// No such function (SMCCC's own code).
     NotSupported = -1,
-    /// The VM's configuration does not grant the service.
+    /// The VM's configuration does not grant the service, or does not name the VM.
     Denied = -2,
     /// An argument is out of range.
     Invalid = -3,
     /// The PVT pool has too few free pages; nothing was moved.
     PoolFull = -4,
-    /// Another migration or change of cacheability of this VM is in progress.
+    /// Another migration, change of cacheability, or order to stop or start this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile, or the core has no such quota or HEM.
+    /// The VM has no page profile, the core has no such quota or HEM, or the machine no such VM.
     Absent = -6,
     /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.
     Sequence = -7,
@@ -232,4 +245,6 @@ pub mod services {
     pub const QUOTA: u32 = 1 << 2;
     /// Making the VM's own pages non-cacheable, to find out which ones matter.
     pub const PROFILE: u32 = 1 << 3;
+    /// Listing all VMs, and stopping, starting and restarting those that the VM's configuration names.
+    pub const MANAGE: u32 = 1 << 4;
 }

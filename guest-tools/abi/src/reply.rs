@@ -133,6 +133,16 @@ replies! {
         throttled_nanos: u64,
     }
 
+    /// What a quota on the calling vCPU's core allows: after [`Call::QuotaTerms`](crate::Call::QuotaTerms).
+    QuotaTerms {
+        /// Events allowed in the running period.
+        budget: u64,
+        /// Length of a period, in nanoseconds.
+        period_nanos: u64,
+        /// PMU event number.
+        event: u16,
+    }
+
     /// The count of one HEM in a segment: after [`Call::HemRead`](crate::Call::HemRead).
     Hem {
         /// Events counted.
@@ -201,6 +211,116 @@ impl From<[u64; 3]> for PageState {
     fn from([color, flags, _]: [u64; 3]) -> Self {
         let (private, cached) = (flags & page_flags::PRIVATE != 0, flags & page_flags::UNCACHED == 0);
         Self { color: color as u8, private, cached }
+    }
+}
+
+/// How a VM's life can be changed from outside ([`Call::VmOrder`](crate::Call::VmOrder)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Change {
+    /// End it.
+    Stop = 0,
+    /// Start it, if it has ended.
+    Start = 1,
+    /// Start it again, whether it runs or has ended.
+    Restart = 2,
+}
+
+impl Change {
+    /// Returns the change with this number.
+    pub const fn from_number(number: u64) -> Option<Self> {
+        match number {
+            0 => Some(Self::Stop),
+            1 => Some(Self::Start),
+            2 => Some(Self::Restart),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a VM runs, as others see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Life {
+    /// It runs.
+    Running = 0,
+    /// It is about to start, to end or to restart.
+    Changing = 1,
+    /// It has turned itself off.
+    Off = 2,
+    /// It was stopped from outside.
+    Stopped = 3,
+    /// The hypervisor has ended it, for a forbidden access for example.
+    Killed = 4,
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Running => "running",
+            Self::Changing => "changing",
+            Self::Off => "off",
+            Self::Stopped => "stopped",
+            Self::Killed => "killed",
+        })
+    }
+}
+
+/// Maximum length of a VM's name in bytes: two registers.
+pub const LONGEST_NAME: usize = 16;
+
+/// A VM as others see it: after [`Call::VmRead`](crate::Call::VmRead).
+///
+/// ```
+/// use cloison_abi::reply::{Life, VmInfo};
+///
+/// let info = VmInfo::new("rtos", Life::Stopped, true);
+/// assert_eq!(<[u64; 3]>::from(info), [0x103, 0x736f_7472, 0]);
+/// assert_eq!(VmInfo::from([0x103, 0x736f_7472, 0]), info);
+/// assert_eq!(info.name(), "rtos");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmInfo {
+    /// Whether it runs.
+    pub life: Life,
+    /// Whether the caller may stop and start it.
+    pub managed: bool,
+    name: [u8; LONGEST_NAME],
+}
+
+impl VmInfo {
+    /// Describes a VM. A name that is too long is cut.
+    pub fn new(name: &str, life: Life, managed: bool) -> Self {
+        let mut bytes = [0; LONGEST_NAME];
+        bytes.iter_mut().zip(name.bytes()).for_each(|(to, from)| *to = from);
+        Self { life, managed, name: bytes }
+    }
+
+    /// Returns its name.
+    pub fn name(&self) -> &str {
+        let end = self.name.iter().position(|&byte| byte == 0).unwrap_or(LONGEST_NAME);
+        core::str::from_utf8(&self.name[..end]).unwrap_or_default()
+    }
+}
+
+impl From<VmInfo> for [u64; 3] {
+    fn from(info: VmInfo) -> Self {
+        let name = u128::from_le_bytes(info.name);
+        [info.life as u64 | u64::from(info.managed) << 8, name as u64, (name >> 64) as u64]
+    }
+}
+
+impl From<[u64; 3]> for VmInfo {
+    fn from([state, low, high]: [u64; 3]) -> Self {
+        let life = match state & 0xff {
+            0 => Life::Running,
+            2 => Life::Off,
+            3 => Life::Stopped,
+            4 => Life::Killed,
+            _ => Life::Changing,
+        };
+        let name = (u128::from(high) << 64 | u128::from(low)).to_le_bytes();
+        Self { life, managed: state >> 8 & 1 == 1, name }
     }
 }
 

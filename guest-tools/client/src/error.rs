@@ -64,6 +64,9 @@ impl Error {
             Self::Memory { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 help("run it as root; the kernel needs CONFIG_DEVMEM, and no lockdown")
             }
+            Self::Refused { call: Call::VmOrder, error: CallError::Denied } => help(
+                "name the VM in `manages` in this VM's configuration, with the service `manage`, and boot the system again",
+            ),
             Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
                 format!("add \"{name}\" to `services` in the VM's configuration, and boot the system again")
             }),
@@ -81,7 +84,8 @@ fn service(call: Call) -> Option<&'static str> {
     match call {
         Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
         Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => Some("migrate"),
-        Call::QuotaRead | Call::QuotaSet => Some("quota"),
+        Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => Some("quota"),
+        Call::VmRead | Call::VmOrder => Some("manage"),
         Call::SetCacheability => Some("profile"),
         Call::Identify | Call::Time | Call::Region | Call::PageState => None,
     }
@@ -90,13 +94,16 @@ fn service(call: Call) -> Option<&'static str> {
 fn refusal(call: Call, error: CallError) -> String {
     let migrates = service(call) == Some("migrate");
     match (error, service(call)) {
+        (CallError::Denied, _) if call == Call::VmOrder => "this VM may not manage that one".to_owned(),
         (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
         (CallError::Denied, None) => "this VM may not make this call".to_owned(),
         (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
         (CallError::PoolFull, _) => "the private pool has too few free pages".to_owned(),
+        (CallError::Busy, Some("manage")) => "an earlier change of that VM is not over".to_owned(),
         (CallError::Busy, _) => "another migration or change of cacheability of this VM is in progress".to_owned(),
         (CallError::Absent, _) if migrates => "the VM has no page profile, and so no private pool".to_owned(),
         (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
+        (CallError::Absent, Some("manage")) => "the machine has no such VM".to_owned(),
         (CallError::Absent, Some("hem")) => "this VM has no such HEM".to_owned(),
         (CallError::Absent, _) => "the call refers to something that this VM does not have".to_owned(),
         (CallError::Sequence, _) if call == Call::SegmentBegin => {

@@ -18,7 +18,9 @@ pub mod events;
 #[allow(unsafe_code)]
 mod registers;
 
-pub use cloison_abi::reply::{Colors, Hem, Identity, PageState, PrivatePool, Quota, Region};
+pub use cloison_abi::reply::{
+    Change, Colors, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
+};
 pub use error::Error;
 pub use registers::{MappedPage, Registers};
 
@@ -127,6 +129,33 @@ impl<R: Registers> Services<R> {
     /// Returns the state of a quota of the calling vCPU's core, by its position in the VM's configuration.
     pub fn quota(&mut self, index: u64) -> Result<Quota, Error> {
         self.call(Call::QuotaRead, [index, 0, 0])
+    }
+
+    /// Returns what a quota of the calling vCPU's core allows in the running period.
+    pub fn quota_terms(&mut self, index: u64) -> Result<QuotaTerms, Error> {
+        self.call(Call::QuotaTerms, [index, 0, 0])
+    }
+
+    /// Returns all VMs of the machine in configuration order.
+    pub fn vms(&mut self) -> Result<Vec<VmInfo>, Error> {
+        let mut vms = Vec::new();
+        loop {
+            match self.vm(vms.len() as u64) {
+                Ok(vm) => vms.push(vm),
+                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(vms),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Returns the state of one VM, by its position in the configuration.
+    pub fn vm(&mut self, index: u64) -> Result<VmInfo, Error> {
+        self.call(Call::VmRead, [index, 0, 0])
+    }
+
+    /// Orders a VM to stop, start or restart. It has done so once [`vm`](Self::vm) no longer returns [`Life::Changing`].
+    pub fn order_vm(&mut self, index: u64, change: Change) -> Result<(), Error> {
+        self.call::<[u64; 3]>(Call::VmOrder, [index, change as u64, 0]).map(drop)
     }
 
     /// Sets a quota's budget in events, from the next period on; never above the configured one.

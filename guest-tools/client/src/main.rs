@@ -3,10 +3,11 @@
 #![forbid(unsafe_code)]
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cloison_client::{Error, Region, Services, events, pin, vcpus};
+use cloison_client::{Change, Error, Life, Region, Services, VmInfo, events, pin, vcpus};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -31,6 +32,8 @@ enum Verb {
     Migrate(Migrate),
     /// Show the state of the quotas on the vCPUs' cores, or lower one
     Quota(Quota),
+    /// List the machine's VMs, or stop, start or restart one that this VM manages
+    Vm(Vm),
     /// Run a command on one vCPU in an observation segment, and print the counts of the VM's HEMs (they are also
     /// logged)
     Hem(Hem),
@@ -91,6 +94,33 @@ struct Quota {
     /// Lower this quota, by its position in the VM's configuration, to this number of events per period
     #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vcpu")]
     set: Option<Vec<u64>>,
+}
+
+#[derive(Debug, Args)]
+struct Vm {
+    #[command(subcommand)]
+    change: Option<VmChange>,
+}
+
+#[derive(Debug, Subcommand)]
+enum VmChange {
+    /// List the VMs: number, name, whether they run, and whether this VM manages them (the default)
+    List,
+    /// End a VM, and wait until it has
+    Stop {
+        /// The VM's name
+        name: String,
+    },
+    /// Start a VM that has ended, from its image, and wait until it runs
+    Start {
+        /// The VM's name
+        name: String,
+    },
+    /// Start a VM from its image, whether it runs or has ended, and wait until it runs
+    Restart {
+        /// The VM's name
+        name: String,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -161,6 +191,10 @@ fn run(services: &mut Services, command: Verb) -> Result<ExitCode, Failure> {
         Verb::Colors(wanted) => colors(services, &wanted)?,
         Verb::Migrate(wanted) => migrate(services, &wanted)?,
         Verb::Quota(wanted) => quota(services, &wanted)?,
+        Verb::Vm(Vm { change: None | Some(VmChange::List) }) => list_vms(services)?,
+        Verb::Vm(Vm { change: Some(VmChange::Stop { name }) }) => change_vm(services, &name, Change::Stop)?,
+        Verb::Vm(Vm { change: Some(VmChange::Start { name }) }) => change_vm(services, &name, Change::Start)?,
+        Verb::Vm(Vm { change: Some(VmChange::Restart { name }) }) => change_vm(services, &name, Change::Restart)?,
         Verb::Hem(wanted) => return hem(services, &wanted),
         Verb::Cacheability { ipa, pages, wanted } => {
             services.set_cacheability(ipa, pages, matches!(wanted, Wanted::Cached))?;
@@ -174,9 +208,9 @@ fn line(name: &str, value: impl Display) {
 }
 
 fn info(services: &mut Services) -> Result<(), Failure> {
-    use cloison_abi::services::{HEM, MIGRATE, PROFILE, QUOTA};
+    use cloison_abi::services::{HEM, MANAGE, MIGRATE, PROFILE, QUOTA};
     let identity = services.identify();
-    let names = [(HEM, "hem"), (MIGRATE, "migrate"), (QUOTA, "quota"), (PROFILE, "profile")];
+    let names = [(HEM, "hem"), (MIGRATE, "migrate"), (QUOTA, "quota"), (PROFILE, "profile"), (MANAGE, "manage")];
     let granted: Vec<&str> =
         names.iter().filter(|(bit, _)| identity.services & bit != 0).map(|(_, name)| *name).collect();
     line("interface", format_args!("version {}", identity.version));
@@ -251,23 +285,65 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
         println!("vCPU {vcpu}, quota {index}: {events} events per period from the next one on");
         return Ok(());
     }
-    println!("{:>4} {:>5} {:>14} {:>10} {:>16}", "vCPU", "quota", "events so far", "periods", "throttled (us)");
+    println!(
+        "{:>4} {:>5}  {:<22} {:>12} {:>11} {:>12} {:>9} {:>14}",
+        "vCPU", "quota", "event", "budget", "period (us)", "so far", "periods", "throttled (us)"
+    );
     for vcpu in wanted.vcpu.map_or_else(vcpus, |vcpu| vec![vcpu]) {
         pin(vcpu)?;
         for index in 0..MOST {
             match services.quota(index) {
-                Ok(quota) => println!(
-                    "{vcpu:>4} {index:>5} {:>14} {:>10} {:>16}",
-                    quota.events,
-                    quota.periods,
-                    quota.throttled_nanos / 1000
-                ),
+                Ok(quota) => {
+                    let terms = services.quota_terms(index)?;
+                    println!(
+                        "{vcpu:>4} {index:>5}  {:<22} {:>12} {:>11} {:>12} {:>9} {:>14}",
+                        events::name(terms.event),
+                        terms.budget,
+                        terms.period_nanos / 1000,
+                        quota.events,
+                        quota.periods,
+                        quota.throttled_nanos / 1000
+                    );
+                }
                 Err(Error::Refused { error: CallError::Absent, .. }) => {}
                 Err(error) => return Err(error.into()),
             }
         }
     }
     Ok(())
+}
+
+fn list_vms(services: &mut Services) -> Result<(), Failure> {
+    println!("{:>2}  {:<16} {:<9} managed", "VM", "name", "state");
+    for (number, vm) in services.vms()?.iter().enumerate() {
+        println!("{number:>2}  {:<16} {:<9} {}", vm.name(), vm.life, if vm.managed { "yes" } else { "no" });
+    }
+    Ok(())
+}
+
+/// Orders a VM to change, and waits until it has.
+fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), Failure> {
+    /// How often to look, and how long: loading a large VM takes a second or two, and its budgets may hold it.
+    const LOOK: Duration = Duration::from_millis(10);
+    const LONGEST: u32 = 6000;
+    let vms = services.vms()?;
+    let number = vms.iter().position(|vm| vm.name() == name).ok_or_else(|| Failure {
+        message: format!("there is no VM `{name}`"),
+        help: Some(format!("this machine has: {}", vms.iter().map(VmInfo::name).collect::<Vec<_>>().join(", "))),
+    })? as u64;
+    services.order_vm(number, change)?;
+    for _ in 0..LONGEST {
+        let life = services.vm(number)?.life;
+        if life != Life::Changing {
+            println!("{name}: {life}");
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    Err(Failure {
+        message: format!("`{name}` has not changed within {} s", (LOOK * LONGEST).as_secs()),
+        help: Some("the order is still in force; `cloisonctl vm` shows what becomes of it".to_owned()),
+    })
 }
 
 /// What was counted in one segment.

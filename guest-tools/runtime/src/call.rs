@@ -1,7 +1,7 @@
 //! Cloison's hypercalls with typed arguments and results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::reply::{Hem, Identity, Moved, PrivatePool, Quota, SegmentEnd, Time};
+use cloison_abi::reply::{Change, Hem, Identity, Moved, PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo};
 use cloison_abi::{Call, CallError};
 
 /// Makes any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
@@ -88,6 +88,21 @@ pub fn set_cacheability(ipa: u64, pages: u64, cacheable: bool) -> Result<(), Cal
 /// Returns the state of a quota, by its position in the VM's configuration.
 pub fn quota_read(index: u64) -> Result<Quota, CallError> {
     call(Call::QuotaRead, [index, 0, 0])
+}
+
+/// Returns what a quota allows in its running period.
+pub fn quota_terms(index: u64) -> Result<QuotaTerms, CallError> {
+    call(Call::QuotaTerms, [index, 0, 0])
+}
+
+/// Returns the state and name of a VM, by its number.
+pub fn vm_read(vm: u64) -> Result<VmInfo, CallError> {
+    call(Call::VmRead, [vm, 0, 0])
+}
+
+/// Orders a VM to stop, start or restart, and returns before it has.
+pub fn vm_order(vm: u64, change: Change) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::VmOrder, [vm, change as u64, 0]).map(drop)
 }
 
 /// Sets a quota's budget in events, from the next period on.

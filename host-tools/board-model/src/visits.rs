@@ -65,6 +65,9 @@ fn function(number: u32) -> &'static str {
         Some(Call::Region) => "hypercall_region",
         Some(Call::PrivatePool) => "hypercall_private_pool",
         Some(Call::PageState) => "hypercall_page_state",
+        Some(Call::QuotaTerms) => "hypercall_quota_terms",
+        Some(Call::VmRead) => "hypercall_vm_read",
+        Some(Call::VmOrder) => "hypercall_vm_order",
         None => match number {
             psci::SYSTEM_OFF => "end",
             psci::SYSTEM_RESET => "restart",

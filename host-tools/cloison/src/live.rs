@@ -571,6 +571,7 @@ mod tests {
             modules: vec![],
             args: [0; 4],
             services: 0,
+            manages: 0,
             on_fault: OnFault::Kill,
             irqs: vec![],
             quotas: vec![],
@@ -631,6 +632,7 @@ mod tests {
             ],
             audit: true,
             ends_with: None,
+            console_manages: 0,
         }
     }
 

@@ -32,6 +32,7 @@ mod firmware;
 pub mod guest_linux;
 pub mod kernel;
 pub mod layout;
+mod manage;
 pub mod memory;
 mod node;
 pub mod problem;

@@ -9,8 +9,8 @@ use cloison_formats::image::{Pool, Region};
 use std::ops::Range;
 use std::path::Path;
 
-/// Maximum length of a name, so that it fits the console's prefix.
-pub const LONGEST_NAME: usize = 16;
+/// Maximum length of a name, which the console's prefix and the calls about VMs rely on.
+pub const LONGEST_NAME: usize = cloison_abi::reply::LONGEST_NAME;
 
 /// The context of all VMs.
 pub(crate) struct Scene<'a> {

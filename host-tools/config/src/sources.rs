@@ -37,6 +37,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("interf", "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first"),
     ("latency", "follows a chain of pointers through a buffer"),
     ("lives", "restarts from either of two vCPUs, turns them off and on; args: lives, life from which on it is killed"),
+    ("manager", "stops, starts and restarts other VMs; args: calls, resets of itself, its VM, a shared VM"),
     ("matmul", "multiplies matrices; args: size 1 to 3, runs, seed"),
     ("matrix-copy", "copies a matrix"),
     ("migrate-check", "writes and checks its pages while they migrate"),

@@ -4,6 +4,7 @@
 use crate::board::BoardFile;
 use crate::checked::Checked;
 use crate::files::available;
+use crate::manage;
 use crate::memory::{self, Account, Demand};
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile, count, first};
@@ -88,7 +89,7 @@ fn read(
     let vm_tables = root.tables("vm");
     check_vm_count(&root, &vm_tables);
     let vm_count = vm_tables.len();
-    let vms: Vec<VmSpec> = vm_tables.into_iter().filter_map(|table| vm::read(table, &scene, others)).collect();
+    let mut vms: Vec<VmSpec> = vm_tables.into_iter().filter_map(|table| vm::read(table, &scene, others)).collect();
     check_between(context, &vms, &pools);
     let ends_with = root.optional("ends_with").and_then(|field| {
         let name = field.string("the name of a VM")?;
@@ -101,6 +102,12 @@ fn read(
         }
         found.map(|index| index as u8)
     });
+    let complete = vms.len() == vm_count;
+    let names: Vec<String> = vms.iter().map(|spec| spec.vm.name.clone()).collect();
+    let console_manages = manage::read(&root, "console_manages").resolve(context, &names, None, complete);
+    for (index, spec) in vms.iter_mut().enumerate() {
+        spec.vm.manages = spec.manages.resolve(context, &names, Some(index), complete);
+    }
     root.finish();
     let (hypervisor, board) = (hypervisor?, board?);
     if vms.len() != vm_count {
@@ -116,6 +123,7 @@ fn read(
         vms: vms.iter().map(|spec| spec.vm.clone()).collect(),
         audit: false,
         ends_with,
+        console_manages,
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
     let system = System { contiguous, ..system };

@@ -4,6 +4,7 @@
 use crate::board::BoardFile;
 use crate::events::{Bounds, EventTable, read_events};
 use crate::files;
+use crate::manage::{self, Named};
 use crate::node::{Context, Field, Table};
 use crate::problem::{Problem, SourceFile, count, display_path};
 use crate::quantity::show_duration;
@@ -28,11 +29,12 @@ const POLLS_PER_PERIOD: u64 = 50;
 const LARGEST_BUDGET: u64 = u32::MAX as u64;
 /// Number of arguments of a guest.
 const ARGS: usize = 4;
-const SERVICES: [(&str, u32); 4] = [
+const SERVICES: [(&str, u32); 5] = [
     ("hem", services::HEM),
     ("migrate", services::MIGRATE),
     ("quota", services::QUOTA),
     ("profile", services::PROFILE),
+    ("manage", services::MANAGE),
 ];
 
 /// A VM with the positions to which later checks refer.
@@ -47,6 +49,8 @@ pub(crate) struct VmSpec {
     /// References of the VM to pools.
     pub pool_uses: Vec<PoolUse>,
     pub irqs: Vec<(u32, Range<usize>)>,
+    /// The VMs that it may stop and start.
+    pub manages: Named,
     /// Where the number of pages that the hypervisor moves by itself is configured: field of the profile, position.
     pub top: Option<(&'static str, Range<usize>)>,
 }
@@ -57,6 +61,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let cores = read_cores(&table, scene.board);
     let args = read_args(&table);
     let services = read_services(&table);
+    let manages = manage::read_of_vm(&table, services);
     let on_fault = table
         .optional("on_fault")
         .and_then(|field| field.one_of("reaction", &[("abort", OnFault::Abort), ("kill", OnFault::Kill)]))
@@ -124,6 +129,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             modules: Vec::new(),
             args,
             services,
+            manages: 0,
             on_fault,
             irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
             quotas: quotas.unwrap_or_default().into_iter().map(|spec| spec.quota).collect(),
@@ -141,6 +147,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         region_spans,
         pool_uses,
         irqs,
+        manages,
         top,
     })
 }

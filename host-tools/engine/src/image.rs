@@ -398,6 +398,7 @@ mod tests {
             modules: vec![],
             args: [0; 4],
             services: 0,
+            manages: 0,
             on_fault: OnFault::Kill,
             irqs: vec![],
             quotas: vec![],
@@ -424,6 +425,7 @@ mod tests {
             vms: vec![vm],
             audit: false,
             ends_with: None,
+            console_manages: 0,
         }
     }
 

@@ -29,7 +29,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -163,6 +163,8 @@ pub struct System {
     pub audit: bool,
     /// When this VM is off, stop the others and turn the machine off; `None`: when all are off.
     pub ends_with: Option<u8>,
+    /// The VMs that the console can stop and start, a bit each.
+    pub console_manages: u8,
 }
 
 /// Level of the hypervisor's messages on the console.
@@ -298,6 +300,8 @@ pub struct Vm {
     pub args: [u64; 4],
     /// Services granted: bits of `cloison_abi::services`.
     pub services: u32,
+    /// The VMs that it can stop and start, a bit each; never itself.
+    pub manages: u8,
     /// Effect of a forbidden access.
     pub on_fault: OnFault,
     /// Physical SPIs that belong to this VM, with the same numbers.
@@ -457,6 +461,12 @@ impl System {
         Part::System.check((1..=MAX_VMS).contains(&self.vms.len()), Rule::Vms, self.vms.len() as u64)?;
         let last = self.ends_with.unwrap_or(0);
         Part::System.check(usize::from(last) < self.vms.len(), Rule::EndsWith, last.into())?;
+        let exist = |vms: u8| u32::from(vms) >> self.vms.len() == 0;
+        Part::System.check(exist(self.console_manages), Rule::Manages, self.console_manages.into())?;
+        for (index, vm) in self.vms.iter().enumerate() {
+            let others = exist(vm.manages) && vm.manages >> index & 1 == 0;
+            Part::Vm(index).check(others, Rule::Manages, vm.manages.into())?;
+        }
         for (index, pool) in self.pools.iter().enumerate() {
             self.validate_pool(index, pool, all)?;
         }

@@ -71,6 +71,7 @@ rules! {
     Colors: "has {0} colors; it needs at least one, and only the cache's",
     Vms: "has {0} VMs, not 1 to 8",
     EndsWith: "ends with VM {0}, which does not exist",
+    Manages: "manages VMs {0:#b}, which do not all exist, or include itself",
     HypervisorColor: "holds color {0} of the hypervisor",
     PrivateColor: "shares colors with pool {0}, and one of the two is private",
     PrivatePool: "is private, and {0} VMs use it",

@@ -364,7 +364,7 @@ pub enum VmState {
     Off,
     /// The hypervisor killed it.
     Killed,
-    /// It was stopped because the VM named by `ends_with` is off.
+    /// It was stopped from outside, or because the VM named by `ends_with` is off.
     Stopped,
 }
 
@@ -375,7 +375,7 @@ impl fmt::Display for VmState {
             Self::Restarted => "restarted",
             Self::Off => "off",
             Self::Killed => "killed",
-            Self::Stopped => "stopped with the system",
+            Self::Stopped => "stopped",
         })
     }
 }

@@ -9,6 +9,7 @@
 //! byte of input       match switch.push(byte) {
 //!                         Action::Deliver(vm, byte) => uart[vm].push_rx(byte),
 //!                         Action::Switched(vm) => print "input goes to [name]",
+//!                         Action::Order(vm, change) => change its life, if granted,
 //!                         Action::Help => print what can be typed,
 //!                         Action::None => {}
 //!                     }
@@ -16,6 +17,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::messages::{BEGINS, Messages, Position};
+use cloison_abi::reply::Change;
 
 /// Maximum length of a guest's line before it is printed in parts.
 pub const MAX_LINE: usize = 160;
@@ -24,6 +26,9 @@ pub const ESCAPE: u8 = 0x14;
 
 /// Maximum length of the text for one byte: `\xNN`.
 const ESCAPED: usize = 4;
+/// Maximum length of a character's UTF-8, and of its bytes as text.
+const CHARACTER: usize = 4;
+const LONGEST: usize = CHARACTER * ESCAPED;
 /// Bytes that print nothing, but that an interactive guest needs: they move the cursor, or make a terminal answer.
 const BACKSPACE: u8 = 0x08;
 const ESC: u8 = 0x1b;
@@ -47,19 +52,29 @@ pub struct Part {
 
 /// Collects a guest's output into lines.
 ///
-/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::next`] to decide, other bytes that are not printable
-/// ASCII become `\xNN`, and carriage returns are dropped. A line that is too long, or whose guest pauses before its end (a
-/// prompt), is returned in parts.
+/// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::next`] to decide, and carriage returns are dropped.
+/// Other bytes that are neither printable ASCII nor UTF-8 become `\xNN`, and so do those of characters that a terminal
+/// obeys instead of printing them. A line that is too long, or whose guest pauses before its end (a prompt), is returned in parts.
 pub struct LineBuffer {
     bytes: [u8; MAX_LINE],
     len: usize,
     continues: bool,
+    /// The first bytes of a character in UTF-8.
+    begun: [u8; CHARACTER],
+    has_begun: usize,
+}
+
+/// Whether a terminal may obey the character, which is not ASCII: C1 controls, and those that change the direction of the
+/// text (Unicode, UAX #9), with which a guest could write another one's name.
+const fn is_obeyed(character: char) -> bool {
+    matches!(character,
+        '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 impl Default for LineBuffer {
     /// Creates an empty buffer.
     fn default() -> Self {
-        Self { bytes: [0; MAX_LINE], len: 0, continues: false }
+        Self { bytes: [0; MAX_LINE], len: 0, continues: false, begun: [0; CHARACTER], has_begun: 0 }
     }
 }
 
@@ -67,12 +82,42 @@ impl LineBuffer {
     /// Adds a byte. Returns a line when it is complete, or a part when no more fits.
     pub fn push(&mut self, byte: u8) -> Option<Part> {
         match byte {
+            0x80.. => self.collect(byte),
+            _ => self.escape_begun(),
+        }
+        match byte {
             b'\n' => return Some(self.take(true)),
-            b'\r' => return None,
+            b'\r' | 0x80.. => {}
             b'\t' | BACKSPACE | ESC | b' '..=b'~' => self.append(&[byte]),
             _ => self.append(&escaped(byte)),
         }
-        (self.len + ESCAPED > MAX_LINE).then(|| self.take(false))
+        (self.len + LONGEST > MAX_LINE).then(|| self.take(false))
+    }
+
+    /// Adds a byte of a character in UTF-8, and the character if it is complete.
+    fn collect(&mut self, byte: u8) {
+        // Each continuation byte has these two bits; what begins instead ends what was begun.
+        if byte & 0xc0 != 0x80 {
+            self.escape_begun();
+        }
+        self.begun[self.has_begun] = byte;
+        self.has_begun += 1;
+        let begun = self.begun;
+        match core::str::from_utf8(&begun[..self.has_begun]) {
+            Ok(text) if !text.contains(is_obeyed) => {
+                self.append(text.as_bytes());
+                self.has_begun = 0;
+            }
+            Err(error) if error.error_len().is_none() => {}
+            _ => self.escape_begun(),
+        }
+    }
+
+    /// Adds the bytes of a character that is not, or not to be, printed.
+    fn escape_begun(&mut self) {
+        for &byte in &{ self.begun }[..core::mem::take(&mut self.has_begun)] {
+            self.append(&escaped(byte));
+        }
     }
 
     /// Returns what was collected of an unfinished line, which may continue later.
@@ -87,6 +132,7 @@ impl LineBuffer {
 
     /// Returns the end of a line that its guest will not finish.
     pub fn flush(&mut self) -> Option<Part> {
+        self.escape_begun();
         (self.len > 0 || self.continues).then(|| self.take(true))
     }
 
@@ -190,6 +236,8 @@ pub enum Action {
     Deliver(u8, u8),
     /// This VM gets the input from now on.
     Switched(u8),
+    /// Change the life of this VM.
+    Order(u8, Change),
     /// Print what can be typed.
     Help,
     /// Nothing to do.
@@ -221,6 +269,9 @@ impl InputSwitch {
             b'1'..=b'8' if byte - b'1' < self.vms => byte - b'1',
             b'n' if self.selected + 1 < self.vms => self.selected + 1,
             b'n' => 0,
+            b's' => return Action::Order(self.selected, Change::Start),
+            b'x' => return Action::Order(self.selected, Change::Stop),
+            b'r' => return Action::Order(self.selected, Change::Restart),
             // Also for unknown commands: the user needs the help.
             _ => return Action::Help,
         };
@@ -294,9 +345,38 @@ mod tests {
     }
 
     #[test]
+    fn characters_print_and_bytes_that_are_none_are_shown() {
+        let mut buffer = LineBuffer::default();
+        for text in ["M\u{fc}nchen, \u{6771}\u{4eac}, \u{1f980}", "\u{a0}\u{7ff}\u{800}\u{ffff}\u{10000}\u{10ffff}"] {
+            assert_eq!(lines(&mut buffer, text.as_bytes()), [""; 0]);
+            assert_eq!(lines(&mut buffer, b"\n"), [text]);
+        }
+        // Cut short, overlong, a surrogate, beyond Unicode, continuations of nothing.
+        let wrong: [(&[u8], &str); 8] = [
+            (b"\xc3\n", "\\xc3"),
+            (b"\xe6\x9da\n", "\\xe6\\x9da"),
+            (b"\xf0\x9f\xa6\xc3\xbc\n", "\\xf0\\x9f\\xa6\u{fc}"),
+            (b"\xc0\x80\n", "\\xc0\\x80"),
+            (b"\xed\xa0\x80\n", "\\xed\\xa0\\x80"),
+            (b"\xf4\x90\x80\x80\n", "\\xf4\\x90\\x80\\x80"),
+            (b"\x80\xbf\xff\n", "\\x80\\xbf\\xff"),
+            // A terminal takes U+009B for the beginning of a sequence, and U+202E turns the text around.
+            (b"\xc2\x9b2J \xe2\x80\xae\n", "\\xc2\\x9b2J \\xe2\\x80\\xae"),
+        ];
+        for (bytes, shown) in wrong {
+            assert_eq!(lines(&mut buffer, bytes), [shown]);
+        }
+        lines(&mut buffer, b"\xe6\x9d");
+        assert_eq!((buffer.pause(), buffer.is_waiting()), (None, false), "a pause does not tear a character");
+        assert_eq!(lines(&mut buffer, b"\xb1\n"), ["\u{6771}"]);
+        lines(&mut buffer, b"\xe6");
+        assert_eq!(buffer.flush().map(|part| shown(&part)), Some("\\xe6".into()));
+    }
+
+    #[test]
     fn long_lines_come_in_parts() {
         let mut buffer = LineBuffer::default();
-        let room = MAX_LINE - ESCAPED + 1;
+        let room = MAX_LINE - LONGEST + 1;
         let text = "x".repeat(room);
         assert_eq!(lines(&mut buffer, text.as_bytes()), [text + ">"]);
         assert_eq!(lines(&mut buffer, b"\n\nshort\n"), [">", "", "short"]);
@@ -377,7 +457,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_and_no_part_is_too_long(bytes: Vec<u8>) {
+        fn nothing_is_lost_and_no_part_is_too_long(before: String, odd: Vec<u8>, after: String) {
+            let bytes = [before.as_bytes(), &odd, after.as_bytes()].concat();
             let mut buffer = LineBuffer::default();
             let mut out = String::new();
             for &byte in &bytes {
@@ -387,14 +468,19 @@ mod tests {
                 }
             }
             out.push_str(&buffer.flush().map_or(String::new(), |part| text(&part, true)));
-            let expected: String = bytes
-                .iter()
-                .filter(|byte| !b"\r\n".contains(byte))
-                .map(|&byte| match byte {
-                    b'\t' | 0x08 | 0x1b | b' '..=b'~' => char::from(byte).to_string(),
-                    _ => std::format!("\\x{byte:02x}"),
-                })
-                .collect();
+            let shown = |bytes: &[u8]| bytes.iter().map(|byte| std::format!("\\x{byte:02x}")).collect::<String>();
+            let mut expected = String::new();
+            for chunk in bytes.utf8_chunks() {
+                for character in chunk.valid().chars() {
+                    match character {
+                        '\r' | '\n' => {}
+                        '\t' | '\x08' | '\x1b' | ' '..='~' => expected.push(character),
+                        '\u{a0}'.. if !is_obeyed(character) => expected.push(character),
+                        _ => expected.push_str(&shown(character.encode_utf8(&mut [0; 4]).as_bytes())),
+                    }
+                }
+                expected.push_str(&shown(chunk.invalid()));
+            }
             prop_assert_eq!(out, expected);
         }
 
@@ -407,7 +493,7 @@ mod tests {
                         prop_assert_eq!(delivered, byte);
                         prop_assert_eq!(vm, switch.selected);
                     }
-                    Action::Switched(vm) => prop_assert_eq!(vm, switch.selected),
+                    Action::Switched(vm) | Action::Order(vm, _) => prop_assert_eq!(vm, switch.selected),
                     Action::Help | Action::None => {}
                 }
                 prop_assert!(switch.selected < vms);
@@ -424,6 +510,12 @@ mod tests {
         assert_eq!(push(b"\x14n"), [Action::None, Action::Switched(0)]);
         assert_eq!(push(b"\x14\x14"), [Action::None, Action::Deliver(0, ESCAPE)]);
         assert_eq!(push(b"\x144"), [Action::None, Action::Help]);
+        assert_eq!(
+            push(b"\x142\x14s"),
+            [Action::None, Action::Switched(1), Action::None, Action::Order(1, Change::Start)]
+        );
+        assert_eq!(push(b"\x14x\x14r")[1], Action::Order(1, Change::Stop));
+        assert_eq!(push(b"\x14r")[1], Action::Order(1, Change::Restart));
         assert_eq!(push(b"\x14?"), [Action::None, Action::Help]);
     }
 }

@@ -9,7 +9,7 @@ use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::migrate::{self, Pause};
 use crate::vm::partition::{self, Vm};
 use crate::vm::{hem, interrupts, life, quota};
-use cloison_abi::reply::{Identity, Moved, Time};
+use cloison_abi::reply::{Change, Identity, Moved, Time, VmInfo};
 use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
@@ -91,7 +91,8 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => services::HEM,
         Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => services::MIGRATE,
         Call::SetCacheability => services::PROFILE,
-        Call::QuotaRead | Call::QuotaSet => services::QUOTA,
+        Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => services::QUOTA,
+        Call::VmRead | Call::VmOrder => services::MANAGE,
     };
     if vm.spec.services & service != service {
         return Err(CallError::Denied);
@@ -99,6 +100,8 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
     let pause: Pause = &|pages| interrupts::pause(cpu, pages);
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     let moved = |pages: u64| Moved { pages }.into();
+    let other = || usize::try_from(x1).ok().and_then(|index| partition::all().get(index)).ok_or(CallError::Absent);
+    let may_manage = |other: &Vm| vm.spec.manages >> other.id & 1 == 1;
     match call {
         Call::Identify => Err(CallError::NotSupported),
         Call::Time => Ok(Time { nanos: cpu.clock.since_reset(timer::now()).0 }.into()),
@@ -124,5 +127,18 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         }
         Call::QuotaRead => quota::read(cpu, x1).map(Into::into),
         Call::QuotaSet => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),
+        Call::QuotaTerms => quota::terms(cpu, x1).map(Into::into),
+        Call::VmRead => {
+            let other = other()?;
+            Ok(VmInfo::new(&other.spec.name, other.power.life(), may_manage(other)).into())
+        }
+        Call::VmOrder => {
+            let other = other()?;
+            let change = Change::from_number(x2).ok_or(CallError::Invalid)?;
+            if !may_manage(other) {
+                return Err(CallError::Denied);
+            }
+            other.order(change).map(|()| [0; 3])
+        }
     }
 }

@@ -180,7 +180,7 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
         log::info!("audit done; turning the machine off");
         power::off();
     }
-    console_input::init(console, shared.system.board.console.irq);
+    console_input::init(console, shared.system.board.console.irq, shared.system.console_manages);
     let cpu = cpu::this();
     logger::QUEUES.store(true, Ordering::Relaxed);
     for vm in partition::all() {

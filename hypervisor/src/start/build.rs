@@ -84,7 +84,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             runs: AtomicU32::new(0),
         });
     }
-    life::init(system.ends_with, vms.len());
+    life::init(system.ends_with);
     partition::init(vms, memory);
     Ok(system)
 }

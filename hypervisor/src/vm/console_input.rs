@@ -6,6 +6,7 @@ use crate::devices::{console, gic};
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::all;
 use crate::vm::{logger, uart};
+use cloison_abi::CallError;
 use cloison_logic::console::{Action, InputSwitch};
 use core::fmt;
 use core::sync::atomic::Ordering;
@@ -14,11 +15,14 @@ use spin::mutex::TicketMutex;
 
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
 static CONSOLE_IRQ: Once<u32> = Once::new();
+/// The VMs that the console can stop and start, a bit each.
+static MANAGES: Once<u8> = Once::new();
 
 /// Enables console input, which goes to the first VM until switched.
-pub fn init(uart: Uart, irq: u32) {
+pub fn init(uart: Uart, irq: u32, manages: u8) {
     *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
     CONSOLE_IRQ.call_once(|| irq);
+    MANAGES.call_once(|| manages);
     gic::route(irq, 0);
     gic::enable(irq, true);
     uart.enable_input();
@@ -41,13 +45,29 @@ pub fn receive(cpu: &'static Cpu) {
                 console::INPUT.store(vm, Ordering::Relaxed);
                 logger::say(cpu, format_args!("[console] input goes to {}", all()[usize::from(vm)].spec.name));
             }
+            Action::Order(number, change) => {
+                let vm = &all()[usize::from(number)];
+                let is_granted = MANAGES.get().is_some_and(|vms| vms >> number & 1 == 1);
+                let result = if is_granted { vm.order(change) } else { Err(CallError::Denied) };
+                let outcome = match result {
+                    Ok(()) => "ordered",
+                    Err(CallError::Denied) => "not granted: `console_manages` does not name the VM",
+                    Err(_) => "busy: an earlier change is not over",
+                };
+                logger::say(cpu, format_args!("[console] {change:?} {}: {outcome}", vm.spec.name));
+            }
             Action::Help => {
                 let vms = fmt::from_fn(|text| {
-                    all().iter().zip(1..).try_for_each(|(vm, number)| write!(text, ", {number} {}", vm.spec.name))
+                    let mut numbered = all().iter().zip(1..);
+                    numbered
+                        .try_for_each(|(vm, number)| write!(text, ", {number} {} ({})", vm.spec.name, vm.power.life()))
                 });
                 logger::say(
                     cpu,
-                    format_args!("[console] Ctrl-T, then: n the next VM, ? this help, Ctrl-T a Ctrl-T{vms}"),
+                    format_args!(
+                        "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a \
+                         Ctrl-T{vms}"
+                    ),
                 );
             }
             Action::None => {}

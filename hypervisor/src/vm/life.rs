@@ -1,7 +1,7 @@
 //! The life of VMs and their vCPUs: start, restart, end.
 //!
 //! vCPUs are off, about to start, or on. A VM that stops or restarts first makes all its other vCPUs leave their guest
-//! (`Power::stop`), and waits for them.
+//! (`Power::stop`), and waits for them. What others order the VM to do, its first core does, charged to its budgets.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{console, gic, power};
@@ -17,14 +17,13 @@ use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::Backing;
 use cloison_formats::telemetry::{Record, VmState};
 use cloison_logic::console::LineBuffer;
-use cloison_logic::power::{Doom, Start, State};
+use cloison_logic::power::{Doom, Order, Start, State};
 use core::fmt;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 use spin::Once;
 
 /// The VM with which the machine turns off.
 static ENDS_WITH: Once<u8> = Once::new();
-static ALIVE: AtomicU32 = AtomicU32::new(0);
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Copies the VM's initial contents from the system image into its memory.
@@ -65,10 +64,9 @@ fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
     }
 }
 
-/// Sets the number of VMs, and the VM with which the machine turns off; boot core only, once.
-pub fn init(ends_with: Option<u8>, vms: usize) {
+/// Sets the VM with which the machine turns off; boot core only, once.
+pub fn init(ends_with: Option<u8>) {
     ends_with.iter().for_each(|&vm| _ = ENDS_WITH.call_once(|| vm));
-    ALIVE.store(vms as u32, Ordering::Relaxed);
 }
 
 /// Loads a VM's image and asks its first vCPU to start.
@@ -92,10 +90,15 @@ extern "C" fn parked() -> ! {
     let cpu = cpu::this();
     loop {
         settle(cpu);
-        if let Some(vm) = cpu.vm
-            && let Some(start) = vm.power.enter(cpu.vcpu)
-        {
-            enter_vcpu(cpu, vm, start);
+        if let Some(vm) = cpu.vm {
+            if cpu.vcpu == 0
+                && let Some(order) = vm.power.take_order()
+            {
+                obey(cpu, vm, order);
+            }
+            if let Some(start) = vm.power.enter(cpu.vcpu) {
+                enter_vcpu(cpu, vm, start);
+            }
         }
         cpu.deadlines.program();
         aarch64_cpu::asm::wfi();
@@ -201,6 +204,26 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
     leave(cpu)
 }
 
+/// Carries out an order on the VM's first core, which runs no guest.
+fn obey(cpu: &'static Cpu, vm: &'static Vm, order: Order) -> ! {
+    stop_others(cpu, vm);
+    let pause: Pause = &|pages| interrupts::pause(cpu, pages);
+    quota::start(cpu);
+    if order == Order::Stop {
+        migrate::restore_cacheability(cpu, vm, pause);
+        finish(cpu, vm);
+        quota::stop(cpu);
+        be_off(cpu, vm)
+    }
+    while !quota::may_restart(cpu) && pause(0) {}
+    if order == Order::Restart {
+        telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
+    } else {
+        vm.runs.store(0, Ordering::Relaxed);
+    }
+    renew(cpu, vm, |cpu, _| quota::stop(cpu))
+}
+
 /// Prints what the VM, whose vCPUs but for the running one have stopped, has left unfinished.
 fn print_end(cpu: &'static Cpu, vm: &Vm) {
     if let Some(position) = uart::print_rest(vm, LineBuffer::flush) {
@@ -218,8 +241,10 @@ fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     };
     telemetry::record(cpu, Record::VmState { vm: vm.id, state });
     log::info!("VM {} is {state}", vm.spec.name);
-    let last = ALIVE.fetch_sub(1, Ordering::AcqRel) == 1;
-    if last || ENDS_WITH.get() == Some(&vm.id) {
+    // An order may wait for this.
+    mailbox::ask(vm.spec.cores[0], Request::Power);
+    let is_last = all().iter().all(|vm| vm.power.is_dead());
+    if is_last || ENDS_WITH.get() == Some(&vm.id) {
         turn_off(cpu)
     }
 }
@@ -256,6 +281,12 @@ fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     }
     stop_others(cpu, vm);
     telemetry::record(cpu, Record::VmState { vm: vm.id, state: VmState::Restarted });
+    renew(cpu, vm, wind_up)
+}
+
+/// Makes a VM, whose vCPUs but for the running one have stopped, as it was at its first start, and starts it. `end` ends
+/// what the core still does for the former life.
+fn renew(cpu: &'static Cpu, vm: &'static Vm, end: fn(&Cpu, &Vm)) -> ! {
     log::info!("VM {} restarts", vm.spec.name);
     // The pages move home first, so that a restarted VM finds its memory as at its first start.
     let pause: Pause = &|pages| interrupts::pause(cpu, pages);
@@ -266,7 +297,7 @@ fn begin_again(cpu: &'static Cpu, vm: &'static Vm) -> ! {
     load_image(cpu, vm, pause);
     sysreg::tlbi_vm();
     print_end(cpu, vm);
-    wind_up(cpu, vm);
+    end(cpu, vm);
     virq::reset_vm(vm);
     *vm.uart.lock() = Default::default();
     settle(cpu);
@@ -296,7 +327,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
         leave(cpu)
     }
     for vm in all() {
-        vm.power.doom(Doom::Stopped);
+        vm.power.doom();
         stop_others(cpu, vm);
     }
     if let Some(vm) = cpu.vm {

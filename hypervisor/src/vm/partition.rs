@@ -8,7 +8,7 @@ use crate::vm::mailbox::{self, Request};
 use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::CallError;
-use cloison_abi::reply::{self, Colors};
+use cloison_abi::reply::{self, Change, Colors};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::color::ColorSet;
 use cloison_formats::image::{self, Backing};
@@ -104,6 +104,15 @@ impl Vm {
         self.vcpus[vcpu].context.store(context, Ordering::Relaxed);
         self.power.publish(vcpu);
         mailbox::ask(self.spec.cores[vcpu], Request::Power);
+        Ok(())
+    }
+
+    /// Orders the VM, from outside, to change its life. Its first core is interrupted once per order, however often the
+    /// VM is ordered.
+    pub fn order(&self, change: Change) -> Result<(), CallError> {
+        if self.power.order(change)? {
+            mailbox::ask(self.spec.cores[0], Request::Power);
+        }
         Ok(())
     }
 

@@ -169,6 +169,14 @@ pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
     Ok(reply::Quota { events, periods, throttled_nanos: cpu.clock.nanos(regulator.totals().throttled).0 })
 }
 
+/// Returns what a quota allows in its running period.
+pub fn terms(cpu: &Cpu, index: u64) -> Result<reply::QuotaTerms, CallError> {
+    let quotas = cpu.quotas.borrow();
+    let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
+    let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
+    Ok(reply::QuotaTerms { budget: regulator.budget().0, period_nanos: entry.spec.period.0, event: entry.spec.event.0 })
+}
+
 /// Lowers a budget from the next period on.
 pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
     let mut quotas = cpu.quotas.borrow_mut();

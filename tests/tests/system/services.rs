@@ -39,6 +39,70 @@ fn pages(linux: &mut Running, from: &str) -> Vec<(u8, String)> {
     output.lines().skip(1).map(page).collect()
 }
 
+/// Makes the same requests in a VM that is granted nothing.
+fn asks_for_nothing_more(linux: &mut Running) -> Result<()> {
+    // A VM without grants can still make the requests that are always allowed.
+    assert!(linux.output("plain", "cloisonctl info").contains("services     none"));
+    for (command, service) in [
+        ("migrate top 1", "migrate"),
+        ("quota", "quota"),
+        ("hem true", "hem"),
+        ("cacheability 0x40000000 1 uncached", "profile"),
+        ("vm", "manage"),
+        ("vm stop granted", "manage"),
+    ] {
+        let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
+        assert_eq!(done.status, 1, "{command}: {}", done.output);
+        assert!(done.output.contains(&format!("this VM is not granted the service `{service}`")), "{}", done.output);
+    }
+    for (command, message) in [
+        ("colors --from 0x1000", "not in the VM's RAM"),
+        ("hem --vcpu 3 -- true", "cannot run on vCPU 3"),
+        ("migrate page nonsense", "invalid value 'nonsense'"),
+    ] {
+        let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
+        assert!(done.status != 0 && done.output.contains(message), "{command}: {}", done.output);
+    }
+    // Nonexistent registers and accesses that are too narrow read as zero.
+    for access in ["0x09001ff8 64", "0x09001000 32", "0x09001004 8"] {
+        let zero = linux.output("plain", &format!("devmem {access}"));
+        assert_eq!(zero.trim().trim_start_matches("0x").trim_matches('0'), "", "{access}");
+    }
+    Ok(())
+}
+
+/// Stops and starts the other VM.
+fn manages_the_other(linux: &mut Running) -> Result<()> {
+    let list = |linux: &mut Running| -> Vec<String> {
+        let list = linux.output("granted", "cloisonctl vm list");
+        list.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    assert_eq!(list(linux), ["0 granted running no", "1 plain running yes"]);
+    for (command, answer, state) in [
+        ("stop plain", "plain: stopped", "stopped"),
+        ("stop plain", "plain: stopped", "stopped"),
+        ("start plain", "plain: running", "running"),
+        ("start plain", "plain: running", "running"),
+        ("restart plain", "plain: running", "running"),
+        ("stop plain", "plain: stopped", "stopped"),
+        ("restart plain", "plain: running", "running"),
+    ] {
+        let output = linux.output("granted", &format!("cloisonctl vm {command}"));
+        assert_eq!(output.trim(), answer, "{command}");
+        assert_eq!(list(linux), ["0 granted running no".to_owned(), format!("1 plain {state} yes")], "{command}");
+    }
+    for (command, message) in
+        [("stop granted", "this VM may not manage that one"), ("stop nobody", "this machine has: granted, plain")]
+    {
+        let done = linux.ask("granted", &format!("cloisonctl vm {command} 2>&1"))?;
+        assert!(done.status == 1 && done.output.contains(message), "{command}: {}", done.output);
+    }
+    // The VM boots from its image, and not only in name.
+    linux.open("plain")?;
+    assert!(linux.output("plain", "cloisonctl info").contains("services     none"));
+    Ok(())
+}
+
 /// Makes every request of the command, in a VM that is granted everything.
 fn asks_for_everything(board: &str) -> Result<()> {
     let mut linux = Running::start(&load(&config("linux-services"), board)?, board, Clock::Counted)?;
@@ -46,7 +110,7 @@ fn asks_for_everything(board: &str) -> Result<()> {
     linux.open("plain")?;
 
     let info = linux.output("granted", "cloisonctl info");
-    for line in ["interface    version 1", "VM           0", "services     hem, migrate, quota, profile"] {
+    for line in ["interface    version 1", "VM           0", "services     hem, migrate, quota, profile, manage"] {
         assert!(info.contains(line), "{info}");
     }
     let colors = linux.output("granted", "cloisonctl colors");
@@ -77,8 +141,10 @@ fn asks_for_everything(board: &str) -> Result<()> {
     // The quota belongs to vCPU 1; it can be lowered, but not raised.
     let quotas = linux.output("granted", "cloisonctl quota");
     let rows: Vec<Vec<&str>> = quotas.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
-    assert!(matches!(rows.as_slice(), [row] if row[..2] == ["1", "0"]), "{quotas}");
+    assert!(matches!(rows.as_slice(), [row] if row[..5] == ["1", "0", "INST_RETIRED", "4000000", "1000"]), "{quotas}");
     linux.output("granted", "cloisonctl quota --vcpu 1 --set 0 3000000");
+    let lowered = linux.output("granted", "sleep 0.01; cloisonctl quota --vcpu 1");
+    assert!(lowered.contains("INST_RETIRED                3000000        1000"), "what is set can be read: {lowered}");
     let raised = linux
         .ask("granted", "cloisonctl quota --vcpu 1 --set 0 4000001 2>&1; cloisonctl quota --vcpu 0 --set 0 1 2>&1")?;
     assert!(raised.output.contains("a budget can be lowered, not raised"), "{}", raised.output);
@@ -92,32 +158,8 @@ fn asks_for_everything(board: &str) -> Result<()> {
     assert_eq!(linux.ask("granted", "cloisonctl hem -r 5 -- sh -c 'exit 9'")?.status, 9);
     assert_ne!(linux.ask("granted", "cloisonctl hem -- /no/such/thing 2>&1")?.status, 0);
 
-    // A VM without grants can still make the requests that are always allowed.
-    assert!(linux.output("plain", "cloisonctl info").contains("services     none"));
-    for (command, service) in [
-        ("migrate top 1", "migrate"),
-        ("quota", "quota"),
-        ("hem true", "hem"),
-        ("cacheability 0x40000000 1 uncached", "profile"),
-    ] {
-        let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
-        assert_eq!(done.status, 1, "{command}: {}", done.output);
-        assert!(done.output.contains(&format!("this VM is not granted the service `{service}`")), "{}", done.output);
-    }
-    for (command, message) in [
-        ("colors --from 0x1000", "not in the VM's RAM"),
-        ("hem --vcpu 3 -- true", "cannot run on vCPU 3"),
-        ("migrate page nonsense", "invalid value 'nonsense'"),
-    ] {
-        let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
-        assert!(done.status != 0 && done.output.contains(message), "{command}: {}", done.output);
-    }
-    // Nonexistent registers and accesses that are too narrow read as zero.
-    for access in ["0x09001ff8 64", "0x09001000 32", "0x09001004 8"] {
-        let zero = linux.output("plain", &format!("devmem {access}"));
-        assert_eq!(zero.trim().trim_start_matches("0x").trim_matches('0'), "", "{access}");
-    }
-
+    asks_for_nothing_more(&mut linux)?;
+    manages_the_other(&mut linux)?;
     let run = linux.stop()?;
     let hems: Vec<_> = run.telemetry.hem_runs().map(|run| *run.record).collect();
     let record = hems.iter().find(|record| record.workload == 7).unwrap_or_else(|| panic!("{run}"));

@@ -156,6 +156,51 @@ fn a_heart_beats_beside_ten_thousand_restarts() -> Result<()> {
     live_beside_a_heart(10_000, 60_000, Duration::from_secs(3600))
 }
 
+/// Two managers list, stop, start and restart VMs at random, and reset themselves ten times meanwhile; the VMs restart
+/// themselves and die all the time. What the managers see agrees with what they ordered, and the VM that neither may touch
+/// does not notice.
+#[test]
+fn managed_vms_do_what_was_ordered_last_and_others_do_not_notice() -> Result<()> {
+    const CALLS: u64 = 500;
+    const RESETS: u64 = 9;
+    let mut checked = load(&config("eight-cores/manage"), A72)?;
+    for manager in &mut checked.system.vms[..2] {
+        manager.args[..2].copy_from_slice(&[CALLS, RESETS]);
+    }
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let file = scratch.path().join("Image");
+    let image = image(&checked)?;
+    image.write(&file)?;
+    let outcome = machine(A72, &file, Clock::Real)?.limit(Duration::from_secs(600)).run()?;
+    let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+    for name in ["manager-1", "manager-2"] {
+        let done = run.line(name, "manager: done");
+        println!("{name}: {done}");
+        let counts = ["calls", "lives", "wrong"].map(|what| number(done, what));
+        assert_eq!(counts, [CALLS, RESETS + 1, 0], "{run}");
+        assert!(number(done, "accepted") > CALLS / 4 && number(done, "denied") > CALLS / 40, "{done}");
+    }
+    let states = |name: &str, wanted: VmState| {
+        let vm = run.vm(name);
+        run.telemetry.vm_states().filter(|&(_, of, state)| (of, state) == (vm, wanted)).count() as u64
+    };
+    // Only the one that reads memory which it does not have is killed, and it is started again.
+    assert_eq!(states("own-1", VmState::Killed), 0);
+    assert!(states("own-2", VmState::Killed) > 1 && states("own-1", VmState::Stopped) > 1, "{run}");
+    for name in ["own-1", "own-2", "both"] {
+        let ends = [VmState::Stopped, VmState::Killed].map(|state| states(name, state)).iter().sum::<u64>();
+        // Each life ends once, with a restart or for good; some end before they have started.
+        let (started, ended) = (states(name, VmState::Started), states(name, VmState::Restarted) + ends);
+        assert!((10..=ended).contains(&started), "{name}: {started} and {ended}: {run}");
+    }
+    let heart = run.line("heart", "heartbeat: done");
+    assert_eq!((number(heart, "beats"), number(heart, "corrupt")), (500, 0), "{heart}");
+    let others = [VmState::Started, VmState::Restarted, VmState::Stopped, VmState::Off].map(|it| states("heart", it));
+    assert_eq!(others, [1, 0, 0, 1]);
+    assert_eq!(states("manager-1", VmState::Stopped) + states("manager-2", VmState::Stopped), 0);
+    Ok(())
+}
+
 /// Interrupts that never stop coming delay neither a vCPU that turns itself off nor, where nobody turns off, the machine.
 #[test]
 fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {
@@ -199,6 +244,20 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     ask(&[SWITCH, b"n"].concat(), "[console] input goes to beta")?;
     // Ctrl-T twice sends one to the guest, which has it in its line.
     ask(&[SWITCH, SWITCH, b"five\r"].concat(), "[beta] echo: \\x14five")?;
+    // The console may stop and start beta, but not alpha.
+    session.send(&[SWITCH, b"r"].concat())?;
+    session.expect("[beta] echo: ready", PATIENCE)?;
+    session.send(&[SWITCH, b"x"].concat())?;
+    session.expect("VM beta is stopped", PATIENCE)?;
+    session.send(&[SWITCH, b"?"].concat())?;
+    let list = session.expect("[console] Ctrl-T, then:", PATIENCE)?;
+    assert!(list.contains(", 1 alpha (running), 2 beta (stopped)"), "{list}");
+    session.send(&[SWITCH, b"s"].concat())?;
+    session.expect("[beta] echo: ready", PATIENCE)?;
+    session.send(&[SWITCH, b"1", SWITCH, b"x", b"\xe6\x9d\xb1\r"].concat())?;
+    session.expect("[console] Stop alpha: not granted: `console_manages` does not name the VM", PATIENCE)?;
+    session.expect("[alpha] echo: \u{6771}", PATIENCE)?;
+    session.send(&[SWITCH, b"2"].concat())?;
     session.send(b"quit\r")?;
     session.expect("[beta] echo: done lost=0", PATIENCE)?;
     session.expect("VM beta is off", PATIENCE)?;
@@ -206,6 +265,9 @@ fn input_goes_where_it_is_sent(board: &str) -> Result<()> {
     session.expect("[alpha] echo: done lost=0", PATIENCE)?;
     let outcome = session.finish()?;
     assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.console);
+    for answer in ["Restart", "Stop", "Start"] {
+        assert!(outcome.console.contains(&format!("[console] {answer} beta: ordered")), "{}", outcome.console);
+    }
     let telemetry = Telemetry::parse(&outcome.telemetry);
     assert_eq!((telemetry.end_of(0), telemetry.end_of(1)), (End::Off, End::Off));
     Ok(())

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::pl011::{FR, Pl011};
+use cloison_abi::reply::{Change, Life};
 use cloison_abi::{ABI_VERSION, Call, CallError, irq, map, model_hint, page, page_flags, psci, services};
 use std::fmt::Write;
 use std::mem::offset_of;
@@ -90,6 +91,7 @@ pub fn groups() -> Vec<Group> {
                 ("MIGRATE", services::MIGRATE),
                 ("QUOTA", services::QUOTA),
                 ("PROFILE", services::PROFILE),
+                ("MANAGE", services::MANAGE),
             ];
             named("SERVICE_", &bits.map(|(name, bit)| (name, Number(u64::from(bit)))))
         }),
@@ -97,6 +99,16 @@ pub fn groups() -> Vec<Group> {
             let flags = [("PRIVATE", page_flags::PRIVATE), ("UNCACHED", page_flags::UNCACHED)];
             named("PAGE_", &flags.map(|(name, bit)| (name, Number(bit))))
         }),
+        (
+            "What CLOISON_CALL_VM_ORDER can do (x2), and the lives in the low byte of what CLOISON_CALL_VM_READ returns.",
+            {
+                let changes = [Change::Stop, Change::Start, Change::Restart];
+                let changes = changes.map(|it| (format!("CHANGE_{}", constant(&format!("{it:?}"))), Number(it as u64)));
+                let lives = [Life::Running, Life::Changing, Life::Off, Life::Stopped, Life::Killed];
+                let lives = lives.map(|it| (format!("LIFE_{}", constant(&format!("{it:?}"))), Number(it as u64)));
+                changes.into_iter().chain(lives).collect()
+            },
+        ),
         ("Registers of the services page.", {
             let [first, second, third] = page::ARGUMENTS;
             let registers = [

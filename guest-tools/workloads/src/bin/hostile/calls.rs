@@ -90,7 +90,10 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
         Some(Call::Identify | Call::Time | Call::Region | Call::PageState) => return true,
         Some(Call::SegmentBegin | Call::SegmentEnd | Call::HemRead) => services::HEM,
         Some(Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool) => services::MIGRATE,
-        Some(Call::QuotaRead | Call::QuotaSet) => services::QUOTA,
+        Some(Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms) => services::QUOTA,
+        Some(Call::VmRead) => services::MANAGE,
+        // No VM is named.
+        Some(Call::VmOrder) => return false,
         Some(Call::SetCacheability) => services::PROFILE,
         None => {
             return match function {
@@ -168,7 +171,7 @@ pub fn hypercalls(own: Own, random: &mut Random, count: u64) -> u64 {
     let mut made = 0;
     while made < count {
         let function = match random.below(10) {
-            0..4 => 0xc600_0000 | random.below(16) as u32,
+            0..4 => 0xc600_0000 | random.below(24) as u32,
             4..6 => 0xc600_0000 | random.below(1 << 16) as u32,
             6 => 0x8600_0000 | random.below(1 << 16) as u32,
             7 => [0x8400_0000, 0xc400_0000][random.below(2) as usize] | random.below(32) as u32,
@@ -196,7 +199,7 @@ pub fn services_page(own: Own, random: &mut Random, count: u64) -> u64 {
             // SAFETY: a page of registers that Rust does not know of.
             phase.may_fail(unsafe { probe::access(op, map::SERVICES + offset, random.bits()) });
         }
-        let span = if random.below(2) == 0 { 16 } else { 1 << 26 };
+        let span = if random.below(2) == 0 { 24 } else { 1 << 26 };
         let function = 0xc600_0000 | random.below(span) as u32;
         let Some(before) = random_call(own, services, random, function) else { continue };
         let mut x = before;

@@ -252,7 +252,7 @@ fn no_life_begins_while_the_machine_turns_off(doom: bool) {
         })
     };
     if doom {
-        power.doom(Doom::Stopped);
+        power.doom();
     }
     stop(&power, 0, || ());
     stop(&power, 1, || ());
@@ -269,6 +269,123 @@ fn loom_turning_off_stops_a_vm_that_restarts() {
 #[should_panic(expected = "a life has begun")]
 fn loom_finds_a_restart_that_turning_off_overlooks() {
     check("planted: no doom", || no_life_begins_while_the_machine_turns_off(false));
+}
+
+/// A VM restarts itself while another orders it to stop: the order is carried out, in this life or the next.
+fn an_order_is_carried_out(restart: fn(&Power)) {
+    let power = running([true, false]);
+    let over = Arc::new(AtomicBool::new(false));
+    let core = {
+        let (power, over) = (power.clone(), over.clone());
+        thread::spawn(move || {
+            let (mut on, mut restarted) = (true, false);
+            while !power.is_dead() {
+                let settled = over.load(SeqCst);
+                if on && power.is_leaving(0) {
+                    power.leave(0);
+                    on = false;
+                } else if on && !restarted {
+                    assert!(power.end(None));
+                    restart(&power);
+                    (on, restarted) = (false, true);
+                } else if let Some(order) = power.take_order() {
+                    assert_eq!((order, power.bury()), (Order::Stop, Doom::Stopped));
+                    power.leave(0);
+                } else if power.enter(0).is_some() {
+                    on = true;
+                } else {
+                    assert!(!settled, "the order was lost");
+                }
+                thread::yield_now();
+            }
+        })
+    };
+    assert_eq!(power.order(Change::Stop), Ok(true));
+    over.store(true, SeqCst);
+    core.join().expect("its assertions");
+    assert_eq!((power.life(), power.enter(0)), (Life::Stopped, None));
+}
+
+#[test]
+fn loom_an_order_is_carried_out() {
+    check("order", || an_order_is_carried_out(|power| power.restart().expect("not doomed")));
+}
+
+#[test]
+#[should_panic(expected = "the order was lost")]
+fn loom_finds_a_restart_that_forgets_an_order() {
+    check("planted: a life begins with an empty word", || {
+        an_order_is_carried_out(|power| {
+            power.0.store(Word(0).with(0, State::Pending).0 | Word::BOOT, SeqCst);
+        });
+    });
+}
+
+/// The machine turns itself off while a VM that has ended is started again: afterwards nothing of it is on or can be.
+fn none_is_revived_while_the_machine_turns_off(doom: bool) {
+    let power = running([true, false]);
+    assert!(power.end(Some(Doom::Off)));
+    power.leave(0);
+    power.bury();
+    assert_eq!(power.order(Change::Start), Ok(true));
+    let core = {
+        let power = power.clone();
+        thread::spawn(move || {
+            if let Some(order) = power.take_order() {
+                assert_eq!(order, Order::Revive);
+                if power.restart().is_err() {
+                    power.bury();
+                    power.leave(0);
+                }
+            }
+        })
+    };
+    if doom {
+        power.doom();
+    }
+    stop(&power, 0, || ());
+    core.join().expect("its assertions");
+    let nobody = (power.state(0), power.take_order(), power.enter(0));
+    assert_eq!(nobody, (State::Off, None, None), "a life has begun");
+}
+
+#[test]
+fn loom_nobody_is_revived_while_the_machine_turns_off() {
+    check("reviving", || none_is_revived_while_the_machine_turns_off(true));
+}
+
+#[test]
+#[should_panic(expected = "a life has begun")]
+fn loom_finds_a_life_after_the_last_one() {
+    check("planted: no doom for the dead", || none_is_revived_while_the_machine_turns_off(false));
+}
+
+/// Two VMs end at the same time: one of them at least sees that all are dead, and turns the machine off.
+fn the_last_vm_is_noticed(bury: fn(&Power)) {
+    let [one, other] = [running([true, false]), running([true, false])];
+    let ends = {
+        let (one, other) = (one.clone(), other.clone());
+        thread::spawn(move || {
+            bury(&other);
+            one.is_dead()
+        })
+    };
+    bury(&one);
+    let noticed = other.is_dead();
+    assert!(ends.join().expect("no assertions") || noticed, "nobody turns the machine off");
+}
+
+#[test]
+fn loom_of_two_vms_that_end_one_notices() {
+    check("ends", || the_last_vm_is_noticed(|power| _ = power.bury()));
+}
+
+#[test]
+#[should_panic(expected = "nobody turns the machine off")]
+fn loom_finds_two_ends_that_overlook_each_other() {
+    check("planted: no fence", || {
+        the_last_vm_is_noticed(|power| _ = power.step(|word| Some(Word(word.0 | Word::DEAD))));
+    });
 }
 
 /// A core's interrupt: once it has come, WFI does not wait.

@@ -77,8 +77,7 @@ fn a_doomed_vm_does_not_restart() {
         (Doom::Stopped, Doom::Off, Doom::Off),
     ] {
         let power = two();
-        assert!(power.end(None));
-        power.doom(first);
+        assert!(power.end(Some(first)));
         assert!(!power.end(Some(second)));
         assert_eq!((power.restart(), power.is_dead()), (Err(last), false));
         assert_eq!((power.bury(), power.is_dead()), (last, true));
@@ -96,4 +95,129 @@ fn every_vcpu_has_its_own_bits() {
     }
     assert!((0..MAX_VCPUS).all(|vcpu| power.is_leaving(vcpu)));
     assert!(!power.is_dead() && power.restart().is_ok());
+}
+
+/// Everything that can happen to a VM with one vCPU: ordered from outside, or by itself.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Ordered(Change),
+    Restarts,
+    Ends(Doom),
+}
+
+const EVENTS: [Event; 6] = [
+    Event::Ordered(Change::Stop),
+    Event::Ordered(Change::Start),
+    Event::Ordered(Change::Restart),
+    Event::Restarts,
+    Event::Ends(Doom::Off),
+    Event::Ends(Doom::Killed),
+];
+
+/// What the core of the VM does until it has nothing left to do. Returns how many lives began.
+fn run_core(power: &Power) -> u32 {
+    if power.is_leaving(0) {
+        power.leave(0);
+    }
+    match power.take_order() {
+        Some(Order::Stop) => {
+            power.bury();
+            power.leave(0);
+        }
+        Some(Order::Restart | Order::Revive) => power.restart().expect("not doomed"),
+        None => {}
+    }
+    u32::from(power.enter(0).is_some())
+}
+
+/// Has a running VM restart or end itself, as `vm::life` does.
+fn happen(power: &Power, event: Event) -> u32 {
+    match event {
+        Event::Ordered(change) => {
+            let has_changed = power.order(change).expect("no order waits");
+            assert_eq!(power.life() == Life::Changing, has_changed);
+            assert!(!has_changed || power.order(change) == Err(CallError::Busy), "one order at a time");
+        }
+        Event::Restarts if power.state(0) == State::On => {
+            assert!(power.end(None));
+            power.restart().expect("not doomed");
+        }
+        Event::Ends(why) if power.state(0) == State::On => {
+            assert!(power.end(Some(why)));
+            assert_eq!(power.bury(), why);
+            power.leave(0);
+        }
+        Event::Restarts | Event::Ends(_) => {}
+    }
+    run_core(power)
+}
+
+#[test]
+fn orders_and_a_vms_own_acts_in_every_order_leave_what_the_last_one_says() {
+    const LENGTH: u32 = 6;
+    let mut sequences = 0;
+    for number in 0..EVENTS.len().pow(LENGTH) {
+        let power = two();
+        let (mut life, mut lives) = (Life::Running, 0);
+        for place in 0..LENGTH {
+            let event = EVENTS[number / EVENTS.len().pow(place) % EVENTS.len()];
+            let runs = life == Life::Running;
+            let mut begins = 0;
+            (life, begins) = match event {
+                Event::Ordered(Change::Stop) if runs => (Life::Stopped, begins),
+                Event::Ordered(Change::Start) if !runs => (Life::Running, 1),
+                Event::Ordered(Change::Restart) => (Life::Running, 1),
+                Event::Restarts if runs => (Life::Running, 1),
+                Event::Ends(Doom::Off) if runs => (Life::Off, 0),
+                Event::Ends(_) if runs => (Life::Killed, 0),
+                _ => (life, 0),
+            };
+            lives += begins;
+            assert_eq!((happen(&power, event), power.life()), (begins, life), "{event:?} in sequence {number}");
+        }
+        sequences += usize::from(lives <= LENGTH);
+    }
+    assert_eq!(sequences, 46_656);
+}
+
+#[test]
+fn an_order_outlives_what_the_vm_does_meanwhile() {
+    // It restarts itself: the order comes first.
+    let power = two();
+    assert_eq!(power.order(Change::Stop), Ok(true));
+    assert!(power.is_leaving(0) && power.end(None));
+    power.restart().expect("not doomed");
+    assert_eq!((power.enter(0), power.take_order()), (None, Some(Order::Stop)));
+    // It has ended itself: an order to end it is over, one to restart it is not.
+    for (change, order) in [(Change::Stop, None), (Change::Restart, Some(Order::Revive))] {
+        let power = two();
+        assert_eq!(power.order(change), Ok(true));
+        assert!(power.end(Some(Doom::Killed)));
+        power.leave(0);
+        assert_eq!(power.take_order(), None, "another one is at it");
+        power.bury();
+        assert_eq!(power.take_order(), order);
+    }
+}
+
+#[test]
+fn a_vm_that_dies_cannot_be_started_before_it_is_dead() {
+    let power = two();
+    assert!(power.end(Some(Doom::Off)));
+    assert_eq!(power.order(Change::Start), Err(CallError::Busy));
+    power.bury();
+    power.leave(0);
+    assert_eq!(power.order(Change::Start), Ok(true));
+    power.doom();
+    assert_eq!((power.take_order(), power.order(Change::Restart)), (None, Err(CallError::Busy)), "the machine is off");
+}
+
+#[test]
+fn the_last_vcpu_leaves_an_ordered_vm_to_the_order() {
+    let power = two();
+    power.claim(1).expect("off");
+    power.publish(1);
+    power.enter(1).expect("pending");
+    assert_eq!(power.order(Change::Restart), Ok(true));
+    assert!(power.is_leaving(0) && !power.cpu_off(1), "the VM restarts, and does not end");
 }
