@@ -268,7 +268,7 @@ impl Runner {
                 // One at a time: some of its figures are the same only where the emulator is alone.
                 let model = cmd!(
                     shell,
-                    "cargo test --no-fail-fast -p cloison-board-model --features boots --test qemu --test pycachesim"
+                    "cargo test --no-fail-fast -p cloison-board-model --features boots --test qemu --test audit --test pycachesim"
                 );
                 tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
                 Ok(tally)

@@ -6,9 +6,12 @@
 
 #[path = "../tests/common/mod.rs"]
 mod common;
+#[path = "../tests/common/stream.rs"]
+mod stream;
 
-use common::{Guest, board, boot};
+use common::board;
 use std::path::Path;
+use stream::{Guest, boot};
 use tempfile::TempDir;
 
 const ROUNDS: usize = 5;

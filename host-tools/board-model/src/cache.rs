@@ -53,7 +53,7 @@ pub struct Cache {
     /// The ways of each set, consecutively. Under LRU they are ordered by last use, most recent first, with empty ways
     /// last.
     entries: Vec<u64>,
-    /// For each set the state of its generator, or the number of its victims so far.
+    /// For each set the state of its generator, or the way of its last victim.
     random: Vec<u64>,
 }
 
@@ -121,21 +121,26 @@ impl Cache {
             set[0] = new;
             return evicted(old);
         }
-        if let Some(free) = self.set(line).iter_mut().find(|entry| **entry == 0) {
+        // Free ways are the last ones.
+        let set = self.set(line);
+        if set.last() == Some(&0)
+            && let Some(free) = set.iter_mut().find(|entry| **entry == 0)
+        {
             *free = new;
             return None;
         }
+        let ways = self.geometry.ways() as u32;
         let random = &mut self.random[self.geometry.set_of(line)];
         if self.policy == Policy::RoundRobin {
-            *random = random.wrapping_add(1);
-            let way = (*random % self.geometry.ways() as u64) as usize;
+            *random = if *random + 1 >= u64::from(ways) { 0 } else { *random + 1 };
+            let way = *random as usize;
             return evicted(std::mem::replace(&mut self.set(line)[way], new));
         }
         // xorshift64: the same victims in every run.
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
-        let way = ((*random >> 32) % self.geometry.ways() as u64) as usize;
+        let way = ((*random >> 32) as u32 % ways) as usize;
         evicted(std::mem::replace(&mut self.set(line)[way], new))
     }
 

@@ -113,17 +113,34 @@ impl Clocks {
         self.gave_way = true;
     }
 
+    /// Returns whether some other core waits for an interrupt or is off.
+    pub fn is_another_waiting(&self, core: usize) -> bool {
+        self.states.iter().enumerate().any(|(other, state)| other != core && *state == State::Waits)
+    }
+
+    /// Takes back cycles that a core did not spend.
+    pub fn refund(&mut self, core: usize, cycles: u64) {
+        self.cycles[core] -= cycles;
+    }
+
+    /// Lets a core that only looks whether another one has done something wait until the slowest other one's time.
+    pub fn idle(&mut self, core: usize) {
+        let others = self.others(core).min().unwrap_or(0);
+        self.cycles[core] = self.cycles[core].max(others);
+    }
+
     /// Returns the cycle up to which the core may run: a quantum beyond the slowest other one, or the time of the
-    /// fastest. If it runs alone: up to the next timer, at least for a quantum, and not so long that time appears to
-    /// stop.
+    /// fastest. If it runs alone: not so long that time appears to stop. Never beyond the next timer, so that the timer
+    /// fires when all cores are there; one that is not ahead of the core is over or not known, and is looked for after
+    /// a quantum.
     pub fn limit(&self, core: usize, timer: u64) -> u64 {
-        match (self.others(core).min(), self.others(core).max()) {
+        let now = self.cycles[core];
+        let end = match (self.others(core).min(), self.others(core).max()) {
             (Some(slowest), Some(fastest)) => fastest.max(slowest + self.quantum),
-            _ => {
-                let now = self.cycles[core];
-                timer.clamp(now + self.quantum, now + ALONE * self.quantum)
-            }
-        }
+            _ if timer > now => now + ALONE * self.quantum,
+            _ => now + self.quantum,
+        };
+        if timer > now { end.min(timer) } else { end }
     }
 }
 
@@ -164,7 +181,22 @@ mod tests {
         clocks.gives_way();
         clocks.takes_turn(0, 0);
         clocks.spend(0, 777);
-        assert_eq!([0, 2000, u64::MAX].map(|timer| clocks.limit(0, timer)), [1077, 2000, 3177]);
+        assert_eq!([0, 800, 2000, u64::MAX].map(|timer| clocks.limit(0, timer)), [1077, 800, 2000, 3177]);
+    }
+
+    #[test]
+    fn all_cores_stop_at_a_timer() {
+        let mut clocks = three();
+        clocks.spend(2, 250);
+        assert_eq!([0, 2].map(|core| clocks.limit(core, 280)), [280, 280]);
+        clocks.spend(2, 30);
+        assert_eq!([0, 2].map(|core| clocks.limit(core, 280)), [280, 300], "core 2 is there, and others are not");
+        assert!(!clocks.is_another_waiting(0));
+        clocks.idle(0);
+        assert_eq!(clocks.cycles(0), 0, "core 1 is as slow");
+        clocks.spend(1, 50);
+        clocks.idle(0);
+        assert_eq!(clocks.cycles(0), 50);
     }
 
     #[test]

@@ -43,6 +43,29 @@ pub enum Special {
     WriteControl(u8),
     /// MSR of another register of the performance monitors.
     SetUpCounters,
+    /// WFE, YIELD: the core has nothing to do until another one has done something.
+    Idle,
+}
+
+impl Special {
+    /// Returns whether the instruction accesses the performance monitors.
+    pub const fn is_monitor_access(self) -> bool {
+        matches!(
+            self,
+            Self::ReadCounter(..)
+                | Self::WriteCounter(_)
+                | Self::ReadOverflows(_)
+                | Self::ClearOverflows(_)
+                | Self::WriteControl(_)
+                | Self::SetUpCounters
+        )
+    }
+}
+
+/// Returns whether an instruction is a store-exclusive (STXR, STLXR, STXP, STLXP), which QEMU executes as a load,
+/// a comparison and a store. CASP differs in the bits for size and pair.
+pub const fn is_store_exclusive(word: u32) -> bool {
+    word & 0x3fc0_0000 == 0x0800_0000 && (word >> 31 == 1 || word >> 21 & 1 == 0)
 }
 
 /// Replaces a counter's number: the counter that PMSELR_EL0 selects.
@@ -56,6 +79,8 @@ pub const fn decode(word: u32) -> Option<Special> {
             model_hint::END => Some(Special::Magic(Magic::End)),
             model_hint::CACHEABILITY => Some(Special::Magic(Magic::Cacheability)),
             model_hint::BEGIN_COLD => Some(Special::Magic(Magic::BeginCold)),
+            // YIELD, WFE.
+            1 | 2 => Some(Special::Idle),
             _ => None,
         };
     }
@@ -97,7 +122,8 @@ pub const fn decode(word: u32) -> Option<Special> {
     }
     match ((word >> 16) & 7, (word >> 8) & 15, (word >> 5) & 7) {
         (3, 4, 1) => Some(Special::Zero(register)),
-        (3, 10 | 11, 1) => Some(Special::Maintain(Maintenance::Clean, register)),
+        (3, 10, 1) => Some(Special::Maintain(Maintenance::Clean, register)),
+        (3, 11, 1) => Some(Special::Maintain(Maintenance::CleanToL2, register)),
         (3, 14, 1) | (0, 6, 1) => Some(Special::Maintain(Maintenance::CleanInvalidate, register)),
         (3, 5, 1) => Some(Special::Maintain(Maintenance::InvalidateInstruction, register)),
         (0, 5, 0) => Some(Special::InvalidateInstructions(false)),
@@ -120,7 +146,7 @@ mod tests {
             (0xd50b_7425, Some(Special::Zero(5))),                 // dc zva, x5
             (0xd50b_7e23, Some(Special::Maintain(Maintenance::CleanInvalidate, 3))), // dc civac, x3
             (0xd50b_7a21, Some(Special::Maintain(Maintenance::Clean, 1))), // dc cvac, x1
-            (0xd50b_7b21, Some(Special::Maintain(Maintenance::Clean, 1))), // dc cvau, x1
+            (0xd50b_7b21, Some(Special::Maintain(Maintenance::CleanToL2, 1))), // dc cvau, x1
             (0xd50b_7522, Some(Special::Maintain(Maintenance::InvalidateInstruction, 2))), // ic ivau, x2
             (0xd508_751f, Some(Special::InvalidateInstructions(false))), // ic iallu
             (0xd508_711f, Some(Special::InvalidateInstructions(true))), // ic ialluis
@@ -141,10 +167,24 @@ mod tests {
             (0xd53b_e040, None),                                   // mrs x0, cntvct_el0
             (0xd503_201f, None),                                   // nop
             (0xd503_207f, None),                                   // wfi
+            (0xd503_205f, Some(Special::Idle)),                    // wfe
+            (0xd503_203f, Some(Special::Idle)),                    // yield
             (0x3dc0_0020, None),                                   // ldr q0, [x1]
         ];
         for (word, expected) in table {
             assert_eq!(decode(word), expected, "{word:#010x}");
+        }
+    }
+
+    #[test]
+    fn store_exclusives() {
+        // stxr w3, x2, [x24]; stlxr w0, w1, [x2]; stxrb; stxp w0, x1, x2, [x3]; stlxp w0, w1, w2, [x3].
+        for word in [0xc803_7f02, 0x8800_fc41, 0x0800_7c41, 0xc820_0861, 0x8820_8861] {
+            assert!(is_store_exclusive(word), "{word:#010x}");
+        }
+        // ldxr; ldaxr; casp x0, x1, x2, x3, [x4]; cas x0, x1, [x2]; stlr x1, [x2]; str x1, [x2].
+        for word in [0xc85f_7f02, 0xc85f_fc41, 0x4820_7c82, 0xc8a0_7c41, 0xc89f_fc41, 0xf900_0041] {
+            assert!(!is_store_exclusive(word), "{word:#010x}");
         }
     }
 }

@@ -22,9 +22,14 @@ pub struct Refresh {
 }
 
 impl Refresh {
-    /// Returns the cycles until a refresh in progress at `now` has ended; 0 if there is none.
-    const fn wait(&self, now: u64) -> u64 {
-        self.cycles.saturating_sub((now + self.phase) % self.interval)
+    /// Returns the cycles until a refresh in progress at `now` has ended; 0 if there is none. `start` is the start of the
+    /// interval of the last question, and saves a division for all others in it.
+    const fn wait(&self, now: u64, start: &mut u64) -> u64 {
+        let now = now + self.phase;
+        let into = now.wrapping_sub(*start);
+        let into = if into < self.interval { into } else { now % self.interval };
+        *start = now - into;
+        self.cycles.saturating_sub(into)
     }
 }
 
@@ -40,6 +45,8 @@ pub struct Dram {
     latency: u64,
     line: u64,
     refresh: Refresh,
+    /// Start of the refresh interval that was asked for last.
+    interval: u64,
     /// When the model was turned on: time zero of the memory.
     origin: u64,
     buckets: Vec<Bucket>,
@@ -49,7 +56,14 @@ impl Dram {
     /// Creates a memory that answers after `latency` cycles and moves one cache line in `line` cycles (at most a
     /// bucket's).
     pub fn new(latency: u64, line: u64, refresh: Refresh) -> Self {
-        Self { latency, line: line.min(BUCKET), refresh, origin: 0, buckets: vec![Bucket::default(); BUCKETS] }
+        Self {
+            latency,
+            line: line.min(BUCKET),
+            refresh,
+            interval: 0,
+            origin: 0,
+            buckets: vec![Bucket::default(); BUCKETS],
+        }
     }
 
     /// Sets the memory's time zero, when the model is turned on. That moment depends on the host; the phase of the
@@ -63,7 +77,7 @@ impl Dram {
     pub fn read(&mut self, now: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
         let wait = self.wait(now);
-        wait + self.refresh.wait(now + wait) + self.latency
+        wait + self.refresh.wait(now + wait, &mut self.interval) + self.latency
     }
 
     /// Uses bandwidth for a line that is written; nobody waits for it.

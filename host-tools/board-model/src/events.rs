@@ -6,19 +6,22 @@ use serde::{Deserialize, Serialize};
 /// Raw counts of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Instructions, counted by blocks: a block that an exception interrupts is counted in full.
+    /// Instructions that executed. Those of a running block are counted at its start, and taken back if it is left.
     pub instructions: u64,
-    /// Load instructions' accesses (a pair is one).
+    /// Load instructions, whatever they load.
     pub loads: u64,
-    /// Store instructions' accesses (a pair is one; DC ZVA is one).
+    /// Store instructions, and DC ZVA. A store-exclusive that fails is none.
     pub stores: u64,
+    /// Their accesses: one for each 16 bytes that an instruction loads or stores.
+    #[serde(default)]
+    pub accesses: u64,
     /// Accesses to devices, which bypass the caches.
     pub device: u64,
     /// Accesses to pages that stage 2 makes non-cacheable.
     pub noncacheable: u64,
     /// Additional parts of accesses: one for each line boundary that is crossed.
     pub crossings: u64,
-    /// Instruction cache lookups: one for each line that a block touches.
+    /// Instruction cache lookups: one for each line that execution reaches.
     pub fetches: u64,
     /// Lines brought into the L1 instruction cache.
     pub l1i_refills: u64,
@@ -41,35 +44,36 @@ pub struct Counts {
 
 /// Applies an operation to each count.
 macro_rules! each {
-    ($one:ident, $other:ident, $operator:tt) => {
+    ($one:ident, $other:ident, $operator:ident) => {
         Self {
-            instructions: $one.instructions $operator $other.instructions,
-            loads: $one.loads $operator $other.loads,
-            stores: $one.stores $operator $other.stores,
-            device: $one.device $operator $other.device,
-            noncacheable: $one.noncacheable $operator $other.noncacheable,
-            crossings: $one.crossings $operator $other.crossings,
-            fetches: $one.fetches $operator $other.fetches,
-            l1i_refills: $one.l1i_refills $operator $other.l1i_refills,
-            l1d_refills: $one.l1d_refills $operator $other.l1d_refills,
-            l1d_writebacks: $one.l1d_writebacks $operator $other.l1d_writebacks,
-            l2_fills: $one.l2_fills $operator $other.l2_fills,
-            l2_refills: $one.l2_refills $operator $other.l2_refills,
-            l2_allocations: $one.l2_allocations $operator $other.l2_allocations,
-            l2_writebacks: $one.l2_writebacks $operator $other.l2_writebacks,
-            bus_beats: $one.bus_beats $operator $other.bus_beats,
+            instructions: $one.instructions.$operator($other.instructions),
+            accesses: $one.accesses.$operator($other.accesses),
+            loads: $one.loads.$operator($other.loads),
+            stores: $one.stores.$operator($other.stores),
+            device: $one.device.$operator($other.device),
+            noncacheable: $one.noncacheable.$operator($other.noncacheable),
+            crossings: $one.crossings.$operator($other.crossings),
+            fetches: $one.fetches.$operator($other.fetches),
+            l1i_refills: $one.l1i_refills.$operator($other.l1i_refills),
+            l1d_refills: $one.l1d_refills.$operator($other.l1d_refills),
+            l1d_writebacks: $one.l1d_writebacks.$operator($other.l1d_writebacks),
+            l2_fills: $one.l2_fills.$operator($other.l2_fills),
+            l2_refills: $one.l2_refills.$operator($other.l2_refills),
+            l2_allocations: $one.l2_allocations.$operator($other.l2_allocations),
+            l2_writebacks: $one.l2_writebacks.$operator($other.l2_writebacks),
+            bus_beats: $one.bus_beats.$operator($other.bus_beats),
         }
     };
 }
 
 impl Counts {
-    /// Returns what was counted since `before`.
+    /// Returns what was counted since `before`, modulo 2^64: less than zero if instructions were taken back.
     pub const fn since(&self, before: &Self) -> Self {
-        each!(self, before, -)
+        each!(self, before, wrapping_sub)
     }
     /// Returns the sum of both.
     pub const fn and(&self, more: &Self) -> Self {
-        each!(self, more, +)
+        each!(self, more, wrapping_add)
     }
 }
 
@@ -99,13 +103,13 @@ macro_rules! events {
 events! {
     0x01 L1I_CACHE_REFILL "Lines brought into the L1 instruction cache";
     0x03 L1D_CACHE_REFILL "Lines brought into the L1 data cache";
-    0x04 L1D_CACHE "Accesses to the L1 data cache; one that crosses a line is two";
+    0x04 L1D_CACHE "Accesses to the L1 data cache of up to 16 bytes; one that crosses a line is two";
     0x06 LD_RETIRED "Load instructions";
     0x07 ST_RETIRED "Store instructions";
     0x08 INST_RETIRED "Instructions";
     0x11 CPU_CYCLES "Cycles of the core's clock";
     0x13 MEM_ACCESS "Data accesses of the core, to devices and non-cacheable memory too";
-    0x14 L1I_CACHE "L1 instruction cache accesses";
+    0x14 L1I_CACHE "Lines of instructions that execution reached";
     0x15 L1D_CACHE_WB "Dirty lines written back from the L1 data cache";
     0x16 L2D_CACHE "Accesses to the L2: lines that an L1 asked for, and lines written back to it";
     0x17 L2D_CACHE_REFILL "Lines brought into the L2, for data and for instructions";
@@ -117,7 +121,7 @@ impl Event {
     /// Returns the event's count. With `double_l2`, L2D_CACHE counts as observed on silicon: twice the lines that an L1
     /// requested, and no write-backs.
     pub const fn count(self, counts: &Counts, cycles: u64, double_l2: bool) -> u64 {
-        let cached = counts.loads + counts.stores + counts.crossings - counts.device - counts.noncacheable;
+        let cached = counts.accesses + counts.crossings - counts.device - counts.noncacheable;
         match self {
             Self::L1I_CACHE_REFILL => counts.l1i_refills,
             Self::L1D_CACHE_REFILL => counts.l1d_refills,
@@ -153,7 +157,7 @@ mod tests {
 
     #[test]
     fn an_access_to_a_device_is_one_on_the_bus() {
-        let counts = Counts { bus_beats: 4, device: 3, loads: 3, ..Counts::default() };
+        let counts = Counts { bus_beats: 4, device: 3, accesses: 3, ..Counts::default() };
         assert_eq!(Event::BUS_ACCESS.count(&counts, 0, false), 7);
     }
 

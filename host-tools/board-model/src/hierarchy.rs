@@ -10,18 +10,47 @@ use crate::cache::{Cache, Outcome};
 use crate::dram::Dram;
 use crate::events::Counts;
 use crate::geometry::Line;
-use std::collections::HashSet;
 
 /// Bytes in a page of stage 2.
 pub const PAGE: u64 = 4096;
 /// Bytes per beat of the memory bus.
 const BEAT: u64 = 16;
 
+/// Pages that a core can address: it has 40 bits of physical address.
+const PAGES: u64 = 1 << (40 - PAGE.trailing_zeros());
+
+/// A set of pages, one bit each.
+#[derive(Clone, Debug, Default)]
+struct Pages(Vec<u64>);
+
+impl Pages {
+    #[inline]
+    fn contains(&self, page: u64) -> bool {
+        self.0.get((page / 64) as usize).is_some_and(|word| word >> (page % 64) & 1 != 0)
+    }
+    /// Adds pages, or removes them. Those that a core cannot address are left out.
+    fn set(&mut self, pages: std::ops::Range<u64>, contained: bool) {
+        let end = pages.end.min(PAGES);
+        let words = end.div_ceil(64) as usize;
+        if contained && self.0.len() < words {
+            self.0.resize(words, 0);
+        }
+        for page in pages.start..end {
+            if let Some(word) = self.0.get_mut((page / 64) as usize) {
+                *word = *word & !(1 << (page % 64)) | u64::from(contained) << (page % 64);
+            }
+        }
+    }
+}
+
 /// Effect of a cache maintenance instruction on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maintenance {
-    /// DC CVAC, DC CVAU: a dirty line is written to memory and stays in the cache.
+    /// DC CVAC: a dirty line is written to memory and stays in the caches.
     Clean,
+    /// DC CVAU: a line that is dirty in an L1 is written to the L2, where instructions and data meet, and stays in the
+    /// L1.
+    CleanToL2,
     /// DC CIVAC, DC CISW: a dirty line is written to memory, and the line is removed. Also DC IVAC, as an A53
     /// implements it under a hypervisor.
     CleanInvalidate,
@@ -59,7 +88,7 @@ pub struct Hierarchy {
     dram: Dram,
     timing: Timing,
     line_shift: u32,
-    noncacheable: HashSet<u64>,
+    noncacheable: Pages,
 }
 
 impl Hierarchy {
@@ -78,7 +107,7 @@ impl Hierarchy {
             dram: Dram::new(board.timing.dram, board.timing.dram_line, board.refresh),
             timing: board.timing,
             line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
-            noncacheable: HashSet::new(),
+            noncacheable: Pages::default(),
         }
     }
 
@@ -115,18 +144,12 @@ impl Hierarchy {
 
     /// Sets whether stage 2 makes a range of physical pages cacheable.
     pub fn set_cacheable(&mut self, physical: u64, bytes: u64, cacheable: bool) {
-        for page in physical / PAGE..physical.saturating_add(bytes).div_ceil(PAGE) {
-            if cacheable {
-                self.noncacheable.remove(&page);
-            } else {
-                self.noncacheable.insert(page);
-            }
-        }
+        self.noncacheable.set(physical / PAGE..physical.saturating_add(bytes).div_ceil(PAGE), !cacheable);
     }
     /// Returns whether a physical address is cacheable.
     #[inline]
     pub fn is_cacheable(&self, physical: u64) -> bool {
-        self.noncacheable.is_empty() || !self.noncacheable.contains(&(physical / PAGE))
+        !self.noncacheable.contains(physical / PAGE)
     }
 
     /// Loads or stores `bytes` at a physical address. Returns the cycles that the core waits. An access across the end
@@ -138,6 +161,7 @@ impl Hierarchy {
         } else {
             counts.loads += 1;
         }
+        counts.accesses += 1;
         let (first, last) = (self.line(physical), self.line(physical + bytes.max(1) - 1));
         let mut wait = self.data_part(core, physical, write, now);
         if last != first {
@@ -201,8 +225,13 @@ impl Hierarchy {
 
     /// Executes DC ZVA: allocates a line of zeros without reading memory.
     pub fn zero_line(&mut self, core: usize, physical: u64, now: u64) -> u64 {
-        self.cores[core].counts.stores += 1;
-        if !self.is_cacheable(physical) {
+        let cacheable = self.is_cacheable(physical);
+        let counts = &mut self.cores[core].counts;
+        counts.stores += 1;
+        counts.accesses += 1;
+        if !cacheable {
+            // One access, whose data takes as many beats as the line has.
+            counts.bus_beats += (1 << self.line_shift) / BEAT - 1;
             return self.uncached(core, true, now);
         }
         let line = self.line(physical);
@@ -220,7 +249,7 @@ impl Hierarchy {
         let mut dirty = false;
         for own in &mut self.cores {
             dirty |= match what {
-                Maintenance::Clean => own.l1d.clean(line),
+                Maintenance::Clean | Maintenance::CleanToL2 => own.l1d.clean(line),
                 Maintenance::CleanInvalidate => own.l1d.invalidate(line).is_some_and(|old| old.dirty),
                 Maintenance::InvalidateInstruction => {
                     own.l1i.invalidate(line);
@@ -229,6 +258,12 @@ impl Hierarchy {
             };
         }
         dirty |= match what {
+            Maintenance::CleanToL2 => {
+                if dirty {
+                    self.l2_write_back(core, line, now);
+                }
+                return self.timing.l2;
+            }
             Maintenance::Clean => self.l2.clean(line),
             Maintenance::CleanInvalidate => self.l2.invalidate(line).is_some_and(|old| old.dirty),
             Maintenance::InvalidateInstruction => false,
@@ -342,6 +377,8 @@ mod tests {
         caches.set_cacheable(0x1000, 4096, true);
         caches.data(0, 0x1040, 8, false, 0);
         assert_eq!(caches.data(0, 0x1040, 8, false, 0), 0);
+        caches.set_cacheable(u64::MAX - 8192, u64::MAX, false);
+        assert!(caches.is_cacheable(u64::MAX - 4096), "no core can address it");
     }
 
     /// A budget of bus accesses bounds what a budget of refills does not see.
@@ -362,6 +399,8 @@ mod tests {
             caches.maintain(0, 4096 + line * 64, Maintenance::CleanInvalidate, 0)
         });
         assert_eq!(zeroed, (0, 4 * lines), "DC ZVA, then DC CIVAC");
+        let past = counts(&|caches, _| caches.zero_line(0, 0x40, 0));
+        assert_eq!(past, (0, 4 * lines), "DC ZVA of a non-cacheable line");
         let filled = counts(&|caches, line| caches.data(0, 4096 + line * 64, 8, false, 0));
         assert_eq!(filled, (lines, 4 * lines), "loads");
     }
@@ -401,6 +440,22 @@ mod tests {
         assert_eq!(caches.counts(1).l2_writebacks, 1);
         caches.data(0, 0, 8, false, 0);
         assert_eq!(caches.counts(0).l2_refills, 2, "it left both caches");
+    }
+
+    #[test]
+    fn cleaning_for_instructions_ends_at_the_l2() {
+        let mut caches = zcu102();
+        for line in 0..64 {
+            caches.data(0, line * 64, 8, true, 0);
+        }
+        let before = caches.counts(0).bus_beats;
+        for line in 0..64 {
+            caches.maintain(0, line * 64, Maintenance::CleanToL2, 0);
+        }
+        let counts = *caches.counts(0);
+        assert_eq!((counts.l1d_writebacks, counts.l2_writebacks, counts.bus_beats - before), (64, 0, 0));
+        caches.maintain(0, 0, Maintenance::Clean, 0);
+        assert_eq!(caches.counts(0).l2_writebacks, 1, "it was dirty in the L2");
     }
 
     #[test]

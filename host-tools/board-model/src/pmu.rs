@@ -27,11 +27,20 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Returns whether a counter is one that MDCR_EL2.HPMN reserves for EL2.
+    const fn is_reserved(&self, counter: usize) -> bool {
+        counter as u64 >= self.reserved & 31
+    }
+    /// Returns whether counters of its kind are on: those reserved for EL2 by MDCR_EL2.HPME, the others by PMCR_EL0.E.
+    /// The same bit lets a counter's overflow interrupt (Arm ARM, section D11.3, "Generating overflow interrupt
+    /// requests").
+    const fn is_on(&self, counter: usize) -> bool {
+        let on = if self.is_reserved(counter) { self.reserved >> 7 } else { self.control };
+        on & 1 != 0
+    }
     /// Returns the event that a counter counts at an exception level, in the Non-secure state.
     fn event(&self, counter: usize, level: u8) -> Option<Event> {
-        let own = counter as u64 >= self.reserved & 31;
-        let on = if own { self.reserved >> 7 & 1 } else { self.control & 1 };
-        if on == 0 || self.enabled >> counter & 1 == 0 {
+        if !self.is_on(counter) || self.enabled >> counter & 1 == 0 {
             return None;
         }
         let kind = self.types[counter];
@@ -42,7 +51,7 @@ impl Setup {
             2 => bit(27),
             _ => false,
         };
-        // QEMU itself counts cycles, from guest time, which is the model's.
+        // Ten bits, as in the A53 (PMUv3 of ARMv8.0). QEMU itself counts cycles, from guest time, which is the model's.
         Event::from_number(kind & 0x3ff).filter(|event| counted && *event != Event::CPU_CYCLES)
     }
 }
@@ -58,18 +67,25 @@ pub struct Pmu {
 
 /// Bits of an event counter of the A53.
 const BITS: u32 = 32;
-/// Bit E of PMCR_EL0.
-const ENABLE: u64 = 1;
 
 impl Pmu {
+    /// Returns counters that add nothing of what was counted until `now`.
+    pub fn starting_at(now: Counts) -> Self {
+        Self { seen: now, ..Self::default() }
+    }
+    /// Returns a counter's value, by QEMU's and what was added to it.
+    const fn value(&self, counter: usize) -> u64 {
+        self.setup.values[counter].wrapping_add(self.added[counter]) & ((1 << BITS) - 1)
+    }
     /// Adds what was counted since the last call, all at one exception level.
     pub fn advance(&mut self, level: u8, counts: &Counts, double_l2: bool) {
         for counter in 0..COUNTERS {
             if let Some(event) = self.setup.event(counter, level) {
-                let new = event.count(counts, 0, double_l2) - event.count(&self.seen, 0, double_l2);
-                let before = self.setup.values[counter] + self.added[counter];
-                self.added[counter] += new;
-                if (before + new) >> BITS != before >> BITS {
+                // Less than zero where instructions that did not execute are taken back.
+                let new = event.count(counts, 0, double_l2).wrapping_sub(event.count(&self.seen, 0, double_l2));
+                let before = self.value(counter);
+                self.added[counter] = self.added[counter].wrapping_add(new);
+                if new.cast_signed() > 0 && (before + new) >> BITS != 0 {
                     self.overflowed |= 1 << counter;
                 }
             }
@@ -84,9 +100,13 @@ impl Pmu {
     pub fn written(&mut self, counter: usize) {
         self.added[counter] = 0;
     }
-    /// Resets the additions to all counters, which the guest set to zero.
-    pub fn cleared(&mut self) {
-        self.added = [0; COUNTERS];
+    /// Resets the counters that PMCR_EL0.P resets at an exception level: below EL2 not those reserved for it (Arm ARM,
+    /// PMCR_EL0). QEMU has set all those that it keeps to zero.
+    pub fn cleared(&mut self, level: u8) {
+        for counter in 0..COUNTERS {
+            let kept = level < 2 && self.setup.is_reserved(counter);
+            self.added[counter] = if kept { self.value(counter) } else { 0 };
+        }
     }
     /// Returns the value that a guest reads from a counter whose value in QEMU is `value`.
     pub fn read(&self, counter: usize, value: u64) -> u64 {
@@ -101,13 +121,20 @@ impl Pmu {
         self.overflowed &= !flags;
     }
     /// Returns whether an event counter requests the overflow interrupt.
-    pub const fn interrupts(&self) -> bool {
-        self.setup.control & ENABLE != 0 && self.overflowed & self.setup.interrupts != 0
+    pub fn interrupts(&self) -> bool {
+        let wanted = self.overflowed & self.setup.interrupts;
+        wanted != 0 && (0..COUNTERS).any(|counter| wanted >> counter & 1 != 0 && self.setup.is_on(counter))
     }
     /// Returns whether the overflow interrupt of some enabled counter is enabled, so that its overflow must not be
     /// noticed late.
     pub const fn is_armed(&self) -> bool {
         self.setup.interrupts & self.setup.enabled & ((1 << COUNTERS) - 1) != 0
+    }
+    /// Returns the smallest number of events after which a counter interrupts; `u64::MAX` if none can.
+    pub fn distance(&self) -> u64 {
+        let armed = self.setup.interrupts & self.setup.enabled & !self.overflowed;
+        let left = |counter: usize| (1 << BITS) - self.value(counter);
+        (0..COUNTERS).filter(|counter| armed >> counter & 1 != 0).map(left).min().unwrap_or(u64::MAX)
     }
 }
 
@@ -139,6 +166,48 @@ mod tests {
         counts.l2_refills = 10;
         pmu.advance(2, &counts, false);
         assert_eq!(pmu.read(0, u64::from(u32::MAX)), 1, "32 bits");
+    }
+
+    #[test]
+    fn el2_keeps_its_counters_to_itself() {
+        let mut setup =
+            Setup { types: [0x17 | 1 << 27; COUNTERS], enabled: 0b11, reserved: 1 << 7 | 1, ..Setup::default() };
+        setup.values = [7, (1 << 32) - 5, 0, 0, 0, 0];
+        setup.interrupts = 0b11;
+        let mut pmu = Pmu::default();
+        pmu.set_up(setup);
+        pmu.advance(2, &Counts { l2_refills: 5, ..Counts::default() }, false);
+        assert_eq!((pmu.overflows(), pmu.interrupts()), (2, true), "by HPME, with PMCR_EL0.E = 0");
+        pmu.set_up(Setup { reserved: 1, ..setup });
+        assert!(!pmu.interrupts(), "HPME is off");
+        pmu.advance(2, &Counts { l2_refills: 9, ..Counts::default() }, false);
+        pmu.written(1);
+        pmu.set_up(Setup { values: [7, 984, 0, 0, 0, 0], ..setup });
+        pmu.cleared(1);
+        pmu.set_up(Setup { values: [0; COUNTERS], ..setup });
+        assert_eq!([pmu.read(0, 0), pmu.read(1, 0)], [0, 984], "PMCR_EL0.P at EL1");
+        pmu.cleared(2);
+        assert_eq!(pmu.read(1, 0), 0, "PMCR_EL0.P at EL2");
+    }
+
+    #[test]
+    fn what_is_taken_back_is_no_overflow() {
+        let mut pmu = counting(0x08);
+        pmu.advance(1, &Counts { instructions: 10, ..Counts::default() }, false);
+        pmu.advance(1, &Counts { instructions: 4, ..Counts::default() }, false);
+        assert_eq!((pmu.read(0, 0), pmu.overflows()), (4, 0));
+    }
+
+    #[test]
+    fn the_distance_is_that_of_the_next_interrupt() {
+        let mut setup = Setup { types: [0x17; COUNTERS], enabled: 0b111, control: 1, reserved: 6, ..Setup::default() };
+        setup.values = [(1 << 32) - 1, (1 << 32) - 10, (1 << 32) - 20, 0, 0, 0];
+        setup.interrupts = 0b110;
+        let mut pmu = Pmu::default();
+        pmu.set_up(setup);
+        assert_eq!(pmu.distance(), 10, "counter 0 does not interrupt");
+        pmu.advance(1, &Counts { l2_refills: 10, ..Counts::default() }, false);
+        assert_eq!(pmu.distance(), 10, "counter 1 has");
     }
 
     #[test]

@@ -18,6 +18,12 @@ pub struct Statistics {
     pub seed: u64,
     /// The regions of interest that have ended, in order.
     pub regions: Vec<Region>,
+    /// Number of regions that were begun again before their end. What was counted in them until then is in no region.
+    #[serde(default)]
+    pub abandoned: u64,
+    /// Number of blocks of code whose physical address could not be found. Their lines are taken by virtual address.
+    #[serde(default)]
+    pub untranslated: u64,
     /// The whole run.
     pub whole: Region,
 }
@@ -55,6 +61,13 @@ impl CoreCounts {
 impl Statistics {
     /// Prints one line per core for a human reader.
     pub fn print(&self) {
+        if self.abandoned > 0 {
+            let regions = if self.abandoned == 1 { "region of interest was" } else { "regions of interest were" };
+            eprintln!("board-model: {} {regions} begun again before its end", self.abandoned);
+        }
+        if self.untranslated > 0 {
+            eprintln!("board-model: the code of {} blocks has no physical address to be found", self.untranslated);
+        }
         for (index, core) in self.whole.cores.iter().enumerate() {
             let counts = &core.counts;
             eprintln!(

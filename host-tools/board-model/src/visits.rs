@@ -10,8 +10,8 @@ use cloison_abi::{Call, irq, map, psci};
 
 /// Largest distance in instructions between two ISBs at the same address that belong to one loop that waits.
 const LOOP: u64 = 16;
-/// Interrupt numbers of a core, as the Base System Architecture assigns them.
-const PMU: u32 = 23;
+/// Interrupt numbers of a core, as the Base System Architecture assigns them: a board may have other ones for the PMU.
+const PMU: [u32; 1] = [23];
 const MAINTENANCE: u32 = 25;
 const EL2_TIMER: u32 = 26;
 const SPURIOUS: u32 = 1020;
@@ -78,12 +78,13 @@ fn function(number: u32) -> &'static str {
     }
 }
 
-fn interrupt(number: u32) -> &'static str {
+/// Returns what an interrupt is about. `overflows` are the interrupts of the performance monitors.
+fn interrupt(number: u32, overflows: &[u32]) -> &'static str {
     match number & 0x3ff {
         0..16 => "irq_sgi",
         irq::VTIMER => "irq_timer",
         EL2_TIMER => "irq_deadline",
-        PMU => "irq_overflow",
+        number if overflows.contains(&number) => "irq_overflow",
         MAINTENANCE => "irq_maintenance",
         SPURIOUS.. => "irq_spurious",
         _ => "irq_device",
@@ -110,14 +111,21 @@ struct Core {
 pub struct Follower {
     cores: Vec<Core>,
     visits: Visits,
+    /// Interrupts of the performance monitors.
+    overflows: Vec<u32>,
     /// Addresses of functions that name what a visit is for.
     marks: Vec<(u64, String)>,
 }
 
 impl Follower {
-    /// Starts following `cores` cores, all of them in the hypervisor's start.
-    pub fn new(cores: usize, marks: Vec<(u64, String)>) -> Self {
-        Self { cores: vec![Core::default(); cores], visits: Visits::default(), marks }
+    /// Starts following `cores` cores, all of them in the hypervisor's start. `overflows` are the interrupts of their
+    /// performance monitors if these are shared ones; if there are none, each core has the private one that the Base
+    /// System Architecture assigns.
+    pub fn new(cores: usize, mut overflows: Vec<u32>, marks: Vec<(u64, String)>) -> Self {
+        if overflows.is_empty() {
+            overflows.extend(PMU);
+        }
+        Self { cores: vec![Core::default(); cores], visits: Visits::default(), overflows, marks }
     }
 
     /// Returns whether the core's next instruction at EL2 is an entry from a guest.
@@ -195,7 +203,7 @@ impl Follower {
         }
         if self.cores[core].is_interrupt {
             self.cores[core].is_interrupt = false;
-            interrupt(acknowledged).clone_into(&mut self.cores[core].cause);
+            interrupt(acknowledged, &self.overflows).clone_into(&mut self.cores[core].cause);
         }
         let next = self.end(core);
         self.cores[core].stretch = Some(Stretch { from: address, to: address, ..next });
@@ -247,7 +255,7 @@ mod tests {
     }
 
     fn follower() -> Follower {
-        let mut follower = Follower::new(1, vec![(0x77, "migration".into())]);
+        let mut follower = Follower::new(1, vec![], vec![(0x77, "migration".into())]);
         // What runs before the first guest is no visit.
         run(&mut follower, 1000);
         follower.acknowledge(0, 0x99, 3);
@@ -363,5 +371,13 @@ mod tests {
         follower.leave(0);
         let stretch = &follower.visits().longest["sysreg"];
         assert_eq!((stretch.instructions, stretch.waiting), (155, 45));
+    }
+
+    #[test]
+    fn overflows_are_those_of_the_board() {
+        assert_eq!(interrupt(23, &PMU), "irq_overflow");
+        let zcu102 = [175, 176, 177, 178];
+        assert_eq!([23, 177].map(|number| interrupt(number, &zcu102)), ["irq_device", "irq_overflow"]);
+        assert_eq!(Follower::new(1, vec![], vec![]).overflows, PMU);
     }
 }

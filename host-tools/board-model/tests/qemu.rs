@@ -2,11 +2,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod common;
+#[path = "common/stream.rs"]
+mod stream;
 
-use common::{Guest, board, boot};
+use common::board;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
+use stream::{Guest, boot};
 use tempfile::TempDir;
 
 #[derive(PartialEq)]

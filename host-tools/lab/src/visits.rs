@@ -122,12 +122,17 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
         parts::model_plugin()?.display(),
         report.display()
     );
+    let emulation = configuration::emulation(BOARD)?;
+    let overflows: Vec<String> = emulation.overflow_interrupts.iter().map(u32::to_string).collect();
+    if !overflows.is_empty() {
+        plugin.push_str(&format!(",overflow={}", overflows.join("+")));
+    }
     for (part, cause) in MARKS {
         if let Some(address) = symbols.address(part) {
             plugin.push_str(&format!(",mark={address:#x}:{cause}"));
         }
     }
-    let machine = Machine::new(&configuration::emulation(BOARD)?, &file).icount(Some(0)).cntfrq(CNTFRQ);
+    let machine = Machine::new(&emulation, &file).icount(Some(0)).cntfrq(CNTFRQ);
     let outcome = machine.limit(Duration::from_secs(400)).arg("-plugin").arg(plugin).run()?;
     if !outcome.exit.is_clean() {
         let lines: Vec<&str> = outcome.console.lines().collect();

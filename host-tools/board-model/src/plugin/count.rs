@@ -1,13 +1,15 @@
 //! Counts instructions only, without caches or clock. For runs under `-icount`, which use QEMU's own clock.
+//!
+//! By instruction, not by block: QEMU leaves a block at an access to a device, and the rest starts again as another one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::ffi::{self, Api, ByteArray, PluginId, RegisterDescriptor, UserData};
+use super::ffi::{self, Api, ByteArray, PluginId, RegisterDescriptor, UserData, Word};
 use crate::statistics::{self, Instructions};
 use libc::{c_uint, c_void};
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// State of the callbacks.
 struct Counter {
@@ -16,9 +18,8 @@ struct Counter {
 }
 
 static COUNTER: OnceLock<Counter> = OnceLock::new();
-/// Counts by exception level. Under `-icount` all vCPUs share one thread; elsewhere an increment may be lost, so they
-/// are atomic.
-static COUNTS: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// Score board of the counts: a word for each exception level.
+static COUNTS: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Handle of CPSR.
 static CPSR: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 /// Buffer for the register's value.
@@ -29,6 +30,8 @@ pub fn install(id: PluginId, api: Api, file: PathBuf) -> Result<(), String> {
     if COUNTER.set(Counter { api, file }).is_err() {
         return Err("loaded twice".into());
     }
+    // SAFETY: no other argument is needed than a size.
+    COUNTS.store(unsafe { (api.score_board)(4 * size_of::<u64>()) }, Relaxed);
     // SAFETY: the ID is ours, and the callbacks have the API's signatures.
     unsafe {
         (api.on_vcpu)(id, on_vcpu);
@@ -56,42 +59,38 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
         let list = (api.registers)();
         let descriptors = std::slice::from_raw_parts((*list).data.cast::<RegisterDescriptor>(), (*list).len as usize);
         let cpsr = descriptors.iter().find(|one| !one.name.is_null() && CStr::from_ptr(one.name) == c"cpsr");
-        CPSR.store(cpsr.map_or(std::ptr::null_mut(), |one| one.handle), Relaxed);
+        let Some(cpsr) = cpsr else { ffi::fail("this QEMU's CPU has no cpsr") };
+        CPSR.store(cpsr.handle, Relaxed);
     }
 }
 
 /// Returns the exception level of the running vCPU: CPSR.M\[3:2\].
 fn level() -> usize {
-    let (api, handle, bytes) = (api(), CPSR.load(Relaxed), BYTES.load(Relaxed));
-    if handle.is_null() {
-        return 0;
-    }
-    // SAFETY: the handle came from QEMU; the array is ours, and emptied before it is filled.
-    unsafe {
-        (api.set_size)(bytes, 0);
-        (api.read_register)(handle, bytes);
-        if (*bytes).len == 0 { 0 } else { usize::from(*(*bytes).data >> 2 & 3) }
-    }
+    let (handle, bytes) = (CPSR.load(Relaxed), BYTES.load(Relaxed));
+    // SAFETY: the handle came from QEMU; the array is ours.
+    unsafe { ffi::read_register(api(), handle, bytes) as usize >> 2 & 3 }
+}
+
+/// Returns the count of an exception level.
+fn counted(level: usize) -> Word {
+    Word { board: COUNTS.load(Relaxed), offset: level * size_of::<u64>() }
 }
 
 extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
     let api = api();
-    // SAFETY: the block is QEMU's and valid during this callback. The callback's data is a number, not a pointer; QEMU
-    // has separate translations for each level.
+    // SAFETY: the block is QEMU's and valid during this callback; indices are below the number of instructions. QEMU has
+    // separate translations for each level.
     unsafe {
-        let count = (api.instructions)(block);
-        let data = std::ptr::without_provenance_mut(count << 2 | level());
-        (api.on_block)(block, on_block, ffi::NO_REGISTERS, data);
+        let word = counted(level());
+        for at in 0..(api.instructions)(block) {
+            (api.add_at_instruction)((api.instruction)(block, at), ffi::ADD, word, 1);
+        }
     }
 }
 
-extern "C" fn on_block(_vcpu: c_uint, data: UserData) {
-    let data = data.addr();
-    COUNTS[data & 3].fetch_add((data >> 2) as u64, Relaxed);
-}
-
 extern "C" fn on_exit(_id: PluginId, _data: UserData) {
-    let report = Instructions { instructions: std::array::from_fn(|level| COUNTS[level].load(Relaxed)) };
+    // SAFETY: the vCPUs have stopped.
+    let report = Instructions { instructions: std::array::from_fn(|level| unsafe { (api().sum)(counted(level)) }) };
     let Some(Counter { file, .. }) = COUNTER.get() else { return };
     if let Err(error) = statistics::write(&report, file) {
         eprintln!("board-model: cannot write {}: {error}", file.display());

@@ -16,8 +16,10 @@ pub struct Pending {
     pub what: Special,
     /// The value being written.
     pub value: u64,
-    /// Address at which the guest continues if the access does not trap.
+    /// Offset in its page at which the guest continues if the access does not trap.
     pub next: u64,
+    /// Exception level of the access.
+    pub level: u8,
 }
 
 /// A core's event counters.
@@ -61,16 +63,18 @@ impl Counters {
             seen: (Counts::default(), 0),
         }
     }
-    /// Invalidates the registers, which may have been written while the model was off.
-    pub fn forget(&mut self) {
+    /// Forgets what was counted and what the registers contain, which may have been written while the model was off.
+    /// `now` is what the core has counted so far.
+    pub fn forget(&mut self, now: Counts) {
+        self.pmu = Pmu::starting_at(now);
         self.watched = NO_LEVEL;
         self.pending = None;
         self.stale = true;
     }
 }
 
-/// The registers of the performance monitors by QEMU's names, in the order of [`Monitors`].
-pub const NAMES: [&[u8]; 18] = [
+/// The registers of the performance monitors and of exceptions by QEMU's names, in the order of [`Monitors`].
+pub const NAMES: [&[u8]; 24] = [
     b"PMEVTYPER0_EL0",
     b"PMEVTYPER1_EL0",
     b"PMEVTYPER2_EL0",
@@ -89,6 +93,12 @@ pub const NAMES: [&[u8]; 18] = [
     b"PMSELR_EL0",
     b"PMINTENSET_EL1",
     b"PMOVSSET_EL0",
+    b"VBAR",
+    b"VBAR_EL2",
+    b"ELR_EL1",
+    b"ELR_EL2",
+    b"ESR_EL1",
+    b"ESR_EL2",
 ];
 
 /// QEMU's handles of the registers, each null where it has none.
@@ -106,6 +116,12 @@ pub mod at {
     pub const SELECTED: usize = ENABLED + 3;
     pub const INTERRUPTS: usize = ENABLED + 4;
     pub const OVERFLOWS: usize = ENABLED + 5;
+    /// Vector table of EL1; that of EL2 follows.
+    pub const VECTORS: usize = ENABLED + 6;
+    /// Address to which an exception to EL1 returns; that of EL2 follows.
+    pub const RETURNS: usize = ENABLED + 8;
+    /// Cause of the last exception to EL1; that of EL2 follows.
+    pub const CAUSES: usize = ENABLED + 10;
 }
 
 impl Monitors {

@@ -45,6 +45,19 @@ pub struct MemoryValue {
     pub high: u64,
 }
 
+/// `qemu_plugin_u64`: a word of each vCPU.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Word {
+    /// The score board that contains it.
+    pub board: *mut c_void,
+    /// Its offset in a vCPU's part.
+    pub offset: size_t,
+}
+
+/// `QEMU_PLUGIN_INLINE_ADD_U64`.
+pub const ADD: c_int = 0;
+
 /// `GByteArray` of GLib.
 #[repr(C)]
 pub struct ByteArray {
@@ -118,6 +131,12 @@ functions! {
         on_block = c"qemu_plugin_register_vcpu_tb_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
         /// Registers a callback before an instruction.
         on_instruction = c"qemu_plugin_register_vcpu_insn_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
+        /// Adds to a word before an instruction, without a callback.
+        add_at_instruction = c"qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu": fn(*mut c_void, c_int, Word, u64);
+        /// Creates a score board with this many bytes for each vCPU.
+        score_board = c"qemu_plugin_scoreboard_new": fn(size_t) -> *mut c_void;
+        /// Returns the sum of a word over all vCPUs.
+        sum = c"qemu_plugin_u64_sum": fn(Word) -> u64;
         /// Registers a callback at an instruction's loads or stores.
         on_memory = c"qemu_plugin_register_vcpu_mem_cb": fn(*mut c_void, MemoryCallback, c_int, c_int, UserData);
         /// Returns the number of instructions in a block.
@@ -149,4 +168,34 @@ functions! {
         /// GLib: sets the size of a byte array.
         set_size = c"g_byte_array_set_size": fn(*mut ByteArray, c_uint) -> *mut ByteArray;
     }
+}
+
+/// Returns the value of a register of 4 or 8 bytes. Ends the run if QEMU does not give it: a register that reads as zero
+/// would turn the model into another one without a word.
+///
+/// # Safety
+/// On a vCPU's thread; `handle` came from QEMU, and `bytes` from [`Api::byte_array`].
+pub unsafe fn read_register(api: &Api, handle: *mut c_void, bytes: *mut ByteArray) -> u64 {
+    // SAFETY: as the caller promises; the array is emptied before it is filled.
+    unsafe {
+        (api.set_size)(bytes, 0);
+        (api.read_register)(handle, bytes);
+        let data = (*bytes).data;
+        match (*bytes).len {
+            8 => data.cast::<u64>().read_unaligned(),
+            4 => u64::from(data.cast::<u32>().read_unaligned()),
+            length => fail(&format!(
+                "this QEMU cannot read registers where the plugin needs them ({length} bytes): {KNOWN_QEMU}"
+            )),
+        }
+    }
+}
+
+/// The QEMU that the plugin was made for.
+pub const KNOWN_QEMU: &str = "the plugin knows QEMU 10.0 (Debian: qemu-system-arm 1:10.0)";
+
+/// Prints an error and ends QEMU.
+pub fn fail(error: &str) -> ! {
+    eprintln!("board-model: {error}");
+    std::process::exit(1)
 }

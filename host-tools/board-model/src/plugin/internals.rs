@@ -7,6 +7,8 @@
 //!   virtual.
 //! - the class `tcg-accel-ops`: guest time. The API's time control only works without TCG, so the two functions of the
 //!   class are replaced. They follow `handle_interrupt`, which is how they are found.
+//! - `qemu_clock_get_ns`, `cpus_set_virtual_clock`: after that, show whether QEMU's clock is the model's. Where it is
+//!   not, the class has another layout, and the run ends.
 //! - `qemu_clock_*`, `async_run_on_cpu`: guest time advances from timer to timer; each timer runs when its time has
 //!   come, between two blocks and with QEMU's lock held.
 //! - `bql_*`, `all_cpu_threads_idle`: when all cores wait, somebody must advance time.
@@ -17,7 +19,7 @@
 //! - `rr_kick_vcpu_thread`: shows whether there is one thread for all vCPUs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::ffi::{functions, symbol};
+use super::ffi::{KNOWN_QEMU, functions, symbol};
 use libc::{c_char, c_int, c_void};
 
 /// A function that runs with QEMU's lock held, between two blocks.
@@ -26,6 +28,9 @@ pub type Work = extern "C" fn(*mut c_void, u64);
 pub type GetClock = extern "C" fn() -> i64;
 /// `set_virtual_clock`.
 pub type SetClock = extern "C" fn(i64);
+
+/// Tests whether guest time is read, and whether it is set, by the model's functions, given how QEMU does both.
+pub type ClockTest = fn(&dyn Fn() -> i64, &dyn Fn(i64)) -> (bool, bool);
 
 /// `QEMU_CLOCK_VIRTUAL`.
 const VIRTUAL: c_int = 1;
@@ -63,6 +68,10 @@ functions! {
         set_interrupt = c"qemu_set_irq": fn(*mut c_void, c_int);
         /// Sets a register as the debugger does.
         set_register = c"aarch64_cpu_gdb_write_register": fn(*mut c_void, *mut u8, c_int) -> c_int;
+        /// Reads a clock.
+        read_clock = c"qemu_clock_get_ns": fn(c_int) -> i64;
+        /// Sets guest time by the accelerator's function.
+        set_clock = c"cpus_set_virtual_clock": fn(i64);
         /// Returns a class by its name.
         class = c"object_class_by_name": fn(*const c_char) -> *mut *mut c_void;
     }
@@ -213,9 +222,9 @@ impl Internals {
         unsafe { (self.f.idle)() }
     }
 
-    /// Replaces QEMU's clock functions.
-    pub fn hook_clock(&self, get: GetClock, set: SetClock) -> Result<(), String> {
-        let help = "the model knows QEMU 10.0's layout (Debian: qemu-system-arm 1:10.0)";
+    /// Replaces QEMU's clock functions. `is_hooked` then tests whether QEMU reads and sets its clock by them.
+    pub fn hook_clock(&self, get: GetClock, set: SetClock, is_hooked: ClockTest) -> Result<(), String> {
+        let help = KNOWN_QEMU;
         // SAFETY: looks a name up in a table.
         let class = unsafe { (self.f.class)(c"tcg-accel-ops".as_ptr()) };
         if class.is_null() {
@@ -242,6 +251,13 @@ impl Internals {
             class.add(at + 2).write(set as *mut c_void);
             class.add(at + 1).write(get as *mut c_void);
         }
-        Ok(())
+        // SAFETY: the first function reads the clock, the second one only calls the accelerator's function.
+        let (read, set) = (|| unsafe { (self.f.read_clock)(VIRTUAL) }, |time| unsafe { (self.f.set_clock)(time) });
+        match is_hooked(&read, &set) {
+            (true, true) => Ok(()),
+            (read, set) => {
+                Err(format!("guest time is not the model's (QEMU reads the model's: {read}, sets it: {set}): {help}"))
+            }
+        }
     }
 }

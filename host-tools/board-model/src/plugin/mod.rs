@@ -20,7 +20,7 @@ mod visits;
 
 use crate::board::Board;
 use crate::clock::MAX_CORES;
-use crate::decode::{Special, decode};
+use crate::decode::{Special, decode, is_store_exclusive};
 use crate::statistics;
 use ffi::{Api, PluginId, RegisterDescriptor, UserData};
 use internals::Internals;
@@ -30,7 +30,7 @@ use state::{Block, Options, Plugin};
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use time::{TIME, get_clock, is_vcpu_thread, set_clock, skip_idle_time};
+use time::{TIME, get_clock, is_hooked, is_vcpu_thread, set_clock, skip_idle_time};
 
 /// The plugin API version of the bindings, read by QEMU.
 #[unsafe(no_mangle)]
@@ -93,8 +93,8 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     }
     is_vcpu_thread();
     plugin.slot = Internals::current_cpu_slot();
-    if let Err(error) = internals.hook_clock(get_clock, set_clock) {
-        fail(&error);
+    if let Err(error) = internals.hook_clock(get_clock, set_clock, is_hooked) {
+        ffi::fail(&error);
     }
     // SAFETY: on a vCPU's thread; the list and its descriptors are as declared, and names end with a zero.
     unsafe {
@@ -116,7 +116,7 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
     }
     TIME.base_own.store(internals.own_clock(), Relaxed);
     if let Some(missing) = plugin.monitors.missing() {
-        fail(&format!("this QEMU's CPU has no {missing}: start it with -cpu cortex-a53"));
+        ffi::fail(&format!("this QEMU's CPU has no {missing}: start it with -cpu cortex-a53"));
     }
     if plugin.options.always {
         plugin.switch_on();
@@ -133,49 +133,35 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
         let count = (api.instructions)(block);
         let address = |at| (api.address)((api.instruction)(block, at));
         if plugin.active {
-            let first = plugin.physical(address(0)).unwrap_or(0);
-            let last = plugin.physical(address(count - 1)).unwrap_or(first);
-            let (first, last) = (plugin.caches.line(first), plugin.caches.line(last));
-            // The block covers two pages that are not adjacent: the second one's part is left out.
-            let last = if last < first || last.0 - first.0 > 64 { first } else { last };
-            let known = Box::into_raw(Box::new(Block {
-                instructions: count as u64,
-                first,
-                last,
-                address: address(0),
-                // CPSR.M[3:2]; QEMU has separate translations for each level.
-                level: (plugin.read(plugin.cpsr) >> 2 & 3) as u8,
-            }));
+            let known = Box::into_raw(Box::new(plugin.describe(count as u64, address(0), address(count - 1))));
             plugin.blocks.push(known);
-            (api.on_block)(block, on_block, ffi::NO_REGISTERS, known.cast());
+            (api.on_block)(block, on_block, ffi::WRITES_REGISTERS, known.cast());
         }
-        let mut reads_counter = false;
         for at in 0..count {
             let instruction = (api.instruction)(block, at);
             let mut word = [0u8; 4];
             (api.bytes)(instruction, word.as_mut_ptr().cast(), 4);
             let word = u32::from_le_bytes(word);
             if plugin.active {
-                let nothing = std::ptr::null_mut();
-                (api.on_memory)(instruction, on_load, ffi::NO_REGISTERS, ffi::LOADS, nothing);
-                (api.on_memory)(instruction, on_store, ffi::NO_REGISTERS, ffi::STORES, nothing);
+                let number = usize::try_from(address(at)).unwrap_or_default();
+                let data = std::ptr::without_provenance_mut;
+                if !is_store_exclusive(word) {
+                    (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::LOADS, data(number));
+                }
+                (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::STORES, data(number | 1));
             }
-            let wanted = decode(word).filter(|special| plugin.active || matches!(special, Special::Magic(_)));
-            let nothing = std::ptr::null_mut();
-            if plugin.active && (reads_counter || at == 0 && plugin.after_read.contains(&address(0))) {
-                (api.on_instruction)(instruction, on_monitor_read, ffi::WRITES_REGISTERS, nothing);
+            let Some(special) = decode(word).filter(|special| plugin.active || matches!(special, Special::Magic(_)))
+            else {
+                continue;
+            };
+            if special.is_monitor_access() && at + 1 != count {
+                // Its effect is added at the start of the next block.
+                ffi::fail(&format!("this QEMU does not end a block at {word:#010x}: {}", ffi::KNOWN_QEMU));
             }
-            reads_counter = matches!(wanted, Some(Special::ReadCounter(..) | Special::ReadOverflows(_)));
-            if reads_counter {
-                plugin.after_read.insert(address(at) + 4);
-            }
-            if wanted.is_some() {
-                // The instruction word, above the low 32 bits of its address: these distinguish an instruction from the
-                // next one.
-                let word = usize::try_from(u64::from(word) << 32 | address(at) & 0xffff_ffff).unwrap_or_default();
-                let word = std::ptr::without_provenance_mut(word);
-                (api.on_instruction)(instruction, on_special, ffi::READS_REGISTERS, word);
-            }
+            // The instruction word, above the low 32 bits of its address.
+            let word = usize::try_from(u64::from(word) << 32 | address(at) & 0xffff_ffff).unwrap_or_default();
+            let word = std::ptr::without_provenance_mut(word);
+            (api.on_instruction)(instruction, on_special, ffi::READS_REGISTERS, word);
         }
     }
 }
@@ -189,14 +175,9 @@ extern "C" fn on_block(_vcpu: c_uint, block: UserData) {
     }
 }
 
-extern "C" fn on_load(_vcpu: c_uint, info: u32, address: u64, _data: UserData) {
+extern "C" fn on_access(_vcpu: c_uint, info: u32, address: u64, instruction: UserData) {
     // SAFETY: on the vCPUs' thread; nothing in it calls back.
-    unsafe { plugin() }.access(info, address, false);
-}
-
-extern "C" fn on_store(_vcpu: c_uint, info: u32, address: u64, _data: UserData) {
-    // SAFETY: on the vCPUs' thread; nothing in it calls back.
-    unsafe { plugin() }.access(info, address, true);
+    unsafe { plugin() }.access(info, address, instruction.addr());
 }
 
 extern "C" fn on_special(_vcpu: c_uint, word: UserData) {
@@ -205,16 +186,6 @@ extern "C" fn on_special(_vcpu: c_uint, word: UserData) {
         // SAFETY: on the vCPUs' thread; nothing in it calls back except the clock, which reads atomic words only.
         unsafe { plugin() }.special(special, word & 0xffff_ffff);
     }
-}
-
-extern "C" fn on_monitor_read(_vcpu: c_uint, _data: UserData) {
-    // SAFETY: on the vCPUs' thread; nothing in it calls back.
-    unsafe { plugin() }.finish_monitor_read();
-}
-
-fn fail(error: &str) -> ! {
-    eprintln!("board-model: {error}");
-    std::process::exit(1)
 }
 
 /// The first members of `qemu_info_t`.
@@ -226,6 +197,16 @@ pub struct Info {
     system: bool,
     vcpus: c_int,
     most_vcpus: c_int,
+}
+
+/// Reads the GIC IDs of the cores' overflow interrupts, shared ones.
+fn overflows(text: &str) -> Result<Vec<u32>, String> {
+    let numbers: Result<Vec<u32>, _> = text.split('+').map(str::parse).collect();
+    let numbers = numbers.map_err(|error| format!("overflow={text}: {error}"))?;
+    if numbers.iter().any(|number| !(32..256).contains(number)) {
+        return Err(format!("overflow={text}: 32 to 255 are shared interrupts"));
+    }
+    Ok(numbers)
 }
 
 /// Reads the arguments with which visits to EL2 are followed.
@@ -240,6 +221,7 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
         match argument.split_once('=') {
             Some(("visits", file)) => wanted.file = PathBuf::from(file),
             Some(("acknowledge", text)) => wanted.acknowledge = number(text).map_err(bad)?,
+            Some(("overflow", text)) => wanted.overflows = overflows(text)?,
             Some(("turn", text)) => wanted.turn = number(text).map_err(bad)?,
             Some(("mark", text)) => {
                 let (address, cause) = text.split_once(':').ok_or_else(|| format!("{argument}: give ADDRESS:CAUSE"))?;
@@ -248,7 +230,7 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
             _ => {
                 return Err(format!(
                     "unknown argument `{argument}`: with visits=FILE there are acknowledge=ADDRESS, turn=NUMBER, \
-                     mark=ADDRESS:CAUSE"
+                     overflow=ID+ID..., mark=ADDRESS:CAUSE"
                 ));
             }
         }
@@ -295,14 +277,7 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
                 options.seed = number?;
             }
             Some(("stats", path)) => options.statistics = Some(PathBuf::from(path)),
-            Some(("overflow", text)) => {
-                let numbers: Result<Vec<u32>, _> = text.split('+').map(str::parse).collect();
-                let numbers = numbers.map_err(|error| format!("overflow={text}: {error}"))?;
-                if numbers.iter().any(|number| !(32..256).contains(number)) {
-                    return Err(format!("overflow={text}: 32 to 255 are shared interrupts"));
-                }
-                options.overflow_interrupts = numbers;
-            }
+            Some(("overflow", text)) => options.overflow_interrupts = overflows(text)?,
             _ => {
                 return Err(format!(
                     "unknown argument `{argument}`: there are board=FILE, roi=hint|always, caches=warm|cold, seed=NUMBER, \

@@ -1,9 +1,9 @@
 //! The guest's performance monitors: reads and writes of counters, overflow flags, and the interrupt.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::counters::{NAMES, NO_LEVEL, Pending, at};
+use super::counters::{NO_LEVEL, Pending, at};
 use super::qemu::qemu;
-use super::state::{Block, Plugin};
+use super::state::{Block, PAGE_MASK, Plugin};
 use crate::decode::{SELECTED, Special};
 use crate::pmu::{COUNTERS, Setup};
 
@@ -18,25 +18,37 @@ impl Plugin {
         counters.watched = block.level;
         if std::mem::take(&mut counters.stale) {
             self.set_up_counters(core);
+            if self.counters[core].raised != self.counters[core].pmu.interrupts() {
+                self.set_interrupt(core);
+            }
         }
-        let counters = &mut self.counters[core];
-        let Some(pending) = counters.pending else { return };
-        if pending.next != block.address & 0xffff_ffff {
-            counters.pending = None;
+        let Some(pending) = self.counters[core].pending.take() else { return };
+        if !self.has_executed(pending, block) {
             return;
         }
+        let counters = &mut self.counters[core];
         match pending.what {
-            // The access that starts now keeps it.
-            Special::ReadCounter(..) | Special::ReadOverflows(_) => return,
+            Special::ReadCounter(..) | Special::ReadOverflows(_) => {
+                return self.finish_monitor_read(core, pending.what);
+            }
             Special::WriteCounter(counter) => counters.pmu.written(counter as usize),
             Special::ClearOverflows(_) => counters.pmu.clear_overflows(pending.value),
-            Special::WriteControl(_) if pending.value & 2 != 0 => counters.pmu.cleared(),
+            Special::WriteControl(_) if pending.value & 2 != 0 => counters.pmu.cleared(pending.level),
             _ => {}
         }
-        counters.pending = None;
         self.set_up_counters(core);
         // The write made QEMU set the line by its own flags alone, if it wires it.
         self.set_interrupt(core);
+    }
+
+    /// Returns whether an access to the performance monitors has executed, now that the core is at `block`: it may have
+    /// trapped, or an interrupt may have come right after it.
+    fn has_executed(&self, pending: Pending, block: &Block) -> bool {
+        let at = match block.vector {
+            Some(vector) => self.monitor(at::RETURNS + vector.level()) & PAGE_MASK,
+            None => block.offset(),
+        };
+        at == pending.next
     }
 
     /// Updates the core's counters. Returns whether its interrupt must be raised.
@@ -74,12 +86,13 @@ impl Plugin {
         unsafe { internals.set_interrupt(line, level) };
     }
 
-    fn monitor(&mut self, place: usize) -> u64 {
+    /// Returns a register of the running core, by its place in [`super::counters::NAMES`].
+    pub fn monitor(&self, place: usize) -> u64 {
         self.read(self.monitors.0[place])
     }
 
     fn set_up_counters(&mut self, core: usize) {
-        let mut values = [0; NAMES.len()];
+        let mut values = [0; at::VECTORS];
         for (place, value) in values.iter_mut().enumerate() {
             *value = self.monitor(place);
         }
@@ -114,19 +127,20 @@ impl Plugin {
             Special::WriteCounter(SELECTED) => Special::WriteCounter(selected),
             other => other,
         };
-        if matches!(what, Special::ReadCounter(_, counter) | Special::WriteCounter(counter) if counter as usize >= COUNTERS)
-        {
+        let counter = match what {
+            Special::ReadCounter(_, counter) | Special::WriteCounter(counter) => usize::from(counter),
+            _ => 0,
+        };
+        if counter >= COUNTERS {
             return;
         }
         let counters = &mut self.counters[core];
-        counters.pending = Some(Pending { what, value, next });
+        counters.pending = Some(Pending { what, value, next, level: counters.level });
         counters.watched = NO_LEVEL;
     }
 
-    /// Runs before the instruction after one that reads a counter or the overflow flags.
-    pub fn finish_monitor_read(&mut self) {
-        let core = self.core();
-        let Some(Pending { what, .. }) = self.counters[core].pending.take() else { return };
+    /// Gives the guest the modelled value that it has read, at the start of the next block.
+    fn finish_monitor_read(&mut self, core: usize, what: Special) {
         let (register, value) = match what {
             Special::ReadCounter(register, counter) if register < 31 => {
                 (register, self.counters[core].pmu.read(counter as usize, self.register(register)))
@@ -136,7 +150,7 @@ impl Plugin {
             }
             _ => return,
         };
-        // SAFETY: the CPU that runs on this thread, in a callback that may write registers.
+        // SAFETY: the CPU that runs on this thread, in a block's callback, which may write registers.
         unsafe { qemu().internals.set_register(self.running(), register, value) };
     }
 }

@@ -3,7 +3,7 @@
 
 use super::bounds::Stand;
 use super::qemu::{qemu, retranslate};
-use super::state::{NOTHING, Plugin};
+use super::state::{Current, NOTHING, Plugin};
 use super::time::{EPOCH, TIME, get_clock};
 use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
@@ -61,16 +61,19 @@ impl Plugin {
         if !self.options.always {
             self.regions.first.get_or_insert_with(|| stand.clone());
         }
-        self.regions.open = Some(stand);
+        if self.regions.open.replace(stand).is_some() {
+            self.regions.abandoned += 1;
+        }
     }
 
     /// Turns the model on.
     pub fn switch_on(&mut self) {
         // Anything may have changed unseen.
         self.latest = [NOTHING; MAX_CORES];
-        for counters in &mut self.counters {
-            counters.forget();
+        for (core, counters) in self.counters.iter_mut().enumerate() {
+            counters.forget(*self.caches.counts(core));
         }
+        self.current = [Current::default(); MAX_CORES];
         // Start at a whole millisecond: the timer's last digits must not depend on how long the host took until here.
         let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
         self.clocks.set_all(self.cycles(now));
@@ -124,6 +127,14 @@ impl Plugin {
         self.close();
         let whole = self.regions.whole.clone().unwrap_or_else(|| self.so_far());
         let regions = self.regions.ended.clone();
-        Statistics { modelled: true, board: self.board.name.clone(), seed: self.options.seed, regions, whole }
+        Statistics {
+            modelled: true,
+            board: self.board.name.clone(),
+            seed: self.options.seed,
+            regions,
+            abandoned: self.regions.abandoned,
+            untranslated: self.untranslated,
+            whole,
+        }
     }
 }

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Regions;
-use super::counters::{Counters, Monitors};
-use super::ffi::ByteArray;
+use super::counters::{Counters, Monitors, at};
+use super::ffi::{ByteArray, read_register};
 use super::qemu::qemu;
 use super::time::{TIME, at_horizon, run_timers};
 use crate::board::Board;
@@ -12,12 +12,53 @@ use crate::decode::{Magic, Special};
 use crate::geometry::Line;
 use crate::hierarchy::Hierarchy;
 use libc::c_void;
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Bytes that the core loads or stores in one access.
+const ACCESS: u64 = 16;
 /// Timers set other than by a write to a timer register are noticed after this many ns.
 const TIMER_CHECK: i64 = 20_000;
+
+/// The bits of an address that are the offset in its page. QEMU shares a block between all virtual addresses at which
+/// its page is mapped, so only these are certain.
+pub const PAGE_MASK: u64 = 0xfff;
+
+/// Most events that one cycle can add to a counter: the beats of a line that is filled and of one that is written back,
+/// for both halves of an access across the end of a line.
+const EVENTS_PER_CYCLE: u64 = 16;
+
+/// A block that an exception enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vector {
+    /// By a synchronous exception to EL1 (false) or EL2 (true).
+    Synchronous(bool),
+    /// By an interrupt or an SError to EL1 (false) or EL2 (true).
+    Asynchronous(bool),
+}
+
+impl Vector {
+    /// Returns what the block at an address is, in a table of EL1 (false) or EL2 (true).
+    pub const fn of(address: u64, table: u64, el2: bool) -> Option<Self> {
+        let offset = address.wrapping_sub(table & !0x7ff);
+        match offset & 0x7f {
+            0 if offset >= 0x800 => None,
+            0 if offset & 0x180 == 0 => Some(Self::Synchronous(el2)),
+            0 => Some(Self::Asynchronous(el2)),
+            _ => None,
+        }
+    }
+    /// Returns 0 for EL1, 1 for EL2.
+    pub const fn level(self) -> usize {
+        match self {
+            Self::Synchronous(el2) | Self::Asynchronous(el2) => el2 as usize,
+        }
+    }
+}
+
+/// Classes of synchronous exceptions (ESR_ELx.EC) that come before the first instruction of a block: illegal state,
+/// instruction aborts, PC alignment, breakpoints and single steps.
+const BEFORE_A_BLOCK: [u64; 8] = [0x0e, 0x20, 0x21, 0x22, 0x30, 0x31, 0x32, 0x33];
 
 /// Properties of a block, known when it is translated.
 #[derive(Debug)]
@@ -32,10 +73,30 @@ pub struct Block {
     pub address: u64,
     /// Exception level at which it runs.
     pub level: u8,
+    /// Which exception enters it.
+    pub vector: Option<Vector>,
+}
+
+impl Block {
+    /// Returns the offset of its first instruction in the page.
+    pub const fn offset(&self) -> u64 {
+        self.address & PAGE_MASK
+    }
+}
+
+/// The block that a core executes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Current {
+    /// Address of its first instruction.
+    address: u64,
+    /// Number of instructions that were counted.
+    instructions: u64,
 }
 
 /// Matches no access.
 const NO_LINE: u64 = u64::MAX;
+/// Matches no instruction: these are aligned.
+const NO_INSTRUCTION: usize = 2;
 
 /// The line of the last access, by virtual address: makes most accesses cheap.
 #[derive(Clone, Copy, Debug)]
@@ -43,10 +104,16 @@ pub struct Latest {
     line: u64,
     written: bool,
     fetched: Line,
+    /// Address of the instruction of the last access, with bit 0 set if it was a store; [`NO_INSTRUCTION`] at the start
+    /// of a block.
+    instruction: usize,
+    /// The last access's address, in units of 16 bytes.
+    chunk: u64,
 }
 
 /// No access yet.
-pub const NOTHING: Latest = Latest { line: NO_LINE, written: false, fetched: Line(NO_LINE) };
+pub const NOTHING: Latest =
+    Latest { line: NO_LINE, written: false, fetched: Line(NO_LINE), instruction: NO_INSTRUCTION, chunk: 0 };
 
 /// The plugin's state.
 #[derive(Debug)]
@@ -57,8 +124,10 @@ pub struct Plugin {
     pub monitors: Monitors,
     /// Handle of CPSR.
     pub cpsr: *mut c_void,
-    /// Addresses of the instructions that follow a read of a counter.
-    pub after_read: HashSet<u64>,
+    /// The blocks that cores execute.
+    pub current: [Current; MAX_CORES],
+    /// Number of blocks whose code has no physical address that can be found.
+    pub untranslated: u64,
     /// The modelled board.
     pub board: Board,
     /// Caches and memory.
@@ -120,7 +189,8 @@ impl Plugin {
             counters: vec![Counters::new(); cores],
             monitors: Monitors::new(),
             cpsr: std::ptr::null_mut(),
-            after_read: HashSet::new(),
+            current: [Current::default(); MAX_CORES],
+            untranslated: 0,
             clocks: Clocks::new(board.quantum),
             latest: [NOTHING; MAX_CORES],
             cpus: [std::ptr::null_mut(); MAX_CORES],
@@ -180,28 +250,92 @@ impl Plugin {
         TIME.set(core, time);
     }
 
+    /// Describes a block of `instructions` of the running core, from the address of the first to that of the last.
+    pub fn describe(&mut self, instructions: u64, start: u64, end: u64) -> Block {
+        // CPSR.M[3:2]; QEMU has separate translations for each level.
+        let level = (self.read(self.cpsr) >> 2 & 3) as u8;
+        let (first, last) = match self.physical(start) {
+            Some(first) => (first, self.physical(end).unwrap_or(first)),
+            None => {
+                // Lines that no memory has.
+                self.untranslated += 1;
+                (start | 1 << 62, end | 1 << 62)
+            }
+        };
+        let (first, last) = (self.caches.line(first), self.caches.line(last));
+        // The block covers two pages that are not adjacent: the second one's part is left out.
+        let last = if last < first || last.0 - first.0 > 64 { first } else { last };
+        let vector = if start & 0x7f == 0 && matches!(level, 1 | 2) {
+            let el2 = level == 2;
+            Vector::of(start, self.monitor(at::VECTORS + usize::from(el2)), el2)
+        } else {
+            None
+        };
+        Block { instructions, first, last, address: start, level, vector }
+    }
+
     /// Runs at the start of a block.
     #[inline]
     pub fn block(&mut self, block: &Block) {
         let core = self.core();
+        if let Some(vector) = block.vector {
+            self.take_exception(core, vector);
+        }
         if self.counters[core].watched != block.level {
             self.look_after_counters(core, block);
         }
+        self.current[core] = Current { address: block.address, instructions: block.instructions };
         self.caches.counts_mut(core).instructions += block.instructions;
         let mut cycles = block.instructions * self.board.timing.instruction;
-        if block.first != block.last || self.latest[core].fetched != block.first {
+        let latest = &mut self.latest[core];
+        latest.instruction = NO_INSTRUCTION;
+        if block.first != block.last || latest.fetched != block.first {
+            let start = block.first.0 + u64::from(latest.fetched == block.first);
+            latest.fetched = block.last;
             let now = self.clocks.cycles(core);
-            for line in block.first.0..=block.last.0 {
+            for line in start..=block.last.0 {
                 cycles += self.caches.fetch(core, Line(line), now + cycles);
             }
-            self.latest[core].fetched = block.last;
-        } else {
-            self.caches.counts_mut(core).fetches += 1;
         }
         self.spend(core, cycles);
         if self.clocks.is_new_turn(core) || self.clocks.cycles(core) >= self.limit || TIME.waited.load(Relaxed) {
             self.turn(core);
         }
+    }
+
+    /// Runs at the first block of an exception: it may have left the block before in its middle.
+    #[cold]
+    #[inline(never)]
+    fn take_exception(&mut self, core: usize, vector: Vector) {
+        // Virtual addresses may mean other pages from here on.
+        self.latest[core].line = NO_LINE;
+        if let Vector::Synchronous(_) = vector {
+            let class = self.monitor(at::CAUSES + vector.level()) >> 26 & 0x3f;
+            if !BEFORE_A_BLOCK.contains(&class) {
+                self.leave_block(core, self.monitor(at::RETURNS + vector.level()));
+            }
+        }
+    }
+
+    /// Takes back the instructions of the core's block from `address` on.
+    fn leave_block(&mut self, core: usize, address: u64) {
+        let current = &mut self.current[core];
+        let executed = (address.wrapping_sub(current.address) & PAGE_MASK) / 4;
+        if executed >= current.instructions {
+            return;
+        }
+        let rest = current.instructions - executed;
+        current.instructions = executed;
+        let counts = self.caches.counts_mut(core);
+        counts.instructions = counts.instructions.wrapping_sub(rest);
+        self.clocks.refund(core, rest * self.board.timing.instruction);
+        TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
+    }
+
+    /// Ends the running core's turn after its block.
+    const fn end_turn(&mut self) {
+        self.turn_ends = 0;
+        self.limit = 0;
     }
 
     /// Runs at the first block of a turn, and when the core has reached its limit.
@@ -216,13 +350,22 @@ impl Plugin {
         }
         TIME.turns.fetch_add(1, Relaxed);
         if self.clocks.is_new_turn(core) {
-            self.clocks.takes_turn(core, self.cycles(TIME.horizon.load(Relaxed)));
+            let horizon = TIME.horizon.load(Relaxed);
+            self.clocks.takes_turn(core, self.cycles(horizon));
+            if self.next_timer == 0 {
+                let next = at_horizon(|| qemu().internals.next_timer()).map_or(i64::MAX, |wait| horizon + wait);
+                self.next_timer = next.min(horizon + TIMER_CHECK);
+            }
             self.turn_ends = self.clocks.limit(core, self.cycles(self.next_timer));
             TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
         }
-        // A turn may be long if another core is far ahead or none runs.
+        // Counters are checked the more often the nearer their overflow is, so that it is noticed at once.
         let now = self.clocks.cycles(core);
-        let look = if self.counters[core].armed { now + self.board.quantum } else { u64::MAX };
+        let look = if self.counters[core].armed {
+            now + (self.counters[core].pmu.distance() / EVENTS_PER_CYCLE).min(self.board.quantum)
+        } else {
+            u64::MAX
+        };
         self.limit = self.turn_ends.min(look);
         if now < self.turn_ends {
             return;
@@ -255,46 +398,68 @@ impl Plugin {
         }
     }
 
-    /// Handles a load or store of the running core.
+    /// Handles a load or store of the running core, or QEMU's part of one. `instruction` is its address, with bit 0 set
+    /// for a store.
     #[inline]
-    pub fn access(&mut self, info: u32, address: u64, write: bool) {
+    pub fn access(&mut self, info: u32, address: u64, instruction: usize) {
         let core = self.core();
+        let write = instruction & 1 != 0;
+        let chunk = address / ACCESS;
+        let at_end = address & self.line_mask > self.line_mask - 15;
+        let latest = &mut self.latest[core];
         let counts = self.caches.counts_mut(core);
-        if write {
+        if latest.instruction == instruction {
+            if latest.chunk == chunk {
+                // Part of the access before, which may cross the end of the line where that one did not.
+                if at_end {
+                    self.cross(core, info, address, instruction);
+                }
+                return;
+            }
+        } else if write {
             counts.stores += 1;
         } else {
             counts.loads += 1;
         }
+        counts.accesses += 1;
+        latest.instruction = instruction;
+        latest.chunk = chunk;
         let line = address >> self.line_shift;
-        let latest = &mut self.latest[core];
-        let at_end = address & self.line_mask > self.line_mask - 15;
         if line == latest.line && !at_end && (!write || latest.written) {
             return;
         }
-        self.look_up(core, info, address, write);
+        self.look_up(core, info, address, instruction);
     }
 
     /// Handles an access that is not to the line of the last one, or may cross its end.
     #[inline(never)]
-    fn look_up(&mut self, core: usize, info: u32, address: u64, write: bool) {
+    fn look_up(&mut self, core: usize, info: u32, address: u64, instruction: usize) {
         let line = address >> self.line_shift;
+        let write = instruction & 1 != 0;
         let latest = &mut self.latest[core];
         if line != latest.line || write && !latest.written {
             latest.line = line;
             latest.written = write;
-            self.part(core, info, address, write);
+            self.part(core, info, address, instruction);
         }
+        self.cross(core, info, address, instruction);
+    }
+
+    /// Handles the second line of an access that crosses the end of one.
+    fn cross(&mut self, core: usize, info: u32, address: u64, instruction: usize) {
+        let line = address >> self.line_shift;
         // SAFETY: a pure function of the word that QEMU passed.
         let bytes = 1u64 << unsafe { (qemu().api.size_shift)(info) };
         if (address + bytes - 1) >> self.line_shift != line {
             self.caches.counts_mut(core).crossings += 1;
             self.latest[core].line = NO_LINE;
-            self.part(core, info, (line + 1) << self.line_shift, write);
+            self.part(core, info, (line + 1) << self.line_shift, instruction);
         }
     }
 
     #[inline]
-    fn part(&mut self, core: usize, info: u32, address: u64, write: bool) {
+    fn part(&mut self, core: usize, info: u32, address: u64, instruction: usize) {
+        let write = instruction & 1 != 0;
         let api = &qemu().api;
         // SAFETY: in a memory callback; the answer is read at once. The second part of an access across the end of a
         // page is looked up like the first: QEMU has just used both pages.
@@ -307,8 +472,7 @@ impl Plugin {
         };
         let now = self.clocks.cycles(core);
         let wait = if device {
-            self.latest[core].line = NO_LINE;
-            self.caches.counts_mut(core).device += 1;
+            self.access_device(core, instruction);
             self.board.timing.device
         } else {
             if !self.caches.is_cacheable(physical) {
@@ -321,28 +485,30 @@ impl Plugin {
         }
     }
 
+    /// Handles an access to a device, for which QEMU leaves the block: the rest of it starts again as another one.
+    #[cold]
+    fn access_device(&mut self, core: usize, instruction: usize) {
+        self.latest[core].line = NO_LINE;
+        self.caches.counts_mut(core).device += 1;
+        self.leave_block(core, (instruction & !3) as u64 + 4);
+        // It may have woken another core, which must not wait for the end of this one's turn.
+        if instruction & 1 != 0 && self.clocks.is_another_waiting(core) {
+            self.end_turn();
+        }
+    }
+
     /// Returns the value of a general register; register 31 is zero.
     pub fn register(&self, number: u8) -> u64 {
         self.x.get(number as usize).map_or(0, |handle| self.read(*handle))
     }
 
-    /// Returns the value of a register of 4 or 8 bytes by its handle; zero if QEMU lacks it.
+    /// Returns the value of a register by its handle; zero if QEMU lacks it.
     pub fn read(&self, handle: *mut c_void) -> u64 {
         if handle.is_null() {
             return 0;
         }
-        let api = &qemu().api;
-        // SAFETY: the handle came from QEMU; the array is ours, and emptied before it is filled.
-        unsafe {
-            (api.set_size)(self.bytes, 0);
-            (api.read_register)(handle, self.bytes);
-            let data = (*self.bytes).data;
-            match (*self.bytes).len {
-                8 => data.cast::<u64>().read_unaligned(),
-                4 => u64::from(data.cast::<u32>().read_unaligned()),
-                _ => 0,
-            }
-        }
+        // SAFETY: the handle came from QEMU; the array is ours.
+        unsafe { read_register(&qemu().api, handle, self.bytes) }
     }
 
     /// Translates a virtual address of the running core to a physical one.
@@ -365,14 +531,21 @@ impl Plugin {
                 self.caches.set_cacheable(physical, bytes.min(1 << 34), off == 0);
                 self.latest = [NOTHING; MAX_CORES];
             }
-            Special::Timer => self.next_timer = 0,
             _ if !self.active => {}
+            Special::Timer => {
+                self.next_timer = 0;
+                self.end_turn();
+            }
+            Special::Idle => {
+                self.clocks.idle(core);
+                TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
+            }
             Special::ReadCounter(..)
             | Special::WriteCounter(_)
             | Special::ReadOverflows(_)
             | Special::ClearOverflows(_)
             | Special::WriteControl(_)
-            | Special::SetUpCounters => self.begin_monitor_access(core, special, (address + 4) & 0xffff_ffff),
+            | Special::SetUpCounters => self.begin_monitor_access(core, special, (address + 4) & PAGE_MASK),
             Special::InvalidateInstructions(all) => {
                 self.caches.invalidate_instructions((!all).then_some(core));
                 self.latest = [NOTHING; MAX_CORES];

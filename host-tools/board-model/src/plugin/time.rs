@@ -50,6 +50,21 @@ pub static TIME: SharedClock = SharedClock {
 thread_local! {
     /// True on the vCPUs' thread, except while timers run there.
     static READS_CORE: Cell<bool> = const { Cell::new(false) };
+    /// While this thread tests the clock: what it must read, and what was set.
+    static PROBE: Cell<Option<(i64, i64)>> = const { Cell::new(None) };
+}
+
+/// A time that no clock shows.
+const PROBE_TIME: i64 = 0x7e57_7e57_7e57;
+
+/// Tests whether QEMU reads and sets guest time by the model's functions. Returns whether it reads it so, and whether it
+/// sets it so.
+pub fn is_hooked(read: &dyn Fn() -> i64, set: &dyn Fn(i64)) -> (bool, bool) {
+    PROBE.set(Some((PROBE_TIME, 0)));
+    let reads = read() == PROBE_TIME;
+    set(PROBE_TIME + 1);
+    let sets = PROBE.take().is_some_and(|(_, time)| time == PROBE_TIME + 1);
+    (reads, sets)
 }
 
 impl SharedClock {
@@ -76,6 +91,9 @@ pub fn is_vcpu_thread() {
 
 /// QEMU's `get_virtual_clock`.
 pub extern "C" fn get_clock() -> i64 {
+    if let Some((time, _)) = PROBE.get() {
+        return time;
+    }
     if !TIME.modelled.load(Relaxed) {
         let own = QEMU.get().map_or(0, |qemu| qemu.internals.own_clock());
         return TIME.base.load(Relaxed) + own - TIME.base_own.load(Relaxed);
@@ -86,6 +104,10 @@ pub extern "C" fn get_clock() -> i64 {
 
 /// QEMU's `set_virtual_clock`.
 pub extern "C" fn set_clock(time: i64) {
+    if let Some((expected, _)) = PROBE.get() {
+        PROBE.set(Some((expected, time)));
+        return;
+    }
     TIME.horizon.fetch_max(time, Relaxed);
 }
 

@@ -29,6 +29,8 @@ pub struct Wanted {
     pub acknowledge: u64,
     /// Instructions in a turn.
     pub turn: u64,
+    /// GIC IDs of the overflow interrupts where they are shared ones; none if each core has its private one.
+    pub overflows: Vec<u32>,
     /// Addresses of functions that name what a visit is for.
     pub marks: Vec<(u64, String)>,
 }
@@ -57,7 +59,7 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 pub fn install(id: PluginId, api: Api, cores: usize, mut wanted: Wanted) -> Result<(), String> {
     let missing = |name| format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 has it");
     let internals = Internals::find().map_err(missing)?;
-    let follower = Follower::new(cores, std::mem::take(&mut wanted.marks));
+    let follower = Follower::new(cores, std::mem::take(&mut wanted.overflows), std::mem::take(&mut wanted.marks));
     let state = State {
         api,
         internals,
@@ -95,17 +97,8 @@ impl State {
 
     /// Returns the value of a register by its position in [`NAMES`].
     fn register(&self, at: usize) -> u64 {
-        // SAFETY: the handle came from QEMU; the array is ours, and emptied before it is filled.
-        unsafe {
-            (self.api.set_size)(self.bytes, 0);
-            (self.api.read_register)(self.registers[at], self.bytes);
-            let data = (*self.bytes).data;
-            match (*self.bytes).len {
-                8 => data.cast::<u64>().read_unaligned(),
-                4 => u64::from(data.cast::<u32>().read_unaligned()),
-                _ => 0,
-            }
-        }
+        // SAFETY: the handle came from QEMU; the array is ours.
+        unsafe { ffi::read_register(&self.api, self.registers[at], self.bytes) }
     }
 }
 

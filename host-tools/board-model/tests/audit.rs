@@ -1,0 +1,219 @@
+//! What a guest can observe of the model in a real QEMU, program by program: counters, levels, faults, time.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+mod common;
+
+use cloison_board_model::statistics::{CoreCounts, Instructions, Statistics};
+use common::{board, build_guest, machine};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+fn guest() -> &'static Path {
+    static GUEST: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, guest) = GUEST.get_or_init(|| {
+        let place = TempDir::new().expect("a directory");
+        let guest = build_guest(place.path(), "audit");
+        (place, guest)
+    });
+    guest
+}
+
+struct Run {
+    statistics: Statistics,
+    words: [u64; 8],
+    /// What the plugin printed.
+    errors: String,
+}
+
+impl Run {
+    /// Returns what core 0 counted in a region.
+    fn region(&self, at: usize) -> &CoreCounts {
+        &self.statistics.regions[at].cores[0]
+    }
+}
+
+/// Runs a program of the guest with these additional plugin arguments on the shipped board after `change`.
+fn run_on(program: u64, extra: &str, change: impl Fn(String) -> String) -> Run {
+    let directory = TempDir::new().expect("a directory");
+    let stats = directory.path().join("stats.json");
+    let board = board(directory.path(), "pseudo-random");
+    let text = change(fs::read_to_string(&board).expect("the board file"));
+    fs::write(&board, text).expect("the board file");
+    let arguments = format!("board={},stats={},{extra}", board.display(), stats.display());
+    let outcome = machine(directory.path(), Some(&arguments), guest(), &[program]).run().expect("QEMU runs");
+    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.errors);
+    let mut memory = File::open(directory.path().join("ram")).expect("the guest's memory");
+    memory.seek(SeekFrom::Start(0x300_0100)).expect("its results");
+    let words = [0; 8].map(|_: u64| {
+        let mut bytes = [0; 8];
+        memory.read_exact(&mut bytes).expect("its results");
+        u64::from_le_bytes(bytes)
+    });
+    let statistics = serde_json::from_str(&fs::read_to_string(stats).expect("statistics")).expect("JSON");
+    Run { statistics, words, errors: outcome.errors }
+}
+
+fn run(program: u64) -> Run {
+    run_on(program, "roi=always", |text| text)
+}
+
+fn quantum(cycles: u64) -> impl Fn(String) -> String {
+    move |text| text.replace("quantum = 300", &format!("quantum = {cycles}"))
+}
+
+#[test]
+fn a_branch_target_right_after_a_read_does_not_lose_it_and_no_other_instruction_is_taken_for_one() {
+    let run = run(0);
+    assert_eq!(run.words[..3], [50, 50, 0x1234], "two reads; then a register that no read may change");
+}
+
+#[test]
+fn a_region_starts_without_the_counts_of_the_one_before() {
+    let run = run_on(1, "roi=hint", |text| text);
+    assert_eq!(run.words[0], 107, "the guest wrote 100, and loaded 7 times");
+}
+
+#[test]
+fn loads_and_stores_are_instructions_and_accesses_are_of_up_to_16_bytes() {
+    let run = run(2);
+    // What, then loads, stores and accesses of a hundred instructions.
+    let expected = [
+        ("nop", 0, 0, 0),
+        ("ldp x", 1, 0, 1),
+        ("ldr q", 1, 0, 1),
+        ("ldp q", 1, 0, 2),
+        ("stp q", 0, 1, 2),
+        ("ld1", 1, 0, 4),
+        ("st1", 0, 1, 4),
+        ("ld4", 1, 0, 4),
+        ("st4", 0, 1, 4),
+        ("ldxr and stxr", 1, 1, 2),
+        ("stxr that fails", 0, 0, 0),
+    ];
+    for (at, (what, loads, stores, accesses)) in expected.into_iter().enumerate() {
+        let events = ["LD_RETIRED", "ST_RETIRED", "MEM_ACCESS", "L1D_CACHE"].map(|name| run.region(at).event(name));
+        assert_eq!(events, [loads, stores, accesses, accesses].map(|each| each * 100), "{what}");
+    }
+}
+
+#[test]
+fn instruction_lines_do_not_depend_on_how_qemu_cuts_its_blocks() {
+    let run = run(2);
+    // 102 instructions after a HINT: 6.4 lines.
+    for at in 0..9 {
+        let lines = run.region(at).event("L1I_CACHE");
+        assert!((6..=9).contains(&lines), "region {at}: {lines} lines");
+    }
+}
+
+#[test]
+fn interrupts_between_an_access_to_a_counter_and_the_next_instruction_lose_nothing() {
+    let run = run(3);
+    let [reads, writes, interrupts, ..] = run.words;
+    assert!(interrupts > 1000, "{interrupts} interrupts");
+    assert_eq!((reads, writes), (0, 0), "reads that were wrong, and writes that were lost, of 20000 each");
+}
+
+#[test]
+fn instructions_after_a_fault_or_a_device_access_count_once() {
+    let faults = run(4);
+    // 90 retire, each fault's handler has 4, and the HINT and ISB after the start and the HINT at the end.
+    let counted = faults.region(0).event("INST_RETIRED");
+    assert!((130..=134).contains(&counted), "{counted} of 132 instructions");
+    assert!(faults.region(0).cycles < 132 + 20 * 200, "{} cycles", faults.region(0).cycles);
+    let devices = run(5);
+    let counted = devices.region(0).event("INST_RETIRED");
+    assert!((100..=104).contains(&counted), "{counted} of 102 instructions");
+    assert_eq!(devices.region(0).counts.device, 10);
+}
+
+#[test]
+fn without_the_model_too_instructions_after_a_device_access_count_once() {
+    let directory = TempDir::new().expect("a directory");
+    let counts = directory.path().join("counts.json");
+    let machine = machine(directory.path(), Some(&format!("count={}", counts.display())), guest(), &[5]);
+    let outcome = machine.icount(Some(0)).run().expect("QEMU runs");
+    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.errors);
+    let counts: Instructions = serde_json::from_str(&fs::read_to_string(counts).expect("counts")).expect("JSON");
+    // QEMU's own start and end of the guest, 29 instructions, and the program's 105.
+    assert!((125..=140).contains(&counts.all()), "{} instructions", counts.all());
+}
+
+#[test]
+fn counters_from_hpmn_on_are_those_of_el2() {
+    let run = run(6);
+    let [overflows, pending, second, first, ..] = run.words;
+    assert_eq!(overflows, 2, "counter 1 counts by HPME, with PMCR_EL0.E = 0");
+    assert_ne!(pending & 0xc0, 0, "its interrupt is pending");
+    assert_eq!((second, first), (984, 0), "PMCR_EL0.P at EL1 resets the counters below HPMN only");
+}
+
+#[test]
+fn a_message_wakes_a_core_at_its_time_whatever_the_quantum() {
+    for cycles in [50, 300, 3000] {
+        let run = run_on(7, "roi=always", quantum(cycles));
+        let [sum, worst] = [run.words[0], run.words[1]];
+        // 200 messages; a tick is 16 ns. The sender's store to the GIC costs 100 cycles of it.
+        assert!(sum / 200 <= 25 && worst <= 40, "quantum {cycles}: {sum} ticks in all, {worst} at worst");
+    }
+}
+
+#[test]
+fn a_timer_fires_at_its_time_whatever_the_quantum() {
+    for cycles in [50, 300, 3000] {
+        let run = run_on(8, "roi=always", quantum(cycles));
+        let [sum, worst] = [run.words[0], run.words[1]];
+        assert!(sum / 200 <= 8 && worst <= 20, "quantum {cycles}: {sum} ticks in all, {worst} at worst");
+    }
+}
+
+#[test]
+fn a_core_that_waits_politely_lets_others_run() {
+    let run = run(9);
+    for (region, what) in [(0, "WFE"), (1, "YIELD")] {
+        let counted = |core: usize| run.statistics.regions[region].cores[core].event("INST_RETIRED");
+        assert!(counted(1) * 5 < counted(0), "{what}: {} instructions beside {}", counted(1), counted(0));
+    }
+}
+
+#[test]
+fn a_region_that_is_begun_twice_is_reported() {
+    let run = run(10);
+    assert_eq!(run.statistics.regions.len(), 1);
+    assert_eq!(run.region(0).event("LD_RETIRED"), 5);
+    assert_eq!(run.statistics.abandoned, 1);
+    assert!(run.errors.contains("1 region of interest was begun again before its end"), "{}", run.errors);
+}
+
+/// Returns what QEMU prints before it ends, with a library that changes what the plugin sees of it.
+fn on_another_qemu(how: &str) -> (bool, String) {
+    let directory = TempDir::new().expect("a directory");
+    let shim = directory.path().join("other_qemu.so");
+    let source = cloison_engine::installation::root().join("host-tools/board-model/tests/shim/other_qemu.rs");
+    let mut command = Command::new("rustc");
+    command.args(["--edition", "2024", "--crate-type", "cdylib", "-C", "panic=abort"]).arg(source);
+    assert!(command.arg("-o").arg(&shim).status().expect("rustc runs").success(), "the library builds");
+    let board = board(directory.path(), "pseudo-random");
+    let arguments = format!("board={},roi=always", board.display());
+    let line = machine(directory.path(), Some(&arguments), guest(), &[0]).command_line();
+    let mut words = line.split(' ');
+    let mut qemu = Command::new("timeout");
+    qemu.arg("30").arg(words.next().expect("a program"));
+    qemu.args(words.map(|word| word.replace("mon:stdio", "null").replace("telemetry.bin", "/dev/null")));
+    let output = qemu.env("LD_PRELOAD", &shim).env("OTHER_QEMU", how).output().expect("it runs");
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_qemu_with_other_internals_is_refused_by_what_it_does() {
+    let (clean, errors) = on_another_qemu("");
+    assert!(clean && errors.contains("board-model (modelled): core 0"), "the same QEMU, unchanged: {errors}");
+    let (clean, errors) = on_another_qemu("layout");
+    assert!(!clean && errors.contains("guest time is not the model's"), "{errors}");
+    let (clean, errors) = on_another_qemu("registers");
+    assert!(!clean && errors.contains("cannot read register"), "{errors}");
+}
