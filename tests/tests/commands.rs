@@ -3,7 +3,7 @@
 
 use cloison_engine::installation;
 use cloison_engine::telemetry::Telemetry;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
@@ -134,6 +134,117 @@ fn a_kept_run_is_run_again_with_a_console() {
     assert!(done.code == Some(1) && done.err.contains("--icount cannot be given with a kept run"), "{}", done.err);
     let done = cloison(&["run", &Path::new(&directory).join("..").display().to_string()]);
     assert!(done.code == Some(1) && done.err.contains("is not a kept run"), "{}", done.err);
+}
+
+/// Returns the bytes of the files in a directory.
+fn size(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).expect("it is there");
+    entries.map(|entry| entry.expect("an entry").metadata().expect("its length").len()).sum()
+}
+
+#[test]
+fn kept_runs_share_one_image() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let path = |name: &str| scratch.path().join(name);
+    let results = path("out").display().to_string();
+    let experiment = || good(&["experiment", "quota", "--quick", "--out", &results]);
+    let first = experiment();
+    assert!(!first.out.contains("earlier command"), "{}", first.out);
+    let runs: Vec<PathBuf> =
+        std::fs::read_dir(path("out/runs")).expect("runs").map(|entry| entry.expect("an entry").path()).collect();
+    assert!(runs.len() > 2);
+    for run in &runs {
+        assert!(size(run) <= 200 << 10, "{}: {} bytes", run.display(), size(run));
+    }
+    // Beside the plugin, what is shared is about one compressed image.
+    let parts = || {
+        let entries = std::fs::read_dir(path("out/parts")).expect("parts").map(|entry| entry.expect("an entry").path());
+        entries.filter(|path| path.extension().is_some_and(|kind| kind == "gz")).collect::<Vec<_>>()
+    };
+    let all: u64 = parts().iter().map(|path| std::fs::metadata(path).expect("a file").len()).sum();
+    assert!(all < 200 << 10, "{all} bytes in {} parts", parts().len());
+    // All of it works elsewhere; a run alone names what is missing.
+    let copied = Command::new("cp").arg("-r").args([path("out"), path("copy")]).status();
+    assert!(copied.expect("cp starts").success());
+    let key = runs[0].file_name().expect("a name");
+    let moved = good(&["run", &path("copy/runs").join(key).display().to_string()]);
+    assert!(moved.err.contains("the telemetry is identical to the kept run's"), "{}", moved.err);
+    std::fs::rename(path("copy/runs").join(key), path("alone")).expect("it can be moved");
+    let alone = cloison(&["run", &path("alone").display().to_string()]);
+    let words = alone.err.split_whitespace().filter(|word| !"│|".contains(word)).collect::<Vec<_>>().join(" ");
+    assert!(alone.code == Some(1) && words.contains("copy the whole directory of the results"), "{}", alone.err);
+    // `run` refuses a damaged or missing part; the experiment makes it again, and performs no run again.
+    let part = parts().into_iter().max_by_key(|path| std::fs::metadata(path).map_or(0, |file| file.len()));
+    let part = part.expect("there are parts");
+    let run = runs[0].display().to_string();
+    for damage in [Some("short"), None] {
+        match damage {
+            Some(text) => std::fs::write(&part, text).expect("it can be written"),
+            None => std::fs::remove_file(&part).expect("it can be removed"),
+        }
+        let refused = cloison(&["run", &run]);
+        let reason = if damage.is_some() { "is damaged" } else { "is missing" };
+        assert!(refused.code == Some(1) && refused.err.contains(reason), "{}", refused.err);
+        let again = experiment().out;
+        assert!(again.contains(&format!("{0} of {0} are results of an earlier command", runs.len())), "{again}");
+        assert!(good(&["run", &run]).err.contains("is identical to the kept run's"));
+    }
+}
+
+/// Returns what a terminal with this many columns shows in the end.
+fn screen(output: &str, columns: usize) -> String {
+    let (mut rows, mut row, mut column) = (vec![vec![]], 0_usize, 0_usize);
+    let mut letters = output.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\u{1b}' if letters.next_if_eq(&'[').is_some() => {
+                let mut number = String::new();
+                while let Some(digit) = letters.next_if(|letter| letter.is_ascii_digit() || ";?".contains(*letter)) {
+                    number.push(digit);
+                }
+                match letters.next() {
+                    Some('K') if number == "2" => rows[row].clear(),
+                    Some('K') => rows[row].truncate(column),
+                    Some('A') => row = row.saturating_sub(number.parse().unwrap_or(1)),
+                    Some('B') => row += number.parse().unwrap_or(1),
+                    _ => {}
+                }
+            }
+            '\r' => column = 0,
+            '\n' => (row, column) = (row + 1, 0),
+            letter => {
+                if column == columns {
+                    (row, column) = (row + 1, 0);
+                }
+                rows.resize(rows.len().max(row + 1), vec![]);
+                let length = rows[row].len().max(column + 1);
+                rows[row].resize(length, ' ');
+                rows[row][column] = letter;
+                column += 1;
+            }
+        }
+        rows.resize(rows.len().max(row + 1), vec![]);
+    }
+    rows.into_iter().map(|row| row.into_iter().collect::<String>() + "\n").collect()
+}
+
+/// The bar of the runs, and the spinner of the build that the first run starts.
+#[test]
+fn progress_leaves_nothing_on_the_terminal() {
+    assert_eq!(screen("ab\rc\nlonger\x1b[1A\r\x1b[2Kx", 4), "x\nlong\ner\n".replace("x\nlong", "cb\nx"));
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let program = cloison_tests::program().display();
+    let command = format!("stty cols 80 rows 24; {program} experiment c2is --quick --out {}", scratch.path().display());
+    let mut terminal = Command::new("script");
+    terminal.args(["-qec", &command, "/dev/null"]).current_dir(installation::root()).env("TERM", "xterm");
+    let output = terminal.stdin(Stdio::null()).output().expect("script is part of every Debian");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("0/6"), "the bar was drawn\n{text}");
+    let shown = screen(&text, 80);
+    assert!(shown.contains("Report:"), "{shown}");
+    for stale in ["/6 ", "building", "left"] {
+        assert!(!shown.contains(stale), "{stale}\n{shown}");
+    }
 }
 
 /// `run … -- -gdb tcp::PORT -S`, as docs/guests.md has it: the debugger's stub answers before the first instruction.

@@ -10,13 +10,11 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, BootParameters};
 use cloison_formats::image::{self, System};
 use cloison_formats::invalid::Invalid;
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use miette::{Diagnostic, IntoDiagnostic, Result};
 use object::elf::{FileHeader64, PT_LOAD};
 use object::read::elf::{FileHeader, ProgramHeader};
 use object::{Endianness, elf};
-use std::io::Write;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 use thiserror::Error;
@@ -167,6 +165,8 @@ pub struct Image {
     pub system: System,
     /// Length of the hypervisor in bytes.
     pub hypervisor_len: usize,
+    /// Where the guests are in the file.
+    payload: Range<usize>,
 }
 
 impl Image {
@@ -174,12 +174,17 @@ impl Image {
     pub fn write(&self, path: &Path) -> Result<()> {
         write_atomic(path, &self.bytes)
     }
-    /// Writes the image compressed, as QEMU's `-kernel` reads it too: there is one for each run that is kept. The same
-    /// image gives the same bytes.
-    pub fn write_compressed(&self, path: &Path) -> Result<()> {
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
-        encoder.write_all(&self.bytes).into_diagnostic()?;
-        write_atomic(path, &encoder.finish().into_diagnostic()?)
+    /// Returns the file in parts, one after the other. Images with the same hypervisor, or with the same guest, have that
+    /// part in common.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        // The boot header, at the start of the hypervisor, has the length of the whole image.
+        let fixed =
+            [0, PAGE_SIZE as usize, self.hypervisor_len, self.payload.start, self.payload.end, self.bytes.len()];
+        let guests = self.system.vms.iter().flat_map(image::Vm::loaded);
+        let cuts: BTreeSet<usize> =
+            guests.map(|module| self.payload.start + module.offset as usize).chain(fixed).collect();
+        let ends = cuts.iter().copied().skip(1).collect::<Vec<_>>();
+        cuts.into_iter().zip(ends).map(|(start, end)| &self.bytes[start..end])
     }
     /// Returns the SHA-256 of the file, in hexadecimal.
     pub fn sha256(&self) -> String {
@@ -296,11 +301,12 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     place.ok_or(ImageError::NoHeader)?.copy_from_slice(&parameters.to_bytes());
     let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
     bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
-    Ok(Image { bytes, system, hypervisor_len })
+    let end = bytes.len() - image::END_MARKER.len();
+    Ok(Image { bytes, system, hypervisor_len, payload: end - payload.len()..end })
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use cloison_formats::addr::{PhysAddr, PhysRange};
     use cloison_formats::color::{CacheGeometry, ColorSet};
@@ -356,7 +362,7 @@ mod tests {
         assert!(message(&far).contains("at most"), "{}", message(&far));
     }
 
-    fn system() -> System {
+    pub(crate) fn system() -> System {
         let uart = Uart { kind: UartKind::Pl011, base: PhysAddr(0x900_0000), irq: 33 };
         let page = |number: u64| PhysAddr(0x800_0000 + (number << 12));
         let gic = Gic {
@@ -429,7 +435,7 @@ mod tests {
         }
     }
 
-    fn hypervisor() -> Flat {
+    pub(crate) fn hypervisor() -> Flat {
         let mut bytes = vec![0xaa; 5000];
         bytes[56..60].copy_from_slice(b"ARM\x64");
         bytes[boot::OFFSET..boot::OFFSET + 8].copy_from_slice(&boot::MAGIC);

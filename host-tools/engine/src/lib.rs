@@ -12,6 +12,7 @@
 //! | [`linux`] | kernels, RAM disks and device trees for Linux VMs |
 //! | [`qemu`] | runs a board in QEMU, console and telemetry included |
 //! | [`model`] | runs boards with the board model |
+//! | [`kept`], [`store`] | runs that are kept to be repeated, and the files that they share |
 //! | [`counting`] | which events a machine counts, and a warning about those that it does not |
 //! | [`consoles`] | splits the console's stream by VM |
 //! | [`telemetry`] | reads the stream of the second UART |
@@ -34,6 +35,7 @@ pub mod files;
 pub mod hem;
 pub mod image;
 pub mod installation;
+pub mod kept;
 pub mod linux;
 pub mod model;
 pub mod parts;
@@ -41,5 +43,6 @@ pub mod progress;
 pub mod qemu;
 pub mod report;
 pub mod setup;
+pub mod store;
 pub mod telemetry;
 pub mod text;

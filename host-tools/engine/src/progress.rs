@@ -1,13 +1,29 @@
 //! Shows the progress of a command.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use miette::Result;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
+
+/// All that is shown at a time, each on its own line: two that drew on one line would leave parts of it behind.
+static SHOWN: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// Returns a bar for `length` pieces of work, which shows how long it has taken and the piece that was set as its message;
+/// prints nothing if there is no terminal.
+pub fn bar(name: &str, length: usize) -> ProgressBar {
+    let bar = SHOWN.add(ProgressBar::new(length as u64));
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, {eta} left  {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(name.to_owned());
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
 
 /// Returns a spinner for work of unknown length; prints nothing if there is no terminal.
 pub fn spinner(what: &str) -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
+    let spinner = SHOWN.add(ProgressBar::new_spinner());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
         spinner.set_style(style);
     }

@@ -9,10 +9,11 @@ use cloison_config::events::EventNames;
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::model::{self, Model};
+use cloison_engine::progress::bar;
 use cloison_engine::qemu::Machine;
+use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts};
-use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -229,7 +230,9 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     model::of(emulation)?;
     let mut base: Value = toml::from_str(&text).into_diagnostic()?;
     overrides::anchor(&mut base, campaign.system.parent().unwrap_or(Path::new(".")));
-    let model = &model.kept_in(out)?;
+    let store = Store::of_results(out);
+    let model = &model.kept_in(&store)?;
+    store.keep_only(&model.names().collect());
     let mut common = Sha256::new();
     for file in [model.board(), model.plugin()] {
         common.update(files::read(file, files::IMAGE)?);
@@ -244,11 +247,7 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
         jobs.push(job("much", campaign.plan.as_slice(), campaign.runs));
         jobs.push(job("hrm", campaign.hrm_plan.as_slice(), campaign.hrm_runs()));
     }
-    let bar = ProgressBar::new(jobs.len() as u64);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}  {msg}");
-    bar.set_style(style.into_diagnostic()?);
-    bar.set_prefix(campaign.name.clone());
-    bar.enable_steady_tick(Duration::from_secs(1));
+    let bar = bar(&campaign.name, jobs.len());
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<Booted>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
     let work = || {

@@ -110,6 +110,14 @@ impl Done {
         if let Some(checks) = &self.findings.checks {
             println!("{}", checks.to_text());
         }
+        if self.reused > 0 {
+            let (all, directory) = (self.runs.len(), out.join("runs"));
+            println!(
+                "Runs:    {} of {all} are results of an earlier command, from the same inputs; remove {} to repeat them",
+                self.reused,
+                installation::display(&directory)
+            );
+        }
         println!("Report:  {}", installation::display(&out.join("report.html")));
         println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ in the same directory");
     }
@@ -146,6 +154,8 @@ pub struct Done {
     pub findings: Findings,
     /// The runs, in the order of points.
     pub runs: Vec<Measured>,
+    /// How many of them an earlier command performed.
+    pub reused: usize,
     /// How each check of the experiment came out.
     pub verdicts: Vec<Verdict>,
 }
@@ -159,12 +169,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     setup::qemu()?;
     let model = Model::load(&experiment.model)?;
     let (runs, reused) = runner::run(experiment, &model, out)?;
-    eprintln!(
-        "{}: {} runs, {reused} of them reused, {:.1} s",
-        experiment.name,
-        runs.len(),
-        started.elapsed().as_secs_f64()
-    );
+    eprintln!("{}: {} runs in {:.1} s", experiment.name, runs.len(), started.elapsed().as_secs_f64());
     let mut findings = find(experiment, &runs, model.clock_mhz)?;
     if experiment.analysis != Analysis::Cyclictest && runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
@@ -214,7 +219,7 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     figures.write(Some(&out.join("figures.json")))?;
     let html = page::html(experiment, path, &findings, &figures)?;
     write_atomic(&out.join("report.html"), html.as_bytes())?;
-    Ok(Done { figures, findings, runs, verdicts })
+    Ok(Done { figures, findings, runs, reused, verdicts })
 }
 
 /// The core of the victim's only vCPU: the victims of the shipped systems use core 0.

@@ -11,12 +11,14 @@ use cloison_config::events::EventNames;
 use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
-use cloison_engine::model::{self, KeptRun, Model};
+use cloison_engine::kept::KeptRun;
+use cloison_engine::model::{self, Model};
+use cloison_engine::progress::bar;
 use cloison_engine::qemu::{Machine, Outcome};
+use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, consoles, image, parts};
 use cloison_formats::telemetry::MigrationOutcome;
-use indicatif::{ProgressBar, ProgressStyle};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -34,6 +36,7 @@ struct Setting<'a> {
     hypervisor: image::Flat,
     /// Hash of model, plugin and QEMU.
     common: Sha256,
+    store: Store,
 }
 
 /// Returns the system of a point, as text and checked. The text is written to `system.toml` in `directory`.
@@ -173,14 +176,13 @@ impl Setting<'_> {
     }
 
     fn run(&self, point: &Point, prepared: &Prepared<'_>) -> Result<Measured> {
-        let file = prepared.directory.join("Image.gz");
-        prepared.image.write_compressed(&file)?;
+        // What is kept of the image is shared with other runs, in parts.
+        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let file = scratch.path().join("Image");
+        prepared.image.write(&file)?;
         let stats = prepared.directory.join("model.json");
         let machine = Machine::new(prepared.checked.emulation()?, &file).limit(LIMIT);
         let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
-        let kept =
-            KeptRun::new(&self.experiment.board, &file, self.model, self.experiment.seed, self.experiment.caches)?;
-        kept.write(prepared.directory)?;
         let outcome = machine.run()?;
         write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
         write_atomic(&prepared.directory.join("telemetry.bin"), &outcome.telemetry)?;
@@ -192,6 +194,12 @@ impl Setting<'_> {
         })?;
         files::keep(&prepared.directory.join("result.json"), &measured)?;
         Ok(measured)
+    }
+
+    /// Writes what is needed to repeat a run.
+    fn keep(&self, prepared: &Prepared<'_>) -> Result<()> {
+        let Experiment { board, seed, caches, .. } = self.experiment;
+        KeptRun::new(board, &prepared.image, self.model, &self.store, *seed, *caches)?.write(prepared.directory)
     }
 
     fn measure(&self, point: &Point, prepared: &Prepared<'_>, outcome: &Outcome, stats: &Path) -> Result<Measured> {
@@ -311,7 +319,8 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     overrides::anchor(&mut base, experiment.system.parent().unwrap_or(Path::new(".")));
     let planned = preflight(experiment, &base, out)?;
     let mut common = Sha256::new();
-    let model = &model.kept_in(out)?;
+    let store = Store::of_results(out);
+    let model = &model.kept_in(&store)?;
     for file in [model.board(), model.plugin()] {
         common.update(files::read(file, files::IMAGE)?);
     }
@@ -326,12 +335,9 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
         experiment.analysis.needs_regions()
     ));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { experiment, model, hypervisor, common };
+    let setting = Setting { experiment, model, hypervisor, common, store };
 
-    let bar = ProgressBar::new(experiment.points.len() as u64);
-    let style = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {elapsed}, {eta} left  {msg}");
-    bar.set_style(style.into_diagnostic()?);
-    bar.set_prefix(experiment.name.clone());
+    let bar = bar(&experiment.name, experiment.points.len());
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(experiment.points.len());
     let (next, reused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results: Mutex<Vec<Option<Measured>>> = Mutex::new(vec![None; experiment.points.len()]);
@@ -341,14 +347,17 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some((point, planned)) = experiment.points.get(index).zip(planned.get(index)) else { break };
             bar.set_message(point.key());
-            let result =
-                setting.prepare(point, planned).and_then(|prepared| match kept(prepared.directory, &prepared.inputs) {
+            let result = setting.prepare(point, planned).and_then(|prepared| {
+                // Of a run with a result, too: a part may be missing or damaged.
+                setting.keep(&prepared)?;
+                match kept(prepared.directory, &prepared.inputs) {
                     Some(measured) => {
                         reused.fetch_add(1, Ordering::Relaxed);
                         Ok(measured)
                     }
                     None => setting.run(point, &prepared),
-                });
+                }
+            });
             match result {
                 Ok(measured) => lock(&results)[index] = Some(measured),
                 Err(error) => {
@@ -366,6 +375,9 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
         }
     });
     bar.finish_and_clear();
+    let mut names = KeptRun::names_in(&out.join("runs"));
+    names.extend(model.names());
+    setting.store.keep_only(&names);
     if let Some(error) = lock(&failed).take() {
         return Err(error);
     }
