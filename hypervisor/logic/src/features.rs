@@ -5,8 +5,6 @@
 //! ordering regions, virtualization.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::syndrome::Encoding;
-
 /// EL0 and EL1: AArch64 only.
 const ONLY_AARCH64: u64 = 0x11;
 /// Two breakpoints and two watchpoints, the fewest that can be reported; none of them does anything.
@@ -14,34 +12,45 @@ const FEWEST_BREAKPOINTS: u64 = 1 << 12 | 1 << 20;
 /// PMUv3 of Armv8.0.
 const PMUV3: u64 = 1 << 8;
 
-/// ID_AA64DFR0_EL1.
-const DFR0: Encoding = Encoding::new(3, 0, 0, 5, 0);
+/// CRm and op2 of ID_AA64DFR0_EL1.
+const DFR0: (u8, u8) = (5, 0);
 
-/// By encoding: the lowest bits of the fields that are kept, and what is set.
-const TABLE: [(Encoding, &[u32], u64); 7] = [
-    // PFR0: FP, AdvSIMD, DIT, CSV2, CSV3.
-    (Encoding::new(3, 0, 0, 4, 0), &[16, 20, 48, 56, 60], ONLY_AARCH64),
-    // DebugVer.
-    (DFR0, &[0], FEWEST_BREAKPOINTS),
+/// Returns the mask of the fields of four bits that start at `lowest`.
+const fn fields(lowest: &[u32]) -> u64 {
+    let (mut mask, mut at) = (0, 0);
+    while at < lowest.len() {
+        mask |= 0xf << lowest[at];
+        at += 1;
+    }
+    mask
+}
+
+/// By CRm and op2: what is kept, and what is set. Kernels read ISAR0 fifty thousand times before their random numbers are
+/// seeded.
+const TABLE: [((u8, u8), u64, u64); 7] = [
     // ISAR0: all.
-    (Encoding::new(3, 0, 0, 6, 0), &[0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60], 0),
+    ((6, 0), u64::MAX, 0),
+    // PFR0: FP, AdvSIMD, DIT, CSV2, CSV3.
+    ((4, 0), fields(&[16, 20, 48, 56, 60]), ONLY_AARCH64),
+    // DebugVer.
+    (DFR0, fields(&[0]), FEWEST_BREAKPOINTS),
     // ISAR1: DPB, JSCVT, FCMA, LRCPC.
-    (Encoding::new(3, 0, 0, 6, 1), &[0, 12, 16, 20], 0),
+    ((6, 1), fields(&[0, 12, 16, 20]), 0),
     // MMFR0: all but ExS, FGT and ECV.
-    (Encoding::new(3, 0, 0, 7, 0), &[0, 4, 8, 12, 16, 20, 24, 28], 0),
+    ((7, 0), fields(&[0, 4, 8, 12, 16, 20, 24, 28]), 0),
     // MMFR1: HAFDBS, HPDS, PAN.
-    (Encoding::new(3, 0, 0, 7, 1), &[0, 12, 20], 0),
+    ((7, 1), fields(&[0, 12, 20]), 0),
     // MMFR2: CnP, UAO, LSM, IESB.
-    (Encoding::new(3, 0, 0, 7, 2), &[0, 4, 8, 12], 0),
+    ((7, 2), fields(&[0, 4, 8, 12]), 0),
 ];
 
-/// Returns what a guest reads from the register with this encoding; `read` reads the CPU's own, given CRm and op2, and
-/// `pmu` says whether the guest has a PMU.
-pub fn guest_view(encoding: Encoding, pmu: bool, read: impl FnOnce(u8, u8) -> u64) -> u64 {
-    let Some((_, kept, set)) = TABLE.iter().find(|(own, ..)| *own == encoding) else { return 0 };
-    let mask = kept.iter().fold(0, |mask, lowest| mask | 0xf << lowest);
-    let counters = if pmu && encoding == DFR0 { PMUV3 } else { 0 };
-    read(encoding.crm, encoding.op2) & mask | set | counters
+/// Returns what a guest reads from the register S3_0_C0_C`crm`_`op2`; `read` reads the CPU's own, and `pmu` says whether
+/// the guest has a PMU.
+#[inline]
+pub fn guest_view(crm: u8, op2: u8, pmu: bool, read: impl FnOnce(u8, u8) -> u64) -> u64 {
+    let Some((_, kept, set)) = TABLE.iter().find(|(own, ..)| *own == (crm, op2)) else { return 0 };
+    let counters = if pmu && (crm, op2) == DFR0 { PMUV3 } else { 0 };
+    read(crm, op2) & kept | set | counters
 }
 
 /// Returns whether a core is coherent with the others, as far as it shows that, by its implementer and part number
@@ -75,7 +84,7 @@ mod tests {
     }
 
     fn view(op2_of: (u8, u8), pmu: bool, cpu: u64) -> u64 {
-        guest_view(Encoding::new(3, 0, 0, op2_of.0, op2_of.1), pmu, |crm, op2| {
+        guest_view(op2_of.0, op2_of.1, pmu, |crm, op2| {
             assert_eq!((crm, op2), op2_of);
             cpu
         })
@@ -112,8 +121,8 @@ mod tests {
     fn all_other_registers_read_zero_without_a_look_at_the_cpu() {
         for crm in 0..8 {
             for op2 in 0..8 {
-                if TABLE.iter().all(|(own, ..)| (own.crm, own.op2) != (crm, op2)) {
-                    assert_eq!(guest_view(Encoding::new(3, 0, 0, crm, op2), true, |_, _| unreachable!()), 0);
+                if TABLE.iter().all(|(own, ..)| *own != (crm, op2)) {
+                    assert_eq!(guest_view(crm, op2, true, |_, _| unreachable!()), 0);
                 }
             }
         }
