@@ -7,6 +7,7 @@
 
 pub mod walk;
 
+use cloison_config::guest_linux::Release;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
 use cloison_engine::model::{self, Caches, Model};
@@ -63,6 +64,16 @@ pub fn load(path: &Path, board: &str) -> Result<Checked> {
         }
     }
     Ok(checked)
+}
+
+/// Makes all Linux guests of a configuration those of a Debian release.
+pub fn with_release(mut checked: Checked, release: Release) -> Checked {
+    for image in &mut checked.images {
+        if let ImageSource::Linux(linux) = image {
+            linux.release = release;
+        }
+    }
+    checked
 }
 
 /// Returns the path of the hypervisor's ELF file, built once.

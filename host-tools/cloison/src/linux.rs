@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::ImageSource;
+use cloison_config::guest_linux::Release;
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
-use cloison_engine::linux::packages::{self, Cached};
+use cloison_engine::linux::packages::{self, Cached, Kept};
 use cloison_engine::linux::programs;
 use cloison_engine::text::{Style, grouped};
 use cloison_lab::boot_cost;
 use miette::Result;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// `cloison linux`.
@@ -25,7 +27,10 @@ enum LinuxCommand {
         /// Also download the packages that these configurations name
         #[arg(value_name = "CONFIG")]
         configs: Vec<PathBuf>,
-        /// Download again, which gets the newest versions
+        /// The Debian release of the kernels, besides those that the configurations name
+        #[arg(long, value_name = "RELEASE", default_value_t)]
+        release: Release,
+        /// Download again, which gets the newest versions, all that is in the cache
         #[arg(long)]
         update: bool,
         /// Also write the figures here
@@ -38,38 +43,49 @@ enum LinuxCommand {
 
 /// Runs `cloison linux`.
 pub fn linux(args: &LinuxArgs) -> Result<()> {
-    let (configs, update, json) = match &args.command {
-        LinuxCommand::Fetch { configs, update, json } => (configs, update, json),
+    let (configs, release, update, json) = match &args.command {
+        LinuxCommand::Fetch { configs, release, update, json } => (configs, *release, *update, json),
         LinuxCommand::BootCost(args) => return boot_cost::boot_cost(args),
     };
-    let mut lists: Vec<Vec<String>> = Vec::new();
+    let mut releases = BTreeSet::from([release]);
+    let mut lists: BTreeSet<(Release, Vec<String>)> = BTreeSet::new();
     for path in configs {
         for image in configuration::load(path, None)?.images {
-            if let ImageSource::Linux(linux) = image
-                && !linux.packages.is_empty()
-                && !lists.contains(&linux.packages)
-            {
-                lists.push(linux.packages);
+            if let ImageSource::Linux(linux) = image {
+                releases.insert(linux.release);
+                if !linux.packages.is_empty() {
+                    lists.insert((linux.release, linux.packages));
+                }
             }
         }
     }
-    let cached = if *update { Cached::Update } else { Cached::Use };
-    if *update {
-        lists.extend(packages::kept_lists().into_iter().filter(|list| !lists.contains(list)).collect::<Vec<_>>());
+    let cached = if update { Cached::Update } else { Cached::Use };
+    if update {
+        releases.extend(Release::ALL.into_iter().filter(|release| packages::is_kept(*release)));
+        lists.extend(
+            Release::ALL
+                .into_iter()
+                .flat_map(|release| packages::kept_lists(release).into_iter().map(move |list| (release, list))),
+        );
     }
     let mut figures = Figures::new("linux");
-    for (name, kept) in packages::all(cached)? {
-        println!("{name:<8} {} {}", kept.package, kept.version);
-        println!("{:<8} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
-        figures.count(format!("{name}_bytes"), kept.bytes);
+    for release in releases {
+        for (name, kept) in packages::all(release, cached)? {
+            report(&format!("{release} {name}"), &kept);
+            figures.count(format!("{release}_{name}_bytes"), kept.bytes);
+        }
     }
-    for (number, list) in lists.iter().enumerate() {
-        let kept = programs::archive(list, cached)?;
-        println!("{:<8} {} ({})", "packages", kept.package, kept.version);
-        println!("{:<8} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
+    for (number, (release, list)) in lists.iter().enumerate() {
+        let kept = programs::archive(*release, list, cached)?;
+        report(&format!("{release} packages"), &kept);
         figures.count(format!("packages{number}_bytes"), kept.bytes);
     }
     figures.write(json.as_deref())
+}
+
+fn report(name: &str, kept: &Kept) {
+    println!("{name:<17} {} ({})", kept.package, kept.version);
+    println!("{:<17} {} bytes, SHA-256 {}", "", shown(kept.bytes), kept.sha256);
 }
 
 fn shown(bytes: u64) -> String {

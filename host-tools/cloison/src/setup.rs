@@ -1,6 +1,7 @@
 //! `cloison setup`: reports and installs what this machine lacks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::guest_linux::Release;
 use cloison_engine::installation::{self, Installation};
 use cloison_engine::setup::emulator::{self, PROGRAM};
 use cloison_engine::setup::{
@@ -48,9 +49,11 @@ pub fn setup(args: &SetupArgs) -> Result<()> {
 
 /// Reports or installs what only building and testing need.
 fn developers_tools(only_check: bool) -> Result<()> {
-    let firmware = if only_check { emulator::find_u_boot() } else { u_boot().ok() };
-    let absent = "missing (only the `booti` test needs it)".to_owned();
-    say("U-Boot for the test", firmware.map_or(absent, |path| path.display().to_string()));
+    for release in Release::ALL {
+        let firmware = if only_check { emulator::find_u_boot(release) } else { u_boot(release).ok() };
+        let absent = "missing (only the `booti` tests need it)".to_owned();
+        say(&format!("U-Boot of {release}"), firmware.map_or(absent, |path| path.display().to_string()));
+    }
     let linker = if only_check { cross_linker::find() } else { Some(cross_linker()?) };
     say(cross_linker::PROGRAM, linker.map_or(FOR_LINUX.to_owned(), |path| path.display().to_string()));
     let library = if only_check { core_library::find_std()? } else { Some(standard_library()?) };

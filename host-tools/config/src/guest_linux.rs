@@ -1,7 +1,62 @@
 //! A VM's Linux guest, as its configuration describes it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
+use thiserror::Error;
+
+/// A Debian release from which kernels, programs and boot loaders for arm64 are taken. It is never the host's own
+/// release, so that the same configuration is the same system on every host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Release {
+    /// Debian 12: kernel 6.1, U-Boot 2023.01. What a configuration gets that names no release.
+    #[default]
+    Bookworm,
+    /// Debian 13: kernel 6.12, U-Boot 2025.01.
+    Trixie,
+}
+
+impl Release {
+    /// All, oldest first.
+    pub const ALL: [Self; 2] = [Self::Bookworm, Self::Trixie];
+
+    /// Returns its codename, by which configurations and Debian's archive call it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bookworm => "bookworm",
+            Self::Trixie => "trixie",
+        }
+    }
+
+    /// Returns the number in `uname -r` with which its kernels' versions start.
+    pub const fn kernel(self) -> &'static str {
+        match self {
+            Self::Bookworm => "6.1",
+            Self::Trixie => "6.12",
+        }
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The name of a release that is none of [`Release::ALL`].
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("`{0}` is not a Debian release that Cloison knows: write {names}", names = Release::ALL.map(Release::name).join(" or "))]
+pub struct UnknownRelease(pub String);
+
+impl FromStr for Release {
+    type Err = UnknownRelease;
+
+    fn from_str(name: &str) -> Result<Self, UnknownRelease> {
+        let named = Self::ALL.into_iter().find(|release| release.name() == name);
+        named.ok_or_else(|| UnknownRelease(name.to_owned()))
+    }
+}
 
 /// A Debian kernel for arm64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +119,8 @@ pub enum Shown {
 /// A VM's Linux guest, as its configuration describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linux {
+    /// The Debian release of the kernel, of busybox and of `packages`.
+    pub release: Release,
     /// Source of the kernel.
     pub kernel: KernelSource,
     /// Path of the initial RAM disk; `None` for Cloison's own.

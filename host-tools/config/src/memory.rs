@@ -1,7 +1,7 @@
 //! Computes how many pages each color has on a board, and how many a system needs.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::guest_linux::KernelSource;
+use crate::guest_linux::{KernelSource, Release};
 use crate::problem::count;
 use crate::quantity::show_size;
 use crate::sources::ImageSource;
@@ -24,8 +24,8 @@ const PROGRAMS_BYTES: u64 = 32 << 20;
 
 /// Returns the bytes of RAM reserved for a system image with these images.
 pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
-    let mut kernels: Vec<&KernelSource> = Vec::new();
-    let mut lists: Vec<&[String]> = Vec::new();
+    let mut kernels: Vec<(Release, &KernelSource)> = Vec::new();
+    let mut lists: Vec<(Release, &[String])> = Vec::new();
     let length = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
     let mut bytes = IMAGE_BYTES;
     for image in images {
@@ -33,12 +33,12 @@ pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
         bytes += linux.initrd.as_deref().map_or(0, length);
         bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
         // VMs with the same RAM disk share it, and so do VMs with the same kernel.
-        if !linux.packages.is_empty() && !lists.contains(&linux.packages.as_slice()) {
-            lists.push(&linux.packages);
+        if !linux.packages.is_empty() && !lists.contains(&(linux.release, linux.packages.as_slice())) {
+            lists.push((linux.release, &linux.packages));
             bytes += PROGRAMS_BYTES;
         }
-        if !kernels.contains(&&linux.kernel) {
-            kernels.push(&linux.kernel);
+        if !kernels.contains(&(linux.release, &linux.kernel)) {
+            kernels.push((linux.release, &linux.kernel));
             bytes += match &linux.kernel {
                 KernelSource::Debian(_) => DEBIAN_KERNEL_BYTES,
                 KernelSource::File(path) => length(path),

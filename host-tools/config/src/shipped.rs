@@ -1,7 +1,7 @@
 //! The files that a configuration may refer to: the shipped boards and event tables, and downloaded kernels.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::guest_linux::Flavor;
+use crate::guest_linux::{Flavor, Release};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub struct Shipped<'a> {
     /// The directory with `boards/` and `events/`.
     pub configs: &'a Path,
     /// Returns the bytes of a Debian kernel if it has been downloaded. Otherwise it is checked after the download.
-    pub kept_kernel: &'a dyn Fn(Flavor) -> Option<Vec<u8>>,
+    pub kept_kernel: &'a dyn Fn(Release, Flavor) -> Option<Vec<u8>>,
 }
 
 impl fmt::Debug for Shipped<'_> {

@@ -1,8 +1,8 @@
-//! A VM's `image` with a Linux kernel: `linux` or `kernel`, `cmdline`, `initrd`, `initrd_load`.
+//! A VM's `image` with a Linux kernel: `linux` or `kernel`, `release`, `cmdline`, `initrd`, `initrd_load`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files;
-use crate::guest_linux::{Flavor, KernelSource, Linux};
+use crate::guest_linux::{Flavor, KernelSource, Linux, Release};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::node::{Field, Table};
@@ -25,6 +25,7 @@ pub(crate) fn read(
     scene: &ImageScene<'_>,
 ) -> Option<Linux> {
     let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
+    let release = image.optional("release");
     let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
@@ -33,7 +34,17 @@ pub(crate) fn read(
         }
     }
     image.finish_ref();
-    let (source, parsed, place) = read_kernel(linux, kernel, scene)?;
+    let release = match &release {
+        Some(field) => {
+            if kernel.is_some() && initrd.is_some() {
+                let problem = field.error("neither the kernel nor the RAM disk comes from Debian");
+                field.push(problem.label("selects nothing").help("leave it out"));
+            }
+            field.one_of("Debian release", &Release::ALL.map(|release| (release.name(), release)))?
+        }
+        None => Release::default(),
+    };
+    let (source, parsed, place) = read_kernel(linux, kernel, release, scene)?;
     let mut initrd_len = 0;
     let initrd = match &initrd {
         Some(field) => {
@@ -77,6 +88,7 @@ pub(crate) fn read(
         );
     }
     Some(Linux {
+        release,
         kernel: source,
         initrd,
         packages,
@@ -94,6 +106,7 @@ pub(crate) fn read(
 fn read_kernel<'a>(
     linux: Option<Field<'a>>,
     kernel: Option<Field<'a>>,
+    release: Release,
     scene: &ImageScene<'_>,
 ) -> Option<(KernelSource, Option<Kernel>, Field<'a>)> {
     match (linux, kernel) {
@@ -105,7 +118,7 @@ fn read_kernel<'a>(
         (Some(field), None) => {
             let flavor = field.one_of("kernel", &FLAVORS)?;
             // A kernel that has not been downloaded yet is checked after the download.
-            let kept = (scene.shipped.kept_kernel)(flavor);
+            let kept = (scene.shipped.kept_kernel)(release, flavor);
             Some((KernelSource::Debian(flavor), kept.and_then(|bytes| Kernel::parse(&bytes).ok()), field))
         }
         (None, Some(field)) => {

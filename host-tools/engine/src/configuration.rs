@@ -6,7 +6,7 @@ use crate::installation;
 use crate::linux::packages;
 use cloison_config::checked::NotEmulated;
 use cloison_config::events::EventNames;
-use cloison_config::guest_linux::Flavor;
+use cloison_config::guest_linux::{Flavor, Release};
 use cloison_config::{BoardFile, Checked, Emulation, Errors, Shipped};
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ pub fn directory() -> PathBuf {
     installation::root().join("configs")
 }
 
-fn kept_kernel(flavor: Flavor) -> Option<Vec<u8>> {
-    std::fs::read(packages::kept_kernel(flavor)?.path).ok()
+fn kept_kernel(release: Release, flavor: Flavor) -> Option<Vec<u8>> {
+    std::fs::read(packages::kept_kernel(release, flavor)?.path).ok()
 }
 
 /// Reads and checks a configuration, for the board that it names or for another one. If there is no file at `path`, it

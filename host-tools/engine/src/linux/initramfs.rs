@@ -5,7 +5,7 @@
 use super::archive::{Node, pack};
 use super::packages::{self, Cached};
 use crate::{files, parts};
-use cloison_config::guest_linux::Linux;
+use cloison_config::guest_linux::{Linux, Release};
 use flate2::Compression;
 use miette::{IntoDiagnostic, Result, miette};
 
@@ -23,10 +23,13 @@ const PROGRAMS: &str = "usr/bin";
 
 /// Builds the RAM disk. The same inputs give the same bytes.
 pub fn build(linux: &Linux) -> Result<Vec<u8>> {
-    let mut disk = base()?;
+    let mut disk = base(linux.release)?;
     // A kernel unpacks concatenated archives in order.
     if !linux.packages.is_empty() {
-        disk.extend(std::fs::read(super::programs::archive(&linux.packages, Cached::Use)?.path).into_diagnostic()?);
+        disk.extend(
+            std::fs::read(super::programs::archive(linux.release, &linux.packages, Cached::Use)?.path)
+                .into_diagnostic()?,
+        );
     }
     let mut programs: Vec<(String, Vec<u8>)> = Vec::new();
     for path in &linux.programs {
@@ -43,8 +46,8 @@ pub fn build(linux: &Linux) -> Result<Vec<u8>> {
     Ok(disk)
 }
 
-fn base() -> Result<Vec<u8>> {
-    let busybox = std::fs::read(packages::busybox(Cached::Use)?.path).into_diagnostic()?;
+fn base(release: Release) -> Result<Vec<u8>> {
+    let busybox = std::fs::read(packages::busybox(release, Cached::Use)?.path).into_diagnostic()?;
     let client = std::fs::read(parts::client()?).into_diagnostic()?;
     let mut nodes: Vec<(String, Node)> = DIRECTORIES.map(|name| (name.to_owned(), Node::Directory)).into();
     nodes.push(("dev/console".into(), Node::Device(CONSOLE)));

@@ -39,7 +39,7 @@ pub struct Loaded {
 /// Gets a VM's kernel and RAM disk, downloading what is missing, and builds its device tree.
 pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
     let path = match &linux.kernel {
-        KernelSource::Debian(flavor) => packages::kernel(*flavor, packages::Cached::Use)?.path,
+        KernelSource::Debian(flavor) => packages::kernel(linux.release, *flavor, packages::Cached::Use)?.path,
         KernelSource::File(path) => path.clone(),
     };
     let bytes = files::read(&path, files::IMAGE)?;

@@ -4,7 +4,7 @@
 use crate::files::sha256;
 use crate::installation;
 use crate::setup::debian;
-use cloison_config::guest_linux::Flavor;
+use cloison_config::guest_linux::{Flavor, Release};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -40,8 +40,8 @@ const FILE: &str = "file";
 const DESCRIPTION: &str = "package.json";
 
 /// Returns a kernel, downloading it if it is not in the cache.
-pub fn kernel(flavor: Flavor, cached: Cached) -> Result<Kept> {
-    kept_or_fetched(flavor.name(), flavor.package(), cached, |root| {
+pub fn kernel(release: Release, flavor: Flavor, cached: Cached) -> Result<Kept> {
+    kept_or_fetched(release, flavor.name(), flavor.package(), cached, |root| {
         let entries = std::fs::read_dir(root.join("boot")).into_diagnostic()?;
         let kernel = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("vmlinuz-"))
@@ -52,31 +52,36 @@ pub fn kernel(flavor: Flavor, cached: Cached) -> Result<Kept> {
 }
 
 /// Returns a kernel, if it is in the cache.
-pub fn kept_kernel(flavor: Flavor) -> Option<Kept> {
-    find(&directory(flavor.name())).ok().flatten()
+pub fn kept_kernel(release: Release, flavor: Flavor) -> Option<Kept> {
+    find(&directory(release, flavor.name())).ok().flatten()
 }
 
 /// Returns the static busybox, downloading it if it is not in the cache.
-pub fn busybox(cached: Cached) -> Result<Kept> {
-    kept_or_fetched("busybox", "busybox-static", cached, |root| {
+pub fn busybox(release: Release, cached: Cached) -> Result<Kept> {
+    kept_or_fetched(release, "busybox", "busybox-static", cached, |root| {
         let places = ["bin/busybox", "usr/bin/busybox"].map(|place| root.join(place));
         places.into_iter().find(|path| path.is_file()).ok_or_else(|| miette!("the package has no bin/busybox"))
     })
 }
 
-/// Returns the kernels and busybox by name, downloading missing ones.
-pub fn all(cached: Cached) -> Result<Vec<(&'static str, Kept)>> {
+/// Returns a release's kernels and busybox by name, downloading missing ones.
+pub fn all(release: Release, cached: Cached) -> Result<Vec<(&'static str, Kept)>> {
     let mut all = Vec::new();
     for flavor in Flavor::ALL {
-        all.push((flavor.name(), kernel(flavor, cached)?));
+        all.push((flavor.name(), kernel(release, flavor, cached)?));
     }
-    all.push(("busybox", busybox(cached)?));
+    all.push(("busybox", busybox(release, cached)?));
     Ok(all)
 }
 
-/// Returns the lists of packages whose programs are in the cache.
-pub fn kept_lists() -> Vec<Vec<String>> {
-    let entries = std::fs::read_dir(directory(PROGRAMS)).into_iter().flatten().flatten();
+/// Returns whether the cache has anything of a release.
+pub fn is_kept(release: Release) -> bool {
+    directory(release, "").is_dir()
+}
+
+/// Returns the lists of packages of a release whose programs are in the cache.
+pub fn kept_lists(release: Release) -> Vec<Vec<String>> {
+    let entries = std::fs::read_dir(directory(release, PROGRAMS)).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().join(DESCRIPTION).is_file())
         .filter_map(|entry| entry.file_name().into_string().ok())
@@ -88,13 +93,13 @@ pub fn kept_lists() -> Vec<Vec<String>> {
 /// The directory of the programs of packages, below that of the kernels.
 const PROGRAMS: &str = "programs";
 
-/// Returns the name in the cache of the programs of these packages. No package has `_` in its name.
+/// Returns the name in a release's cache of the programs of these packages. No package has `_` in its name.
 pub(super) fn programs_of(packages: &[String]) -> String {
     format!("{PROGRAMS}/{}", packages.join("_"))
 }
 
-fn directory(name: &str) -> PathBuf {
-    installation::cache_dir().join("linux").join(name)
+fn directory(release: Release, name: &str) -> PathBuf {
+    installation::cache_dir().join("linux").join(release.name()).join(name)
 }
 
 /// Returns what is kept in `directory`, or an error if it has changed since it was stored.
@@ -115,9 +120,15 @@ fn find(directory: &Path) -> Result<Option<Kept>> {
     Ok(Some(Kept { path, ..kept }))
 }
 
-fn kept_or_fetched(name: &str, package: &str, cached: Cached, pick: impl Fn(&Path) -> Result<PathBuf>) -> Result<Kept> {
-    kept_or_made(name, cached, || {
-        let unpacked = debian::arm64(package)?;
+fn kept_or_fetched(
+    release: Release,
+    name: &str,
+    package: &str,
+    cached: Cached,
+    pick: impl Fn(&Path) -> Result<PathBuf>,
+) -> Result<Kept> {
+    kept_or_made(release, name, cached, || {
+        let unpacked = debian::arm64(release, package)?;
         let bytes = std::fs::read(pick(unpacked.root.path())?).into_diagnostic()?;
         Ok(Made { package: unpacked.package, version: unpacked.version, bytes })
     })
@@ -145,9 +156,14 @@ pub(super) struct Made {
     pub bytes: Vec<u8>,
 }
 
-/// Returns the file that the cache has under this name, making it first if necessary or wanted.
-pub(super) fn kept_or_made(name: &str, cached: Cached, make: impl FnOnce() -> Result<Made>) -> Result<Kept> {
-    let directory = directory(name);
+/// Returns the file that the cache has under this name for a release, making it first if necessary or wanted.
+pub(super) fn kept_or_made(
+    release: Release,
+    name: &str,
+    cached: Cached,
+    make: impl FnOnce() -> Result<Made>,
+) -> Result<Kept> {
+    let directory = directory(release, name);
     if cached == Cached::Update {
         let _lock = lock()?;
         return replaced(&directory, make);

@@ -10,6 +10,7 @@
 use super::archive::{self, Node};
 use super::packages::{self, Cached, Kept, Made};
 use crate::setup::debian::{self, Archive, Unpacked};
+use cloison_config::guest_linux::Release;
 use flate2::Compression;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use object::LittleEndian;
@@ -29,10 +30,11 @@ const SHELL: &[u8] = b"#!/bin/sh";
 /// Maximum number of symbolic links followed in a row.
 const MOST_LINKS: usize = 16;
 
-/// Returns the programs of these packages and their libraries as a compressed archive, downloading them if necessary.
-pub fn archive(names: &[String], cached: Cached) -> Result<Kept> {
-    packages::kept_or_made(&packages::programs_of(names), cached, || {
-        let archive = Archive::open().map_err(|error| debian::missing(&names.join(", "), &error))?;
+/// Returns the programs of these packages of a release and their libraries as a compressed archive, downloading them if necessary.
+pub fn archive(release: Release, names: &[String], cached: Cached) -> Result<Kept> {
+    packages::kept_or_made(release, &packages::programs_of(names), cached, || {
+        let missing = |error| debian::missing(release, &names.join(", "), &error);
+        let archive = Archive::open(release).map_err(missing)?;
         let mut collected = Collected { archive, packages: BTreeMap::new(), files: BTreeMap::new() };
         for name in names {
             collected.add(name)?;
@@ -68,7 +70,8 @@ impl Collected {
     /// Unpacks a package unless that has been done already.
     fn unpack(&mut self, name: &str) -> Result<&(Unpacked, Vec<String>)> {
         if !self.packages.contains_key(name) {
-            let unpacked = self.archive.unpack(name).map_err(|error| debian::missing(name, &error))?;
+            let unpacked =
+                self.archive.unpack(name).map_err(|error| debian::missing(self.archive.release(), name, &error))?;
             let dependencies = self.archive.dependencies(name)?;
             self.packages.insert(name.to_owned(), (unpacked, dependencies));
         }
@@ -81,7 +84,8 @@ impl Collected {
         if !self.archive.has(name)? {
             return Err(miette!(
                 help = "write the name as `apt-cache search` shows it",
-                "no apt source of this machine has a package `{name}` for arm64"
+                "Debian {} has no package `{name}` for arm64",
+                self.archive.release()
             ));
         }
         let (unpacked, dependencies) = self.unpack(name)?;

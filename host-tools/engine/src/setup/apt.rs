@@ -6,12 +6,14 @@
 
 use super::process::{Done, run_limited};
 use crate::installation;
-use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use cloison_config::guest_linux::Release;
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
 use std::fmt::Write;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use thiserror::Error;
 
 /// One source of packages, as apt's sources files describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,6 +154,63 @@ pub fn derive(suite: &str) -> Option<Source> {
     let sources = sources();
     let own = sources.iter().find(|source| source.serves(&distribution.codename))?;
     Some(Source { suites: vec![suite.to_owned()], ..own.clone() })
+}
+
+/// The suites of a release that have its packages, by what follows the codename.
+const SUITES: [&str; 3] = ["", "-updates", "-security"];
+/// The keys of Debian's releases, past and next, where the package `debian-archive-keyring` has them.
+const KEYRINGS: [&str; 2] =
+    ["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
+
+/// Why no package of a Debian release can be found.
+#[derive(Debug, Error, Diagnostic)]
+#[error("no apt source of this machine is a mirror of Debian")]
+#[diagnostic(help(
+    "add one to /etc/apt/sources.list.d, with the suite {release} and the component main; on Ubuntu, install \
+     debian-archive-keyring before"
+))]
+struct NoMirror {
+    release: Release,
+}
+
+/// Returns the sources of a Debian release: those of this machine that are mirrors of Debian, with that release's
+/// suites instead.
+///
+/// # Errors
+/// If none of this machine's sources is a mirror of Debian.
+pub fn debian(release: Release) -> Result<Vec<Source>> {
+    let own = distribution().filter(|distribution| distribution.id == "debian");
+    let mut codenames: Vec<&str> = Release::ALL.iter().map(|release| release.name()).collect();
+    codenames.extend(own.iter().map(|distribution| distribution.codename.as_str()));
+    let keyring = KEYRINGS.into_iter().find(|path| Path::new(path).is_file());
+    let found = of_release(&sources(), &codenames, release.name(), keyring);
+    if found.is_empty() { Err(NoMirror { release }.into()) } else { Ok(found) }
+}
+
+/// Returns the sources that serve one of `codenames`, each for `release` instead.
+fn of_release(sources: &[Source], codenames: &[&str], release: &str, keyring: Option<&str>) -> Vec<Source> {
+    let mut found: Vec<Source> = Vec::new();
+    for source in sources.iter().filter(|source| source.components.iter().any(|name| name == "main")) {
+        let served = |ending: &str| {
+            codenames.iter().any(|name| source.suites.iter().any(|suite| suite.strip_prefix(name) == Some(ending)))
+        };
+        let suites: Vec<String> =
+            SUITES.iter().filter(|ending| served(ending)).map(|ending| format!("{release}{ending}")).collect();
+        if suites.is_empty() {
+            continue;
+        }
+        let mut derived = Source { suites, components: vec!["main".to_owned()], ..source.clone() };
+        if let Some(keyring) = keyring {
+            // The key of one release does not verify another's.
+            derived.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("signed-by"));
+            derived.fields.push(("Signed-By".to_owned(), keyring.to_owned()));
+        }
+        // A machine may have sources of several releases of one mirror.
+        if !found.iter().any(|known| (&known.uris, &known.suites) == (&derived.uris, &derived.suites)) {
+            found.push(derived);
+        }
+    }
+    found
 }
 
 /// A private apt root.
@@ -309,6 +368,33 @@ mod tests {
         assert!(sources[0].serves("trixie-updates") && !sources[0].serves("trixie-backports"));
         assert_eq!(sources[0].fields, [("Signed-By".to_owned(), "\n -----BEGIN\n .\n key".to_owned())]);
         assert_eq!(parse_deb822(&sources[0].to_deb822()), sources);
+    }
+
+    #[test]
+    fn another_release_comes_from_the_same_mirrors() {
+        let text = "Types: deb\nURIs: http://m/debian\nSuites: bookworm bookworm-updates bookworm-backports\n\
+                    Components: main contrib\nSigned-By: /bookworm.gpg\n\n\
+                    Types: deb\nURIs: http://m/debian-security\nSuites: bookworm-security\nComponents: main\n\n\
+                    Types: deb\nURIs: http://m/debian\nSuites: trixie trixie-updates\nComponents: main\n\n\
+                    Types: deb\nURIs: http://other\nSuites: bookworm-pgdg\nComponents: main\n\n\
+                    Types: deb\nURIs: http://third\nSuites: nodistro\nComponents: main\n";
+        let sources = parse_deb822(text);
+        let derived = of_release(&sources, &["bookworm", "trixie"], "trixie", Some("/all.gpg"));
+        let signed = vec![("Signed-By".to_owned(), "/all.gpg".to_owned())];
+        let source = |uri: &str, suites: &str| Source {
+            uris: words(&[uri]),
+            suites: suites.split(' ').map(str::to_owned).collect(),
+            components: words(&["main"]),
+            fields: signed.clone(),
+        };
+        let expected =
+            [source("http://m/debian", "trixie trixie-updates"), source("http://m/debian-security", "trixie-security")];
+        assert_eq!(derived, expected);
+        // Without Debian's keyring the source's own key has to do.
+        let derived = of_release(&sources, &["bookworm"], "bookworm", None);
+        assert_eq!(derived[0].suites, ["bookworm", "bookworm-updates"]);
+        assert_eq!(derived[0].fields, [("Signed-By".to_owned(), "/bookworm.gpg".to_owned())]);
+        assert_eq!(of_release(&sources, &["noble"], "trixie", None), []);
     }
 
     #[test]

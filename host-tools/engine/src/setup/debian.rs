@@ -1,10 +1,12 @@
 //! Debian packages for AArch64, unpacked without being installed.
 //!
-//! apt itself downloads them, from this machine's own sources, and checks their signatures.
+//! apt itself downloads them, from the mirror that this machine's own sources name, and checks their signatures. The
+//! release is the caller's choice, not this machine's.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::apt;
 use super::process::{Missing, announce};
+use cloison_config::guest_linux::Release;
 use miette::{Diagnostic, Result, miette};
 use tempfile::TempDir;
 use thiserror::Error;
@@ -20,27 +22,23 @@ pub struct Unpacked {
     pub version: String,
 }
 
-/// Downloads and unpacks the newest version of `package`. If it is an empty package that depends on a versioned one
+/// Downloads and unpacks the newest version of `package` in a release. If it is an empty package that depends on a versioned one
 /// (`linux-image-rt-arm64`), that one is used.
-pub fn arm64(package: &str) -> Result<Unpacked> {
-    get(package).map_err(|error| missing(package, &error))
+pub fn arm64(release: Release, package: &str) -> Result<Unpacked> {
+    get(release, package).map_err(|error| missing(release, package, &error))
 }
 
 /// Returns the error for a package that is not available.
-pub fn missing(package: &str, error: &miette::Report) -> miette::Report {
-    if error.downcast_ref::<Offline>().is_some() {
-        let what = format!("Debian's package {package} for arm64");
-        return Missing { what, why: error.to_string(), commands: format!("  {OFFLINE}") }.into();
-    }
-    let commands = format!(
-        "  sudo dpkg --add-architecture arm64 && sudo apt-get update && apt-get download {package}:arm64\n\
-         shows what apt says; Debian's suites must be among its sources"
-    );
-    Missing { what: format!("Debian's package {package} for arm64"), why: error.to_string(), commands }.into()
+pub fn missing(release: Release, package: &str, error: &miette::Report) -> miette::Report {
+    let commands = match error.downcast_ref::<Offline>() {
+        Some(_) => format!("  {OFFLINE}"),
+        None => "  apt-cache policy\nshows apt's sources; a mirror of Debian must be among them".to_owned(),
+    };
+    Missing { what: format!("Debian {release}'s package {package} for arm64"), why: error.to_string(), commands }.into()
 }
 
-fn get(package: &str) -> Result<Unpacked> {
-    let archive = Archive::open()?;
+fn get(release: Release, package: &str) -> Result<Unpacked> {
+    let archive = Archive::open(release)?;
     let stem = package.trim_end_matches("-arm64");
     let kind = stem.rsplit('-').next().unwrap_or_default();
     let stands_for = |name: &&String| name.starts_with("linux-image-") && name.contains(kind);
@@ -48,9 +46,10 @@ fn get(package: &str) -> Result<Unpacked> {
     archive.unpack(&package)
 }
 
-/// Debian's packages for AArch64, as known to apt.
+/// A Debian release's packages for AArch64, as known to apt.
 #[derive(Debug)]
 pub struct Archive {
+    release: Release,
     apt: apt::PrivateApt,
     /// What apt could not download and why. What it knew before is still there.
     unreachable: Option<String>,
@@ -69,33 +68,26 @@ const OFFLINE: &str = "connect this machine, or copy the directory ~/.cache/cloi
                        guest";
 
 impl Archive {
-    /// Updates the package lists.
+    /// Updates the package lists of a release.
     ///
     /// # Errors
-    /// If this is not a Debian machine, no source serves its release, or apt cannot reach one.
-    pub fn open() -> Result<Self> {
-        let distribution = apt::distribution().ok_or_else(|| miette!("this is not a Debian machine"))?;
-        let of_this_release = |suite: &String| {
-            let rest = suite.strip_prefix(distribution.codename.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
-        };
-        let mut sources = apt::sources();
-        for source in &mut sources {
-            source.suites.retain(of_this_release);
-        }
-        sources.retain(|source| !source.suites.is_empty() && source.components.iter().any(|name| name == "main"));
-        if sources.is_empty() {
-            return Err(miette!("no apt source of this machine serves {}", distribution.codename));
-        }
-        let apt = apt::PrivateApt::foreign("arm64", &sources, "arm64")?;
-        let done = apt.update("reading the package lists for arm64")?;
+    /// If no source of this machine names a mirror of Debian, or apt cannot reach it.
+    pub fn open(release: Release) -> Result<Self> {
+        let sources = apt::debian(release)?;
+        let apt = apt::PrivateApt::foreign(&format!("arm64-{release}"), &sources, "arm64")?;
+        let done = apt.update(&format!("reading the package lists of Debian {release} for arm64"))?;
         if !done.success {
             return Err(miette!("apt-get update: {}", done.reason()));
         }
-        Ok(Self { apt, unreachable: done.unreachable() })
+        Ok(Self { release, apt, unreachable: done.unreachable() })
     }
 
-    /// Returns whether a source of this machine has `package`.
+    /// Returns the release whose packages these are.
+    pub fn release(&self) -> Release {
+        self.release
+    }
+
+    /// Returns whether the release has `package`.
     pub fn has(&self, package: &str) -> Result<bool> {
         Ok(self.newest(package)?.is_some())
     }
@@ -120,9 +112,9 @@ impl Archive {
     /// Downloads and unpacks the newest version of `package`.
     pub fn unpack(&self, package: &str) -> Result<Unpacked> {
         let Some(version) = self.newest(package)? else {
-            return Err(miette!("no apt source of this machine has {package}"));
+            return Err(miette!("Debian {} has no such package", self.release));
         };
-        announce(&format!("downloading Debian's package {package} {version} for arm64"));
+        announce(&format!("downloading Debian {}'s package {package} {version} for arm64", self.release));
         let root = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
         let done = self.apt.unpack(&format!("{package}={version}"), root.path())?;
         if let (false, Some(reason)) = (done.success, done.unreachable()) {
