@@ -17,12 +17,10 @@ const DFR0: (u8, u8) = (5, 0);
 
 /// Returns the mask of the fields of four bits that start at `lowest`.
 const fn fields(lowest: &[u32]) -> u64 {
-    let (mut mask, mut at) = (0, 0);
-    while at < lowest.len() {
-        mask |= 0xf << lowest[at];
-        at += 1;
+    match lowest {
+        [first, rest @ ..] => 0xf << *first | fields(rest),
+        [] => 0,
     }
-    mask
 }
 
 /// By CRm and op2: what is kept, and what is set. Kernels read ISAR0 fifty thousand times before their random numbers are
@@ -46,7 +44,6 @@ const TABLE: [((u8, u8), u64, u64); 7] = [
 
 /// Returns what a guest reads from the register S3_0_C0_C`crm`_`op2`; `read` reads the CPU's own, and `pmu` says whether
 /// the guest has a PMU.
-#[inline]
 pub fn guest_view(crm: u8, op2: u8, pmu: bool, read: impl FnOnce(u8, u8) -> u64) -> u64 {
     let Some((_, kept, set)) = TABLE.iter().find(|(own, ..)| *own == (crm, op2)) else { return 0 };
     let counters = if pmu && (crm, op2) == DFR0 { PMUV3 } else { 0 };
