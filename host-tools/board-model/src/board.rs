@@ -27,6 +27,16 @@ impl Level {
     }
 }
 
+/// When a line of data is allocated in the L2. Lines of instructions are when they are fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum L2Data {
+    /// When an L1 data cache evicts it, dirty or not.
+    OnEviction,
+    /// When an L1 data cache asks for it; dirty lines return to it when they are evicted.
+    OnMiss,
+}
+
 /// Costs in cycles of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -49,12 +59,12 @@ pub struct Timing {
 pub struct Board {
     /// Name of the board.
     pub name: String,
-    /// Cycles per microsecond of guest time.
+    /// Cycles per microsecond of guest time; 1000.
     pub clock_mhz: u64,
     /// How far a core may get ahead of the slowest one, in cycles.
     pub quantum: u64,
-    /// Whether L2D_CACHE counts as observed on silicon.
-    pub l2d_cache_double_count: bool,
+    /// When data is allocated in the L2.
+    pub l2_data: L2Data,
     /// L1 instruction cache of each core.
     pub l1i: Level,
     /// L1 data cache of each core.
@@ -114,7 +124,7 @@ pub enum BoardProblem {
     #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: they must be equal")]
     Lines(u64, u64, u64),
     /// A value is out of range.
-    #[error("{field} = {value}: must be from {from} to {to}")]
+    #[error("{field} = {value}: must be {}", if from == to { from.to_string() } else { format!("from {from} to {to}") })]
     Range {
         /// Name of the field.
         field: &'static str,
@@ -144,9 +154,8 @@ struct File {
     core: CoreFile,
     l1i: LevelFile,
     l1d: LevelFile,
-    l2: LevelFile,
+    l2: L2File,
     latency: LatencyFile,
-    pmu: PmuFile,
 }
 
 #[derive(Deserialize)]
@@ -182,8 +191,14 @@ struct LatencyFile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PmuFile {
-    l2d_cache_double_count: bool,
+struct L2File {
+    size: Spanned<String>,
+    ways: Spanned<u64>,
+    line: Spanned<u64>,
+    replacement: Policy,
+    #[serde(default)]
+    seed: u64,
+    data: L2Data,
 }
 
 impl LevelFile {
@@ -231,6 +246,8 @@ impl Board {
     /// Validates the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;
+        let L2File { size, ways, line, replacement, seed, data } = file.l2;
+        let second = LevelFile { size, ways, line, replacement, seed };
         let text = Text(text);
         let range = |field, value: &Spanned<u64>, from, to| {
             let number = *value.get_ref();
@@ -240,12 +257,13 @@ impl Board {
             Err(text.error(value, BoardProblem::Range { field, value: number, from, to }))
         };
         let board = Self {
-            clock_mhz: range("core.clock_mhz", &file.core.clock_mhz, 1, 10_000)?,
+            // QEMU's cycle counter counts nanoseconds of guest time: at another clock, a core's cycles would have two units.
+            clock_mhz: range("core.clock_mhz", &file.core.clock_mhz, 1000, 1000)?,
             quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
-            l2d_cache_double_count: file.pmu.l2d_cache_double_count,
+            l2_data: data,
             l1i: file.l1i.check(&text, "l1i")?,
             l1d: file.l1d.check(&text, "l1d")?,
-            l2: file.l2.check(&text, "l2")?,
+            l2: second.check(&text, "l2")?,
             timing: Timing {
                 instruction: range("core.cycles_per_instruction", &file.core.cycles_per_instruction, 1, 100)?,
                 l2: range("latency.l2", &file.latency.l2, 1, 10_000)?,
@@ -264,7 +282,7 @@ impl Board {
         let line = |level: &Level| level.geometry.line_bytes();
         let (l1i, l1d, l2) = (line(&board.l1i), line(&board.l1d), line(&board.l2));
         if l1i != l2 || l1d != l2 {
-            let odd = if l1i == l1d { &file.l2.line } else { &file.l1i.line };
+            let odd = if l1i == l1d { &second.line } else { &file.l1i.line };
             return Err(text.error(odd, BoardProblem::Lines(l1i, l1d, l2)));
         }
         Ok(board)
@@ -321,6 +339,7 @@ mod tests {
                 "[l2] size = \"1 MiB\": write a number of bytes, optionally with K or M, such as \"32K\"",
             ),
             ("ways = 16", "ways = 128", at("ways = 16"), "[l2]: 128 ways: at most 64 are supported"),
+            ("clock_mhz = 1000", "clock_mhz = 1200", at("clock_mhz"), "core.clock_mhz = 1200: must be 1000"),
             ("dram = ", "dram = 0 #", at("dram = "), "latency.dram = 0: must be from 1 to 10000"),
             ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: must be from 1 to 10000"),
             (
@@ -342,7 +361,9 @@ mod tests {
             "{policy}"
         );
         assert!(policy.contains("line"), "{policy}");
-        let field = refused("[pmu]", "[pmu]\nspeed = 3");
+        let data = refused("data = \"on-eviction\"", "data = \"always\"");
+        assert!(data.contains("unknown variant `always`, expected `on-eviction` or `on-miss`"), "{data}");
+        let field = refused("[latency]", "[latency]\nspeed = 3");
         assert!(field.contains("unknown field `speed`"), "{field}");
     }
 

@@ -101,14 +101,26 @@ impl Cache {
         Outcome::Miss(self.fill(line, write))
     }
 
-    /// Accepts a dirty line from the level above. This does not count as a use: the line's age stays the same.
+    /// Accepts a line that the level above evicts. If it is here, this does not count as a use: its age stays the same.
     #[inline]
-    pub fn write_back(&mut self, line: Line) -> Outcome {
+    pub fn accept(&mut self, line: Line, dirty: bool) -> Outcome {
         if let Some(found) = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line)) {
-            *found |= DIRTY;
+            *found |= u64::from(dirty);
             return Outcome::Hit;
         }
-        Outcome::Miss(self.fill(line, true))
+        Outcome::Miss(self.fill(line, dirty))
+    }
+
+    /// Looks a line up for the level above, and allocates nothing. Returns whether it is here.
+    #[inline]
+    pub fn look_up(&mut self, line: Line) -> bool {
+        let policy = self.policy;
+        let set = self.set(line);
+        let Some(way) = set.iter().position(|&found| found & !DIRTY == entry(line)) else { return false };
+        if policy == Policy::Lru {
+            set[..=way].rotate_right(1);
+        }
+        true
     }
 
     fn fill(&mut self, line: Line, write: bool) -> Option<Evicted> {
@@ -201,6 +213,19 @@ mod tests {
         assert_eq!(cache.invalidate(Line(8)), Some(Evicted { line: Line(8), dirty: false }));
         assert_eq!(cache.access(Line(20), true), Outcome::Miss(None));
         assert!(cache.clean(Line(20)) && !cache.clean(Line(20)));
+    }
+
+    #[test]
+    fn a_lookup_is_a_use_and_allocates_nothing() {
+        let mut cache = small(Policy::Lru);
+        assert!(!cache.look_up(Line(0)) && cache.is_empty());
+        for line in [0, 4, 8, 12] {
+            cache.accept(Line(line), line == 8);
+        }
+        assert!(cache.look_up(Line(0)));
+        assert_eq!(cache.accept(Line(16), false), Outcome::Miss(Some(Evicted { line: Line(4), dirty: false })));
+        assert_eq!(cache.accept(Line(8), false), Outcome::Hit, "which is no use");
+        assert_eq!(cache.accept(Line(20), false), Outcome::Miss(Some(Evicted { line: Line(8), dirty: true })));
     }
 
     #[test]

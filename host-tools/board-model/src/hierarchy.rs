@@ -5,8 +5,8 @@
 //! a line that an earlier store still waits for hits at once.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::board::{Board, Timing};
-use crate::cache::{Cache, Outcome};
+use crate::board::{Board, L2Data, Timing};
+use crate::cache::{Cache, Evicted, Outcome};
 use crate::dram::Dram;
 use crate::events::Counts;
 use crate::geometry::Line;
@@ -85,6 +85,7 @@ impl Core {
 pub struct Hierarchy {
     cores: Vec<Core>,
     l2: Cache,
+    l2_data: L2Data,
     dram: Dram,
     timing: Timing,
     line_shift: u32,
@@ -104,6 +105,7 @@ impl Hierarchy {
         Self {
             cores: vec![core; cores],
             l2: board.l2.cache(),
+            l2_data: board.l2_data,
             dram: Dram::new(board.timing.dram, board.timing.dram_line, board.refresh),
             timing: board.timing,
             line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
@@ -182,10 +184,11 @@ impl Hierarchy {
             Outcome::Hit => 0,
             Outcome::Miss(evicted) => {
                 self.cores[core].counts.l1d_refills += 1;
-                let wait = self.l2_fill(core, line, now);
-                if let Some(old) = evicted.filter(|old| old.dirty) {
-                    self.l2_write_back(core, old.line, now);
-                }
+                let wait = match self.l2_data {
+                    L2Data::OnMiss => self.l2_fill(core, line, now),
+                    L2Data::OnEviction => self.l2_pass(core, line, now),
+                };
+                self.evict(core, evicted, now);
                 if write { self.cores[core].buffer_store(now, wait) } else { wait }
             }
         }
@@ -235,10 +238,8 @@ impl Hierarchy {
             return self.uncached(core, true, now);
         }
         let line = self.line(physical);
-        if let Outcome::Miss(Some(old)) = self.cores[core].l1d.access(line, true)
-            && old.dirty
-        {
-            self.l2_write_back(core, old.line, now);
+        if let Outcome::Miss(evicted) = self.cores[core].l1d.access(line, true) {
+            self.evict(core, evicted, now);
         }
         0
     }
@@ -260,7 +261,7 @@ impl Hierarchy {
         dirty |= match what {
             Maintenance::CleanToL2 => {
                 if dirty {
-                    self.l2_write_back(core, line, now);
+                    self.l2_accept(core, line, true, now);
                 }
                 return self.timing.l2;
             }
@@ -301,9 +302,34 @@ impl Hierarchy {
         }
     }
 
-    fn l2_write_back(&mut self, core: usize, line: Line, now: u64) {
-        self.cores[core].counts.l1d_writebacks += 1;
-        if let Outcome::Miss(evicted) = self.l2.write_back(line) {
+    /// Asks the L2 for a line of data that it takes only when the L1 evicts it.
+    #[inline]
+    fn l2_pass(&mut self, core: usize, line: Line, now: u64) -> u64 {
+        let counts = &mut self.cores[core].counts;
+        counts.l2_fills += 1;
+        if self.l2.look_up(line) {
+            return self.timing.l2;
+        }
+        counts.l2_refills += 1;
+        counts.bus_beats += (1 << self.line_shift) / BEAT;
+        self.timing.l2 + self.dram.read(now)
+    }
+
+    /// Handles the victim of an L1 data cache.
+    #[inline]
+    fn evict(&mut self, core: usize, evicted: Option<Evicted>, now: u64) {
+        if let Some(Evicted { line, dirty }) = evicted
+            && (dirty || self.l2_data == L2Data::OnEviction)
+        {
+            self.l2_accept(core, line, dirty, now);
+        }
+    }
+
+    fn l2_accept(&mut self, core: usize, line: Line, dirty: bool, now: u64) {
+        let counts = &mut self.cores[core].counts;
+        counts.l1d_victims += 1;
+        counts.l1d_writebacks += u64::from(dirty);
+        if let Outcome::Miss(evicted) = self.l2.accept(line, dirty) {
             self.cores[core].counts.l2_allocations += 1;
             if evicted.is_some_and(|old| old.dirty) {
                 self.write_to_memory(core, now);
@@ -340,7 +366,7 @@ mod tests {
         assert!(waits >= 1000 * (timing.l2 + timing.dram));
         let counts = *caches.counts(0);
         assert_eq!((counts.l1d_refills, counts.l2_refills, counts.bus_beats), (1000, 1000, 4000));
-        assert_eq!(Event::L2D_CACHE.count(&counts, 0, true), 2000);
+        assert_eq!(Event::L2D_CACHE.count(&counts, 0), 2000 - 512, "512 lines are still in the L1");
         assert_eq!(caches.counts(1), &Counts::default());
     }
 
@@ -363,7 +389,7 @@ mod tests {
         caches.data(0, 60, 8, false, 0);
         let counts = *caches.counts(0);
         assert_eq!((counts.loads, counts.l1d_refills), (1, 2));
-        assert_eq!(Event::L1D_CACHE.count(&counts, 0, false), 2);
+        assert_eq!(Event::L1D_CACHE.count(&counts, 0), 2);
     }
 
     #[test]
@@ -390,7 +416,7 @@ mod tests {
             caches.set_cacheable(0, 4096, false);
             let _waits: u64 = (0..lines).map(|line| what(&mut caches, line)).sum();
             let counts = *caches.counts(0);
-            (Event::L2D_CACHE_REFILL.count(&counts, 0, true), Event::BUS_ACCESS.count(&counts, 0, true))
+            (Event::L2D_CACHE_REFILL.count(&counts, 0), Event::BUS_ACCESS.count(&counts, 0))
         };
         let past = |write| counts(&|caches, _| caches.data(0, 0x40, 8, write, 0));
         assert_eq!((past(false), past(true)), ((0, lines), (0, lines)), "non-cacheable loads and stores");
@@ -429,6 +455,41 @@ mod tests {
         pass(&mut caches, 0, 3, 16);
         // The last 256 of its 1024 lines were dirty in its L1 and return to the L2 as victims, which reads nothing.
         assert_eq!(caches.counts(0).l2_refills, before + 768, "rivals in the same color take the rest");
+    }
+
+    /// The Cortex-A53's rule for its L2 (TRM, section 7.6), and what L2D_CACHE counts by it.
+    #[test]
+    fn data_comes_to_the_l2_on_eviction_and_instructions_on_fetch() {
+        let l2 = |data, fetch: bool| {
+            let mut board = Board::zcu102();
+            board.l2_data = data;
+            let mut caches = Hierarchy::new(&board, 1);
+            let mut at = |line: u64| match fetch {
+                true => caches.fetch(0, Line(line), 0),
+                false => caches.data(0, line * 64, 8, false, 0),
+            };
+            // Twice over 128 KiB: misses all in the L1.
+            let waits: Vec<u64> = (0..2).map(|_| (0..2048).map(&mut at).sum()).collect();
+            let counts = *caches.counts(0);
+            assert!(waits[1] < waits[0] / 4, "the second pass hits the L2: {waits:?}");
+            (Event::L2D_CACHE.count(&counts, 0), caches.l2.len(), counts.l2_refills)
+        };
+        assert_eq!(l2(L2Data::OnEviction, false), (2 * 4096 - 512, 2048, 2048), "lookups and evictions");
+        assert_eq!(l2(L2Data::OnMiss, false), (4096, 2048, 2048), "lookups; nothing is dirty");
+        for data in [L2Data::OnEviction, L2Data::OnMiss] {
+            assert_eq!(l2(data, true), (4096, 2048, 2048), "each line of instructions once");
+        }
+    }
+
+    #[test]
+    fn what_is_only_in_an_l1_is_not_in_the_l2() {
+        let mut caches = zcu102();
+        caches.data(0, 0, 8, true, 0);
+        assert!(caches.l2.is_empty());
+        caches.maintain(0, 0, Maintenance::CleanToL2, 0);
+        assert!(caches.l2.contains(Line(0)));
+        caches.maintain(0, 0, Maintenance::CleanInvalidate, 0);
+        assert!(caches.l2.is_empty());
     }
 
     #[test]

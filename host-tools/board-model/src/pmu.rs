@@ -78,11 +78,11 @@ impl Pmu {
         self.setup.values[counter].wrapping_add(self.added[counter]) & ((1 << BITS) - 1)
     }
     /// Adds what was counted since the last call, all at one exception level.
-    pub fn advance(&mut self, level: u8, counts: &Counts, double_l2: bool) {
+    pub fn advance(&mut self, level: u8, counts: &Counts) {
         for counter in 0..COUNTERS {
             if let Some(event) = self.setup.event(counter, level) {
                 // Less than zero where instructions that did not execute are taken back.
-                let new = event.count(counts, 0, double_l2).wrapping_sub(event.count(&self.seen, 0, double_l2));
+                let new = event.count(counts, 0).wrapping_sub(event.count(&self.seen, 0));
                 let before = self.value(counter);
                 self.added[counter] = self.added[counter].wrapping_add(new);
                 if new.cast_signed() > 0 && (before + new) >> BITS != 0 {
@@ -153,18 +153,18 @@ mod tests {
     fn a_counter_counts_where_it_is_told_to() {
         let mut counts = Counts { l2_refills: 5, ..Counts::default() };
         let mut pmu = counting(0x17);
-        pmu.advance(1, &counts, false);
+        pmu.advance(1, &counts);
         counts.l2_refills = 8;
-        pmu.advance(2, &counts, false);
+        pmu.advance(2, &counts);
         assert_eq!(pmu.read(0, 100), 105, "EL2 is not counted without NSH");
         assert_eq!(pmu.read(1, 100), 100, "counter 1 is EL2's own, and HPME is off");
         pmu.written(0);
         assert_eq!(pmu.read(0, u64::from(u32::MAX)), u64::from(u32::MAX));
         let mut pmu = counting(0x17 | 1 << 27 | 1 << 31);
-        pmu.advance(1, &counts, false);
+        pmu.advance(1, &counts);
         assert_eq!(pmu.read(0, 0), 0);
         counts.l2_refills = 10;
-        pmu.advance(2, &counts, false);
+        pmu.advance(2, &counts);
         assert_eq!(pmu.read(0, u64::from(u32::MAX)), 1, "32 bits");
     }
 
@@ -176,11 +176,11 @@ mod tests {
         setup.interrupts = 0b11;
         let mut pmu = Pmu::default();
         pmu.set_up(setup);
-        pmu.advance(2, &Counts { l2_refills: 5, ..Counts::default() }, false);
+        pmu.advance(2, &Counts { l2_refills: 5, ..Counts::default() });
         assert_eq!((pmu.overflows(), pmu.interrupts()), (2, true), "by HPME, with PMCR_EL0.E = 0");
         pmu.set_up(Setup { reserved: 1, ..setup });
         assert!(!pmu.interrupts(), "HPME is off");
-        pmu.advance(2, &Counts { l2_refills: 9, ..Counts::default() }, false);
+        pmu.advance(2, &Counts { l2_refills: 9, ..Counts::default() });
         pmu.written(1);
         pmu.set_up(Setup { values: [7, 984, 0, 0, 0, 0], ..setup });
         pmu.cleared(1);
@@ -193,8 +193,8 @@ mod tests {
     #[test]
     fn what_is_taken_back_is_no_overflow() {
         let mut pmu = counting(0x08);
-        pmu.advance(1, &Counts { instructions: 10, ..Counts::default() }, false);
-        pmu.advance(1, &Counts { instructions: 4, ..Counts::default() }, false);
+        pmu.advance(1, &Counts { instructions: 10, ..Counts::default() });
+        pmu.advance(1, &Counts { instructions: 4, ..Counts::default() });
         assert_eq!((pmu.read(0, 0), pmu.overflows()), (4, 0));
     }
 
@@ -206,7 +206,7 @@ mod tests {
         let mut pmu = Pmu::default();
         pmu.set_up(setup);
         assert_eq!(pmu.distance(), 10, "counter 0 does not interrupt");
-        pmu.advance(1, &Counts { l2_refills: 10, ..Counts::default() }, false);
+        pmu.advance(1, &Counts { l2_refills: 10, ..Counts::default() });
         assert_eq!(pmu.distance(), 10, "counter 1 has");
     }
 
@@ -217,16 +217,16 @@ mod tests {
         setup.values[0] = (1 << 32) - 10;
         pmu.set_up(setup);
         let mut counts = Counts { l2_refills: 9, ..Counts::default() };
-        pmu.advance(1, &counts, false);
+        pmu.advance(1, &counts);
         assert_eq!((pmu.overflows(), pmu.is_armed()), (0, false));
         counts.l2_refills = 10;
-        pmu.advance(1, &counts, false);
+        pmu.advance(1, &counts);
         assert_eq!((pmu.overflows(), pmu.read(0, setup.values[0]), pmu.interrupts()), (1, 0, false));
         pmu.set_up(Setup { interrupts: 1, ..setup });
         assert!(pmu.interrupts() && pmu.is_armed());
         pmu.clear_overflows(1);
         counts.l2_refills = 11;
-        pmu.advance(1, &counts, false);
+        pmu.advance(1, &counts);
         assert!(!pmu.interrupts(), "it wrapped once");
     }
 }

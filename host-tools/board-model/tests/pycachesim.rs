@@ -5,6 +5,7 @@
 //! `cargo test -p cloison-board-model --features boots --test pycachesim -- --ignored`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_board_model::board::L2Data;
 use cloison_board_model::cache::Policy;
 use cloison_board_model::{Board, Hierarchy};
 use cloison_engine::installation;
@@ -93,6 +94,8 @@ fn hits_and_misses_are_those_of_pycachesim() {
         for level in [&mut board.l1d, &mut board.l2] {
             level.policy = Policy::Lru;
         }
+        // It knows no cache that takes lines on eviction only.
+        board.l2_data = L2Data::OnMiss;
         let mut model = Hierarchy::new(&board, 1);
         let mut text = String::new();
         for &(address, bytes, write) in &trace {
@@ -104,7 +107,7 @@ fn hits_and_misses_are_those_of_pycachesim() {
         let input = std::fs::File::open(&path).expect("the trace");
         let reference = succeeds(Command::new(&python).args(["-c", REFERENCE]).stdin(input));
         let counts = model.counts(0);
-        let lookups = counts.loads + counts.stores + counts.crossings;
+        let lookups = counts.accesses + counts.crossings;
         let ours = [
             [lookups - counts.l1d_refills, counts.l1d_refills],
             [counts.l2_fills - counts.l2_refills, counts.l2_refills],

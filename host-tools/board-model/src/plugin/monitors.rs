@@ -56,7 +56,7 @@ impl Plugin {
     pub fn advance_counters(&mut self, core: usize) {
         let counters = &mut self.counters[core];
         let now = (*self.caches.counts(core), self.clocks.cycles(core));
-        counters.pmu.advance(counters.level, &now.0, self.board.l2d_cache_double_count);
+        counters.pmu.advance(counters.level, &now.0);
         if counters.level < 2 {
             let (counts, cycles) = (now.0.since(&counters.seen.0), now.1.saturating_sub(counters.seen.1));
             counters.guest = (counters.guest.0.and(&counts), counters.guest.1 + cycles);

@@ -28,12 +28,11 @@ impl Plugin {
     }
 
     fn region_since(&mut self, begun: &[Stand]) -> Region {
-        let double = self.board.l2d_cache_double_count;
         let core = |(now, before): (&Stand, &Stand)| {
             let counts = now.counts.since(&before.counts);
             let cycles = now.cycles.saturating_sub(before.cycles);
             let events = |counts: &Counts, cycles| {
-                Event::ALL.iter().map(|event| (event.name().to_owned(), event.count(counts, cycles, double))).collect()
+                Event::ALL.iter().map(|event| (event.name().to_owned(), event.count(counts, cycles))).collect()
             };
             let guest = now.guest.0.since(&before.guest.0);
             CoreCounts {

@@ -1,7 +1,7 @@
 //! `demo`: one victim in four cases: alone, next to Interf, with budgets, with private pages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, ratio};
+use super::findings::{Cell, Findings, Runs, Series, columns, ratio};
 use super::plot::{Chart, Marks};
 use miette::Result;
 
@@ -70,6 +70,5 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         slowdown(2),
         slowdown(3)
     ));
-    found.say(LIMITS);
     Ok(found)
 }

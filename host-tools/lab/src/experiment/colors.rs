@@ -1,8 +1,9 @@
 //! `strict-colors`: what a victim's own colors cost and save (BBProf, section 7.1, figure 5).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, ratio};
+use super::findings::{Cell, Findings, Runs, Series, columns, ratio};
 use super::plot::{Chart, Line, Marks};
+use cloison_board_model::Board;
 use miette::Result;
 
 /// What the inputs show together.
@@ -22,8 +23,8 @@ struct Seen<'a> {
     rescued: Vec<(&'a str, f64, f64)>,
 }
 
-/// Evaluates the runs.
-pub fn find(runs: Runs<'_>) -> Result<Findings> {
+/// Evaluates the runs on this model.
+pub fn find(runs: Runs<'_>, model: &Board) -> Result<Findings> {
     let mut found = Findings::default();
     let mut seen = Seen::default();
     for input in runs.labels("shared-solo", "input") {
@@ -32,7 +33,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
     found.figure("colorings_that_fit", seen.fitting as f64);
     found.figure("colorings_that_fit_with_equal_misses", seen.equal as f64);
     found.figure("most_relative_difference_of_other_misses", seen.most_off);
-    say(&mut found, &seen);
+    say(&mut found, &seen, model);
     add_tables(&mut found, seen);
     Ok(found)
 }
@@ -154,11 +155,13 @@ fn add_tables(found: &mut Findings, seen: Seen<'_>) {
     found.series.push(series);
 }
 
-fn say(found: &mut Findings, seen: &Seen<'_>) {
+fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
     let Seen { fitting, equal, most_off, rescued, .. } = seen;
     found.say(format!(
         "In {fitting} colorings the victim's memory fits in its colors: alone, it refills no line of the L2, and in \
-         {equal} of them none under Interf either. No neighbor evicts a line of a color that it does not have. Where \
+         {equal} of them none under Interf either. That is so by construction: no neighbor evicts a line of a color that \
+         it does not have, and nothing else of the L2 is modelled. It is no timing isolation: a board's L2 also has \
+         buffers and queues that all cores share, and memory is shared here too. Where \
          the memory does not fit, the refills differ by at most {:.2} %: the victim evicts its own lines, and which \
          ones depends on the order in which its L1 writes lines back, which the hypervisor's work on its core \
          disturbs.",
@@ -181,11 +184,12 @@ fn say(found: &mut Findings, seen: &Seen<'_>) {
             list(&lost)
         ));
     }
-    found.say(
-        "Uncolored, a refill that Interf causes costs what the parameters say: 13 cycles to the L2, 124 to memory, and \
-         the wait for a memory that serves one line in 8 cycles, and for the write-back of another. The figures \
+    let timing = &model.timing;
+    found.say(format!(
+        "Uncolored, a refill that Interf causes costs what the parameters say: {} cycles to the L2, {} to memory, and the \
+         wait for a memory that serves one line in {} cycles, and for the write-back of another. The figures \
          `…_cycles_per_extra_refill` are the average cost. As in the paper, a partition also takes cache from Interf, \
          which then streams more: with a large input, contention for memory remains.",
-    );
-    found.say(LIMITS);
+        timing.l2, timing.dram, timing.dram_line
+    ));
 }

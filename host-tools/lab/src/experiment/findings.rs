@@ -202,11 +202,6 @@ pub fn falls(values: &[f64], tolerance: f64) -> bool {
     values.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + tolerance))
 }
 
-/// The facts about the model that every account needs.
-pub const LIMITS: &str = "Modelled, not measured: cores execute one instruction per cycle, in order; a load waits for \
-     its line, stores wait when three lines are being fetched; there is no prefetcher and no TLB; the ways of an L1 \
-     set are replaced in turn, those of the L2 pseudo-randomly, which is an assumption.";
-
 /// What else a reader of the shipped systems must know.
 pub const SHIPPED_GUESTS: &str = "The guests are Cloison's bare-metal programs, not Linux and SD-VBS. The hypervisor \
      keeps one of the 16 colors for itself.";

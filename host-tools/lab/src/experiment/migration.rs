@@ -2,7 +2,7 @@
 //! 11 and 12).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, falls, ratio};
+use super::findings::{Cell, Findings, Runs, Series, columns, falls, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -150,7 +150,6 @@ fn say(found: &mut Findings, (none, all, half): Sweep, versus: Vec<Versus<'_>>) 
         "What remains after migration is contention for memory: Interf's buffers, 420 KiB in one or two colors each, \
          always miss and stream as fast as memory allows. The paper also sees that with larger inputs.",
     );
-    found.say(LIMITS);
 }
 
 #[cfg(test)]

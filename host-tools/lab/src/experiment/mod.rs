@@ -26,6 +26,7 @@ pub mod cyclictest;
 pub mod findings;
 pub mod generic;
 pub mod latency;
+pub mod limits;
 pub mod matrix;
 pub mod measured;
 pub mod migration;
@@ -39,12 +40,14 @@ pub mod wss;
 
 use analysis::Analysis;
 use check::Verdict;
+use cloison_board_model::Board;
 use cloison_config::Errors;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
-use cloison_engine::model::Model;
+use cloison_engine::model::{self, Model};
 use cloison_engine::{installation, parts, setup};
 use findings::{Findings, Runs, SHIPPED_GUESTS, shown};
+use limits::limits;
 use measured::Measured;
 use miette::{IntoDiagnostic, Result};
 use spec::Experiment;
@@ -170,7 +173,11 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     let model = Model::load(&experiment.model)?;
     let (runs, reused) = runner::run(experiment, &model, out)?;
     eprintln!("{}: {} runs in {:.1} s", experiment.name, runs.len(), started.elapsed().as_secs_f64());
-    let mut findings = find(experiment, &runs, model.clock_mhz)?;
+    let described = model::check(&experiment.model)?;
+    let mut findings = find(experiment, &runs, &described)?;
+    if !matches!(experiment.analysis, Analysis::Generic | Analysis::Cyclictest | Analysis::MatrixCopy) {
+        findings.say(limits(&described));
+    }
     if experiment.analysis != Analysis::Cyclictest && runs_shipped_guests(experiment) {
         findings.say(SHIPPED_GUESTS);
     }
@@ -225,18 +232,18 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
 /// The core of the victim's only vCPU: the victims of the shipped systems use core 0.
 const VICTIM_CORE: usize = 0;
 
-fn find(experiment: &Experiment, runs: &[Measured], clock_mhz: u64) -> Result<Findings> {
+fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Findings> {
     let all = Runs(runs);
     match experiment.analysis {
         Analysis::Generic => Ok(generic::find(all, experiment.baseline())),
-        Analysis::C2is => c2is::find(all),
+        Analysis::C2is => c2is::find(all, model),
         Analysis::Cyclictest => latency::find(all),
         Analysis::Demo => cases::find(all),
-        Analysis::InterferenceWss => wss::find(all, VICTIM_CORE, clock_mhz),
+        Analysis::InterferenceWss => wss::find(all, VICTIM_CORE, model.clock_mhz),
         Analysis::InterfMigration => migration::find(all),
         Analysis::MatrixCopy => matrix::find(all),
         Analysis::Quota => quota::find(all),
-        Analysis::StrictColors => colors::find(all),
+        Analysis::StrictColors => colors::find(all, model),
     }
 }
 

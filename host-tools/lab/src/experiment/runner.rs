@@ -308,6 +308,23 @@ fn kept(directory: &Path, inputs: &str) -> Option<Measured> {
     (measured.inputs == inputs).then_some(measured)
 }
 
+/// Changes with the code that starts a run and reads its results, so that older results are not taken for new ones.
+const RESULT_VERSION: u32 = 2;
+
+/// Returns what determines all runs' results, beside files: what is measured, of whom, and QEMU's command line without the
+/// image.
+fn inputs(experiment: &Experiment, command_line: &str) -> String {
+    format!(
+        "{RESULT_VERSION} {:?} {} {:?} {} {:?} {} {command_line}",
+        experiment.victim,
+        experiment.seed,
+        experiment.caches,
+        experiment.warm_up,
+        experiment.measure,
+        experiment.analysis.needs_regions()
+    )
+}
+
 /// Performs the runs of all points without results. Returns one result per point, in their order, and how many existed.
 pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
     let text = files::read_text(&experiment.system, files::CONFIGURATION)?;
@@ -325,15 +342,9 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
         common.update(files::read(file, files::IMAGE)?);
     }
     common.update(qemu_version());
-    common.update(format!(
-        "{:?} {} {:?} {} {:?} {}",
-        emulation,
-        experiment.seed,
-        experiment.caches,
-        experiment.warm_up,
-        experiment.measure,
-        experiment.analysis.needs_regions()
-    ));
+    let machine = model.attach(Machine::bare(emulation), experiment.seed, experiment.caches, Path::new("model.json"));
+    common.update(inputs(experiment, &machine.command_line().replace(&out.display().to_string(), ".")));
+    common.update(format!("{emulation:?} {:?}", checked.board.events));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { experiment, model, hypervisor, common, store };
 
@@ -388,4 +399,20 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
 /// A worker that panicked cannot have left these inconsistent.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::spec;
+
+    #[test]
+    fn a_result_is_kept_for_the_same_victim_and_machine_only() {
+        let mut experiment = spec::load(&spec::directory().join("c2is.toml"), true).expect("the shipped experiment");
+        let first = inputs(&experiment, "qemu -M virt");
+        assert_eq!(first, inputs(&experiment, "qemu -M virt"));
+        assert_ne!(first, inputs(&experiment, "qemu -M virt -smp 2"));
+        experiment.victim = "nobody".into();
+        assert_ne!(first, inputs(&experiment, "qemu -M virt"), "another victim");
+    }
 }

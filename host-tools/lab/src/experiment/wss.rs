@@ -1,7 +1,7 @@
 //! `interference-wss`: the harm that Interf does, against the size of its buffer (BBProf, section 7.1, figure 4).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::findings::{Cell, Findings, LIMITS, Runs, Series, columns, ratio};
+use super::findings::{Cell, Findings, Runs, Series, columns, ratio};
 use super::plot::{Chart, Line, Marks};
 use miette::Result;
 
@@ -29,6 +29,7 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     found.figure("solo_cycles", solo as f64);
     found.figure("worst_kib", worst.0 as f64);
     found.figure("worst_slowdown", ratio(worst.1, solo));
+    found.figure("worst_is_last", f64::from(points.last().is_some_and(|last| last.0 == worst.0)));
     found.figure("worst_interf_mb_s", worst.3);
     found.figure("worst_memory_mb_s", worst.4);
     found.figure("most_interf_mb_s", points.iter().map(|point| point.3).fold(0.0, f64::max));
@@ -81,7 +82,6 @@ pub fn find(runs: Runs<'_>, victim: usize, clock_mhz: u64) -> Result<Findings> {
     });
     found.series.push(series);
     say(&mut found, &points, solo);
-    found.say(LIMITS);
     Ok(found)
 }
 
@@ -92,11 +92,13 @@ fn worst(points: &[Point]) -> Point {
 
 fn say(found: &mut Findings, points: &[Point], solo: u64) {
     let worst = worst(points);
+    let is_last = points.last().is_some_and(|last| last.0 == worst.0);
     found.say(format!(
-        "Buffers of {1} KiB slow the victim down most, {0:.2} times; in the paper, about {PAPER_WORST} KiB were worst \
+        "Buffers of {1} KiB slow the victim down most, {0:.2} times{2}; in the paper, about {PAPER_WORST} KiB were worst \
          for its victim on the board.",
         ratio(worst.1, solo),
-        worst.0
+        worst.0,
+        if is_last { ", but they are the largest of the sweep: the worst size may be beyond it" } else { "" }
     ));
     let small = points.iter().filter(|point| point.0 <= 256).max_by_key(|point| point.0);
     if let Some(small) = small {

@@ -1,0 +1,76 @@
+//! What a reader of any modelled result must know of the model, in the numbers of its board file.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_board_model::Board;
+use cloison_board_model::board::L2Data;
+use cloison_board_model::cache::Policy;
+
+/// Bytes of an instruction.
+const INSTRUCTION: u64 = 4;
+
+fn policy(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Lru => "the least recently used one",
+        Policy::PseudoRandom => "a pseudo-random one",
+        Policy::RoundRobin => "each in turn",
+    }
+}
+
+/// Returns the facts about the model that every account needs.
+pub fn limits(model: &Board) -> String {
+    let timing = &model.timing;
+    let data = match model.l2_data {
+        L2Data::OnEviction => "The L2 takes data when an L1 evicts it",
+        L2Data::OnMiss => "The L2 takes data when an L1 asks for it",
+    };
+    format!(
+        "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; a load waits for its line, {} to \
+         the L2 and {} more to memory; stores wait when {} lines are being fetched. Memory moves a line in {}, and until \
+         its bandwidth is used up nobody waits for anybody there: there are no banks, rows or queues. The L2's buffers are \
+         not modelled, so in its own colors a core is never disturbed in the L2. There is no prefetcher, no TLB, no write \
+         streaming, and no coherence between the L1 data caches. Of a full set the victim is: in the L1 data caches {}, in \
+         the L2 {}; the latter is an assumption. {data}. Some costs were published for 1.5 GHz: ratios of run times may \
+         apply to a board, microseconds and MB/s do not.",
+        cycles(timing.instruction),
+        model.clock_mhz,
+        cycles(timing.l2),
+        timing.dram,
+        timing.store_linefills,
+        cycles(timing.dram_line),
+        policy(model.l1d.policy),
+        policy(model.l2.policy),
+    )
+}
+
+fn cycles(number: u64) -> String {
+    format!("{number} {}", if number == 1 { "cycle" } else { "cycles" })
+}
+
+/// Returns how much longer a line of straight code takes from memory than from the L2: what the model's costs alone make
+/// of code whose lines other cores evict, without any waiting for other cores.
+pub fn stall_implied(model: &Board) -> f64 {
+    let timing = &model.timing;
+    let executed = model.l1i.geometry.line_bytes() / INSTRUCTION * timing.instruction;
+    let hit = executed + timing.l2;
+    (hit + timing.dram) as f64 / hit as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_model_is_described_by_its_own_numbers() {
+        let mut board = Board::zcu102();
+        let text = limits(&board);
+        assert!(text.contains("13 cycles to the L2 and 124 more to memory"), "{text}");
+        assert!(text.contains("takes data when an L1 evicts it") && text.contains("L2 a pseudo-random one"), "{text}");
+        assert!((stall_implied(&board) - 153.0 / 29.0).abs() < 1e-9);
+        board.timing.dram = 300;
+        board.l2.policy = Policy::Lru;
+        board.l2_data = L2Data::OnMiss;
+        let text = limits(&board);
+        assert!(text.contains("300 more") && text.contains("L2 the least recently used one"), "{text}");
+        assert!(text.contains("takes data when an L1 asks for it") && stall_implied(&board) > 10.0, "{text}");
+    }
+}
