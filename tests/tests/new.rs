@@ -3,8 +3,8 @@
 
 use cloison::new::header::{self, Value};
 use cloison_abi::{Call, CallError, irq, map, page, psci, services};
-use cloison_engine::installation;
 use cloison_engine::setup::cross_linker;
+use cloison_engine::{image, installation};
 use std::fmt::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -62,6 +62,88 @@ fn a_new_guest_in_c_builds_and_runs() {
 #[test]
 fn a_new_guest_in_rust_builds_and_runs() {
     check(&console("--rust", "my-rust", &["cargo", "run", "--offline"]), "my-rust");
+}
+
+/// A program that looks at what x0 points to.
+const READER: &str = r#"
+#include "cloison.h"
+
+static uint32_t word(const volatile unsigned char *at)
+{
+    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
+}
+
+static void find(const volatile unsigned char *tree, uint32_t size, const char *text)
+{
+    uint32_t length = 0, count = 0;
+    while (text[length])
+        length++;
+    for (uint32_t at = 0; at + length < size; at++) {
+        uint32_t same = 0;
+        while (same < length && tree[at + same] == (unsigned char)text[same])
+            same++;
+        count += same == length && tree[at + same] == 0;
+    }
+    cloison_puts("tree: ");
+    cloison_puts(text);
+    cloison_puts(" times=");
+    cloison_putu(count);
+    cloison_puts("\n");
+}
+
+int main(uint64_t x0)
+{
+    const volatile unsigned char *tree = (const volatile unsigned char *)x0;
+    uint32_t size = word(tree + 4);
+    cloison_puts("tree: at=");
+    cloison_putu(x0);
+    cloison_puts(word(tree) == 0xd00dfeed ? " good\n" : " bad\n");
+    find(tree, size, "one two");
+    find(tree, size, "arm,psci-1.0");
+    find(tree, size, "arm,pl011");
+    find(tree, size, "memory@40000000");
+    find(tree, size, "cpu@0");
+    find(tree, size, "cpu@1");
+    return 0;
+}
+"#;
+
+/// As ELF file and as raw image.
+#[test]
+fn a_guest_gets_a_device_tree_if_it_wants_one() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let guest = scratch.path().join("reader");
+    good(&["new", "guest", guest.to_str().expect("a plain path"), "--c"]);
+    std::fs::write(guest.join("main.c"), READER).expect("it can be written");
+    let file = guest.join("system.toml");
+    let system = std::fs::read_to_string(&file).expect("it was made").replace("args = [3]", "");
+    let made = Command::new("make").arg("guest.elf").current_dir(&guest).output().expect("make starts");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let flat = image::flatten(&guest.join("guest.elf")).expect("an executable");
+    std::fs::write(guest.join("guest.bin"), &flat.bytes).expect("it can be written");
+    let raw = format!("file = \"guest.bin\", load = {:#x}, entry = {:#x}", flat.base, flat.entry);
+    for image in ["file = \"guest.elf\"", &raw] {
+        let image = format!("{image}, device_tree = true, cmdline = \"one two\"");
+        let text = system.replace("file = \"guest.elf\"", &image);
+        assert!(text.contains(&image), "{text}");
+        std::fs::write(&file, text).expect("it can be written");
+        let console = good(&["run", file.to_str().expect("a plain path"), "--icount"]);
+        // The last 64 KiB of 16 MiB at 1 GiB.
+        let at = 0x4000_0000 + (16 << 20) - (64 << 10);
+        assert!(console.contains(&format!("[reader] tree: at={at} good")), "{console}");
+        for (what, times) in
+            [("one two", 1), ("arm,psci-1.0", 1), ("arm,pl011", 1), ("memory@40000000", 1), ("cpu@0", 1), ("cpu@1", 0)]
+        {
+            assert!(console.contains(&format!("tree: {what} times={times}")), "{what}\n{console}");
+        }
+    }
+    // Room for the image, and not for the tree.
+    let size = format!("\"{}K\"", (flat.bytes.len() / 4096 + 2) * 4);
+    let small = std::fs::read_to_string(&file).expect("it is there").replace("\"16M\"", &size);
+    std::fs::write(&file, small).expect("it can be written");
+    let refused = cloison(&["run", file.to_str().expect("a plain path"), "--icount"]);
+    let error = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && error.contains("its device tree would begin at"), "{error}");
 }
 
 /// Runs `cloison`, which must succeed. Returns what it printed.

@@ -116,6 +116,19 @@ pub enum Shown {
     },
 }
 
+/// What a guest's device tree says, besides what its VM has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Described {
+    /// The command line (`bootargs`). A kernel's includes the console.
+    pub cmdline: String,
+    /// How the guest sees each of the VM's regions.
+    pub shown: Vec<Shown>,
+    /// Name of the CPU, without its vendor.
+    pub cpu: String,
+    /// The PMU's interrupt (a PPI), if the board wires it.
+    pub pmu_irq: Option<u32>,
+}
+
 /// A VM's Linux guest, as its configuration describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Linux {
@@ -133,12 +146,29 @@ pub struct Linux {
     pub exec: Option<String>,
     /// Load address of the RAM disk; `None` for the first one after the kernel.
     pub initrd_load: Option<u64>,
-    /// The kernel's command line, including the console.
-    pub cmdline: String,
-    /// How the kernel sees each of the VM's regions.
-    pub shown: Vec<Shown>,
-    /// Name of the CPU in the device tree, without its vendor.
-    pub cpu: String,
-    /// The PMU's interrupt (a PPI), if the board wires it.
-    pub pmu_irq: Option<u32>,
+    /// What its device tree says.
+    pub tree: Described,
+}
+
+/// Returns a command line with another word after the configured ones, which may be known by their position, and before
+/// `--`, after which all words are the first process's.
+pub fn with_word(line: &str, word: &str) -> String {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    if !words.contains(&"--") {
+        return format!("{line} {word}").trim().to_owned();
+    }
+    let at = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    [&words[..at], &[word], &words[at..]].concat().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_added_where_they_shift_no_other() {
+        assert_eq!(with_word("", "console=ttyAMA0"), "console=ttyAMA0");
+        assert_eq!(with_word("smp  2", "hostname=a"), "smp  2 hostname=a");
+        assert_eq!(with_word("quiet -- single", "console=ttyAMA0"), "quiet console=ttyAMA0 -- single");
+    }
 }

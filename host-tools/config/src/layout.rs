@@ -44,7 +44,7 @@ impl Layout {
     /// Places the kernel in the first region that is memory for Linux; after it the RAM disk, unless the configuration
     /// sets its address; and after that the device tree.
     pub fn new(linux: &Linux, vm: &Vm, kernel: Kernel, initrd_len: u64) -> Result<Self, Misfit> {
-        Self::in_regions(&vm.regions, &linux.shown, linux.initrd_load, kernel, initrd_len)
+        Self::in_regions(&vm.regions, &linux.tree.shown, linux.initrd_load, kernel, initrd_len)
     }
 
     /// Like [`Layout::new`], for regions that are not part of a VM yet.

@@ -9,23 +9,63 @@ use std::sync::Arc;
 
 /// A configuration file: its name in messages, and its text.
 #[derive(Clone, Debug)]
-pub struct SourceFile(Arc<NamedSource<String>>);
+pub struct SourceFile(Arc<Source>);
+
+#[derive(Debug)]
+struct Source {
+    text: String,
+    /// What messages show of the text.
+    shown: NamedSource<String>,
+    /// What they leave out: where in the text, in its order.
+    cuts: Vec<Range<usize>>,
+}
+
+/// How many bytes of a line are shown: a message repeats a line up to three times, with its marks.
+const LONGEST_LINE: usize = 200;
+/// What is shown for the rest of a line.
+const CUT: &str = "…";
+
+/// Returns the text with the ends of long lines left out, and where they were.
+fn cut(text: &str) -> (String, Vec<Range<usize>>) {
+    let (mut shown, mut cuts, mut start) = (String::with_capacity(text.len()), vec![], 0);
+    for line in text.split_inclusive('\n') {
+        let body = line.trim_end_matches('\n');
+        if body.len() > LONGEST_LINE {
+            let end = (0..=LONGEST_LINE).rev().find(|end| body.is_char_boundary(*end)).unwrap_or_default();
+            shown.push_str(&body[..end]);
+            shown.push_str(CUT);
+            shown.push_str(&line[body.len()..]);
+            cuts.push(start + end..start + body.len());
+        } else {
+            shown.push_str(line);
+        }
+        start += line.len();
+    }
+    (shown, cuts)
+}
 
 impl SourceFile {
     /// Creates a file with this text. Its name is relative to the current directory if it is below that.
     pub fn new(path: &Path, text: String) -> Self {
         let name = display_path(path).display().to_string();
-        Self(Arc::new(NamedSource::new(name, text).with_language("toml")))
+        let (shown, cuts) = cut(&text);
+        Self(Arc::new(Source { text, shown: NamedSource::new(name, shown).with_language("toml"), cuts }))
     }
 
     /// Returns its name in messages.
     pub fn name(&self) -> &str {
-        self.0.name()
+        self.0.shown.name()
     }
 
     /// Returns its text.
     pub fn text(&self) -> &str {
-        self.0.inner()
+        &self.0.text
+    }
+
+    /// Returns where a position in the text is in what is shown; one that is left out is at the end of its line.
+    fn shown_at(&self, position: usize) -> usize {
+        let before = self.0.cuts.iter().take_while(|cut| cut.start < position);
+        before.fold(position, |at, cut| at - (cut.end.min(position) - cut.start) + CUT.len())
     }
 }
 
@@ -189,10 +229,16 @@ impl Diagnostic for Problem {
         self.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
     }
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        Some(&*self.file.0)
+        Some(&self.file.0.shown)
     }
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        Some(Box::new(self.labels.iter().cloned()))
+        let shown = |label: &LabeledSpan| {
+            let [start, end] = [label.offset(), label.offset() + label.len()].map(|at| self.file.shown_at(at));
+            let text = label.label().map(str::to_owned);
+            let make = if label.primary() { LabeledSpan::new_primary_with_span } else { LabeledSpan::new_with_span };
+            make(text, start..end)
+        };
+        Some(Box::new(self.labels.iter().map(shown)))
     }
 }
 
@@ -275,6 +321,29 @@ impl Diagnostic for Errors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lines_are_cut_and_positions_stay_right() {
+        let long = format!("a = 1\nb = \"{}ü{}\"\nc = 3\n", "x".repeat(LONGEST_LINE - 6), "y".repeat(9000));
+        let file = SourceFile::new(Path::new("some.toml"), long.clone());
+        assert_eq!(file.text(), long);
+        let at = long.find("c = 3").unwrap();
+        let of = |span: Range<usize>| {
+            let problem = Problem::error(&file, "b", span, "wrong").also(at..at + 1, "other");
+            let labels: Vec<LabeledSpan> = problem.labels().unwrap().collect();
+            let shown = file.0.shown.inner();
+            let text = |label: &LabeledSpan| shown[label.offset()..label.offset() + label.len()].to_owned();
+            (text(&labels[0]), text(&labels[1]), problem.line_and_column())
+        };
+        assert!(file.0.shown.inner().len() < LONGEST_LINE + 30);
+        assert_eq!(of(6..7), ("b".into(), "c".into(), (2, 1)));
+        let (value, other, _) = of(10..at - 1);
+        assert!(value.starts_with("\"xxx") && value.ends_with(CUT) && other == "c", "{value}");
+        // Both ends are left out.
+        let (value, other, (line, column)) = of(at - 10..at - 5);
+        assert_eq!((value.as_str(), other.as_str(), line), ("", "c", 2));
+        assert!(column > 9000);
+    }
 
     #[test]
     fn errors_come_before_warnings() {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
-use crate::guest_linux::Shown;
+use crate::guest_linux::{Described, Shown};
 use crate::node::Table;
 use crate::shipped::Shipped;
 use cloison_formats::image::{Pool, Region};
@@ -53,6 +53,13 @@ pub(crate) struct ImageScene<'a> {
     pub cpu: &'a str,
     /// The interrupt of the VM's PMU, if the board's is private to each core.
     pub pmu_irq: Option<u32>,
+}
+
+impl ImageScene<'_> {
+    /// Returns what a device tree says of this guest.
+    pub fn described(&self, cmdline: String) -> Described {
+        Described { cmdline, shown: self.shown.to_vec(), cpu: self.cpu.to_owned(), pmu_irq: self.pmu_irq }
+    }
 }
 
 /// Reads a name that is usable in messages, file names and on the console. Returns it even if an error was recorded.

@@ -1,7 +1,7 @@
 //! Sources of VM images, and the shipped workloads.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::guest_linux::Linux;
+use crate::guest_linux::{Described, Linux};
 use std::path::PathBuf;
 
 /// The numbers of the shipped workloads' observation segments in the HEM log.
@@ -61,6 +61,8 @@ pub enum ImageSource {
     Workload(String),
     /// An ELF file, or a raw image whose load address and entry are in the VM's [`cloison_formats::image::Image`].
     File(PathBuf),
+    /// The same, for a guest that gets a device tree in `x0`.
+    FileWithTree(PathBuf, Described),
     /// A Linux guest.
     Linux(Linux),
 }

@@ -154,15 +154,24 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
 
 /// Checks that what only one kind of image has is not asked of another.
 fn check_image(table: &Table<'_>, image: Option<&ImageSource>, shown_fields: &[Field<'_>]) {
-    if let Some(ImageSource::Linux(_)) = image {
+    let told = match image {
+        Some(ImageSource::Linux(_)) => Some(("a Linux kernel", "not for Linux", "the kernel")),
+        Some(ImageSource::FileWithTree(..)) => {
+            Some(("an image with device_tree = true", "not with a device tree", "it"))
+        }
+        _ => None,
+    };
+    if let Some((what, label, whom)) = told {
         if let Some(field) = table.optional("args") {
-            let taken = field.error("a Linux kernel gets its device tree in x0, and nothing else");
-            field.push(taken.label("not for Linux").help("leave it out; `cmdline` is what the kernel is told"));
+            let taken = field.error(format!("{what} gets its device tree in x0, and nothing else"));
+            field.push(taken.label(label).help(format!("leave it out; `cmdline` is what {whom} is told")));
         }
     } else if image.is_some() {
         for field in shown_fields {
-            let lost = field.error("only a VM with a Linux kernel has a device tree that could show this region");
-            field.push(lost.label("not for this image").help("leave it out"));
+            let lost = field.error("this VM has no device tree that could show this region");
+            field.push(lost.label("not for this image").help(
+                "leave it out; VMs with a Linux kernel have one, and those whose image is a file with device_tree = true",
+            ));
         }
     }
 }

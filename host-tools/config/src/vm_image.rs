@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files;
+use crate::guest_linux::Described;
 use crate::node::{Field, Table, suggest};
 use crate::problem::display_path;
 use crate::quantity::show_size;
@@ -26,10 +27,24 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
     }
     let (workload, file) = (image.optional("workload"), image.optional("file"));
     let place = Place::read(&image);
+    let tree = Tree::read(&image);
     image.finish_ref();
     match (workload, file) {
-        (Some(workload), None) => read_workload(&workload, &place, scene).map(|source| (source, NOWHERE)),
-        (None, Some(file)) => read_file(&file, place, table, &image, scene),
+        (Some(workload), None) => {
+            for surplus in tree.fields() {
+                let problem = surplus.error("a workload reads no device tree").label("not here");
+                surplus.push(problem.help("leave it out; `args` are what a workload is told"));
+            }
+            read_workload(&workload, &place, scene).map(|source| (source, NOWHERE))
+        }
+        (None, Some(file)) => {
+            let described = tree.described(scene);
+            let (source, image) = read_file(&file, place, table, &image, scene)?;
+            Some(match (source, described) {
+                (ImageSource::File(path), Some(described)) => (ImageSource::FileWithTree(path, described), image),
+                (source, _) => (source, image),
+            })
+        }
         (Some(_), Some(file)) => {
             file.push(
                 file.error("the image is both a workload and a file")
@@ -47,6 +62,36 @@ pub(crate) fn read(table: &Table<'_>, scene: &ImageScene<'_>) -> Option<(ImageSo
             );
             None
         }
+    }
+}
+
+/// What an image says of its device tree.
+struct Tree<'a> {
+    wanted: Option<Field<'a>>,
+    cmdline: Option<Field<'a>>,
+}
+
+impl<'a> Tree<'a> {
+    fn read(image: &Table<'a>) -> Self {
+        Self { wanted: image.optional("device_tree"), cmdline: image.optional("cmdline") }
+    }
+
+    fn fields(&self) -> impl Iterator<Item = &Field<'a>> {
+        self.wanted.iter().chain(&self.cmdline)
+    }
+
+    /// Returns what the tree is to say, if the guest gets one.
+    fn described(&self, scene: &ImageScene<'_>) -> Option<Described> {
+        let is_wanted = self.wanted.as_ref().is_some_and(|field| field.boolean().unwrap_or_default());
+        let cmdline = match &self.cmdline {
+            Some(field) => field.string("the command line, which the device tree passes on")?.to_owned(),
+            None => String::new(),
+        };
+        if let Some(field) = self.cmdline.as_ref().filter(|_| !is_wanted) {
+            let problem = field.error("the image has a command line, and no device tree that could say it");
+            field.push(problem.label("lost").help("add device_tree = true, or leave it out"));
+        }
+        is_wanted.then(|| scene.described(cmdline))
     }
 }
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files;
-use crate::guest_linux::{Flavor, KernelSource, Linux, Release};
+use crate::guest_linux::{Flavor, KernelSource, Linux, Release, with_word};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::node::{Field, Table};
@@ -87,19 +87,8 @@ pub(crate) fn read(
                 .help("make the region larger, or move the RAM disk: a kernel starts at a multiple of 2 MiB"),
         );
     }
-    Some(Linux {
-        release,
-        kernel: source,
-        initrd,
-        packages,
-        programs,
-        exec,
-        initrd_load: load,
-        cmdline: line,
-        shown: scene.shown.to_vec(),
-        cpu: scene.cpu.to_owned(),
-        pmu_irq: scene.pmu_irq,
-    })
+    let tree = scene.described(line);
+    Some(Linux { release, kernel: source, initrd, packages, programs, exec, initrd_load: load, tree })
 }
 
 /// Reads the kernel: its source, its header if it is here already, and the field that names it.
@@ -148,7 +137,7 @@ fn read_command_line(cmdline: Option<&Field<'_>>) -> Option<String> {
         None => String::new(),
     };
     if !line.split_whitespace().any(|word| word.starts_with("console=")) {
-        line = format!("{CONSOLE} {line}").trim().to_owned();
+        line = with_word(&line, CONSOLE);
     }
     if let Some(field) = cmdline.filter(|_| line.len() >= LONGEST_COMMAND_LINE || line.contains('\0')) {
         field.push(

@@ -5,6 +5,7 @@ pub mod seal;
 
 use crate::files::{self, write_atomic};
 use crate::{linux, parts};
+use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_config::{Checked, ImageSource, memory};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::boot::{self, BootParameters};
@@ -80,6 +81,17 @@ pub enum ImageError {
         end: u64,
         /// The VM's memory regions.
         regions: String,
+    },
+    /// A guest's image leaves no room for its device tree.
+    #[error("VM `{vm}`: its device tree would begin at {place:#x}, and its image ends at {end:#x}")]
+    #[diagnostic(help("the tree takes the last 64 KiB of the region that holds the image: make that larger"))]
+    NoRoomForTree {
+        /// Name of the VM.
+        vm: String,
+        /// Address of the tree.
+        place: u64,
+        /// Address after the image's last byte.
+        end: u64,
     },
     /// The image is larger than the memory that the pools leave free for it.
     #[error("hypervisor and guests need {needed} bytes, but only {planned} are reserved for them")]
@@ -207,7 +219,7 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
     for (vm, image) in system.vms.iter_mut().zip(images) {
         let file = match image {
             ImageSource::Workload(name) => parts::pick(&workloads, name)?,
-            ImageSource::File(file) => file.clone(),
+            ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
             ImageSource::Linux(source) => {
                 let loaded = linux::load(source, vm)?;
                 let parts = [&loaded.kernel, &loaded.initrd, &loaded.device_tree];
@@ -229,6 +241,13 @@ pub fn assemble_system(mut system: System, images: &[ImageSource], hypervisor: &
         vm.image.offset = payload.add(&bytes)?;
         vm.image.len = u32::try_from(bytes.len()).into_diagnostic()?;
         check_fit(vm)?;
+        if let ImageSource::FileWithTree(_, described) = image {
+            let tree = linux::device_tree::build(described, vm, None)?;
+            let (offset, load) = (payload.add(&tree)?, tree_place(vm)?);
+            vm.modules = vec![image::Module { offset, len: u32::try_from(tree.len()).into_diagnostic()?, load }];
+            // As the boot protocol of Linux has it.
+            vm.args = [load.0, 0, 0, 0];
+        }
     }
     let payload = payload.bytes;
     let (needed, planned) = ((hypervisor.bytes.len() + payload.len()) as u64, memory::image_bytes(images.iter()));
@@ -281,6 +300,19 @@ fn check_fit(vm: &image::Vm) -> Result<(), ImageError> {
     };
     let regions = memory().map(named).collect::<Vec<_>>().join(", ");
     Err(ImageError::DoesNotFit { vm: vm.name.clone(), load, end, regions })
+}
+
+/// Returns the address of a VM's device tree: the end of the memory that holds its image, as far from it as can be.
+fn tree_place(vm: &image::Vm) -> Result<Ipa, ImageError> {
+    let (load, end) = (vm.image.load.0, vm.image.load.0 + u64::from(vm.image.len));
+    let memory = vm.regions.iter().filter(|region| !matches!(region.backing, image::Backing::Device(_)));
+    let mut stops =
+        memory.filter(|region| region.contains(Ipa(load))).map(|region| region.ipa.page(u64::from(region.pages)));
+    let place = stops.next_back().map_or(0, |stop| stop.0.saturating_sub(DEVICE_TREE_ROOM));
+    if place < end {
+        return Err(ImageError::NoRoomForTree { vm: vm.name.clone(), place, end });
+    }
+    Ok(Ipa(place))
 }
 
 /// Appends the configuration and the payload to the hypervisor, and sets the total length in its boot header.

@@ -126,7 +126,7 @@ pub fn measure(name: &'static str, release: Release, plugin: &Path) -> Result<Bo
     for image in &mut checked.images {
         if let ImageSource::Linux(linux) = image {
             linux.exec = Some("true".to_owned());
-            linux.cmdline.push_str(same_work(release));
+            linux.tree.cmdline.push_str(same_work(release));
             linux.release = release;
         }
     }

@@ -236,7 +236,7 @@ fn private_memory_is_hidden_reserved_or_the_hypervisors() -> Result<()> {
             checked.system.vms.truncate(1);
             checked.images.truncate(1);
             let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
-            source.shown[1] = shown.clone();
+            source.tree.shown[1] = shown.clone();
             let mut linux = Running::start(&checked, board, Clock::Counted)?;
             linux.open("linux")?;
             let known = linux.output("linux", "grep -E '^8' /proc/iomem || true");

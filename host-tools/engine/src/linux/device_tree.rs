@@ -1,10 +1,10 @@
-//! The device tree of a Linux guest, from `cloison_abi::map` and the configuration.
+//! The device tree of a guest, from `cloison_abi::map` and the configuration.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::{irq, map, page};
-use cloison_config::guest_linux::{Linux, Shown};
-use cloison_config::layout::Layout;
-use cloison_formats::addr::PAGE_SIZE;
+use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
+use cloison_config::layout::DEVICE_TREE_ROOM;
+use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::image::{Backing, Region, Vm};
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter};
@@ -24,21 +24,25 @@ const TIMERS: [u32; 4] = [29, 30, irq::VTIMER, 26];
 /// Declared frequency of the emulated UART's clock, in Hz. It has no effect.
 const UART_CLOCK: u32 = 24_000_000;
 
-/// Builds the device tree.
-pub fn build(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>> {
-    let tree = write(linux, vm, layout).map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
-    if tree.len() as u64 > layout.device_tree.1 {
+/// Builds the device tree of a Linux guest, with its RAM disk at this address and with this length.
+pub fn of_linux(linux: &Linux, vm: &Vm, initrd: (Ipa, u64)) -> Result<Vec<u8>> {
+    build(&Described { cmdline: command_line(linux, &vm.name), ..linux.tree.clone() }, vm, Some(initrd))
+}
+
+/// Builds a device tree.
+pub fn build(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<Vec<u8>> {
+    let tree = write(described, vm, initrd).map_err(|error| miette!("the device tree of VM `{}`: {error}", vm.name))?;
+    if tree.len() as u64 > DEVICE_TREE_ROOM {
         return Err(miette!(
-            "the device tree of VM `{}` has {} bytes, and there is room for {}",
+            "the device tree of VM `{}` has {} bytes, and there is room for {DEVICE_TREE_ROOM}",
             vm.name,
-            tree.len(),
-            layout.device_tree.1
+            tree.len()
         ));
     }
     Ok(tree)
 }
 
-fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
+fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<Vec<u8>, Error> {
     let mut fdt = FdtWriter::new()?;
     let root = fdt.begin_node("")?;
     fdt.property_string("compatible", "cloison,vm")?;
@@ -46,15 +50,15 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
     fdt.property_u32("#address-cells", 2)?;
     fdt.property_u32("#size-cells", 2)?;
     fdt.property_u32("interrupt-parent", GIC)?;
-    chosen(&mut fdt, linux, vm, layout)?;
-    memory(&mut fdt, linux, &vm.regions)?;
-    cpus(&mut fdt, linux, vm.cores.len())?;
+    chosen(&mut fdt, described, initrd)?;
+    memory(&mut fdt, described, &vm.regions)?;
+    cpus(&mut fdt, described, vm.cores.len())?;
     let psci = fdt.begin_node("psci")?;
     fdt.property_string_list("compatible", vec!["arm,psci-1.0".into(), "arm,psci-0.2".into()])?;
     fdt.property_string("method", "hvc")?;
     fdt.end_node(psci)?;
     devices(&mut fdt, vm.cores.len())?;
-    passed_through(&mut fdt, linux, &vm.regions)?;
+    passed_through(&mut fdt, described, &vm.regions)?;
     if vm.services_page {
         let node = fdt.begin_node(&format!("services@{:x}", map::SERVICES))?;
         fdt.property_string("compatible", page::COMPATIBLE)?;
@@ -62,7 +66,7 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
         fdt.end_node(node)?;
     }
     if vm.pmu {
-        pmu(&mut fdt, linux, vm.cores.len())?;
+        pmu(&mut fdt, described, vm.cores.len())?;
     }
     fdt.end_node(root)?;
     fdt.finish()
@@ -70,29 +74,31 @@ fn write(linux: &Linux, vm: &Vm, layout: &Layout) -> Result<Vec<u8>, Error> {
 
 /// Returns the command line with the VM's name as the host name, unless the configuration sets another.
 pub fn command_line(linux: &Linux, vm: &str) -> String {
-    if linux.cmdline.split_whitespace().any(|word| word.starts_with("hostname=")) {
-        return linux.cmdline.clone();
+    let line = &linux.tree.cmdline;
+    if line.split_whitespace().any(|word| word.starts_with("hostname=")) {
+        return line.clone();
     }
-    format!("{} hostname={}", linux.cmdline, vm)
+    with_word(line, &format!("hostname={vm}"))
 }
 
-fn chosen(fdt: &mut FdtWriter, linux: &Linux, vm: &Vm, layout: &Layout) -> Result<(), Error> {
+fn chosen(fdt: &mut FdtWriter, described: &Described, initrd: Option<(Ipa, u64)>) -> Result<(), Error> {
     let node = fdt.begin_node("chosen")?;
-    fdt.property_string("bootargs", &command_line(linux, &vm.name))?;
+    if !described.cmdline.is_empty() {
+        fdt.property_string("bootargs", &described.cmdline)?;
+    }
     fdt.property_string("stdout-path", &format!("/serial@{:x}", map::UART))?;
-    let (start, len) = layout.initrd;
-    if len > 0 {
+    if let Some((start, len)) = initrd.filter(|(_, len)| *len > 0) {
         fdt.property_u64("linux,initrd-start", start.0)?;
         fdt.property_u64("linux,initrd-end", start.0 + len)?;
     }
     fdt.end_node(node)
 }
 
-fn memory(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), Error> {
+fn memory(fdt: &mut FdtWriter, described: &Described, regions: &[Region]) -> Result<(), Error> {
     let reg = |region: &Region| [region.ipa.0, u64::from(region.pages) * PAGE_SIZE];
     let of = |wanted: Shown| {
         let is_ram = |region: &&Region| !matches!(region.backing, Backing::Device(_));
-        let shown = |index: usize| linux.shown.get(index).cloned().unwrap_or_default();
+        let shown = |index: usize| described.shown.get(index).cloned().unwrap_or_default();
         regions.iter().enumerate().filter(move |(index, _)| shown(*index) == wanted).map(|(_, r)| r).filter(is_ram)
     };
     for region in of(Shown::Memory).chain(of(Shown::Reserved)) {
@@ -117,7 +123,7 @@ fn memory(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), 
     Ok(())
 }
 
-fn cpus(fdt: &mut FdtWriter, linux: &Linux, count: usize) -> Result<(), Error> {
+fn cpus(fdt: &mut FdtWriter, described: &Described, count: usize) -> Result<(), Error> {
     let parent = fdt.begin_node("cpus")?;
     fdt.property_u32("#address-cells", 1)?;
     fdt.property_u32("#size-cells", 0)?;
@@ -125,7 +131,7 @@ fn cpus(fdt: &mut FdtWriter, linux: &Linux, count: usize) -> Result<(), Error> {
     for vcpu in 0..count as u32 {
         let node = fdt.begin_node(&format!("cpu@{vcpu:x}"))?;
         fdt.property_string("device_type", "cpu")?;
-        fdt.property_string("compatible", &format!("arm,{}", linux.cpu))?;
+        fdt.property_string("compatible", &format!("arm,{}", described.cpu))?;
         fdt.property_u32("reg", vcpu)?;
         fdt.property_string("enable-method", "psci")?;
         fdt.end_node(node)?;
@@ -140,18 +146,18 @@ fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
 }
 
 /// Adds the PMU. Without an interrupt the kernel can count but not sample.
-fn pmu(fdt: &mut FdtWriter, linux: &Linux, vcpus: usize) -> Result<(), Error> {
+fn pmu(fdt: &mut FdtWriter, described: &Described, vcpus: usize) -> Result<(), Error> {
     let node = fdt.begin_node("pmu")?;
-    fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", linux.cpu), "arm,armv8-pmuv3".into()])?;
-    if let Some(irq) = linux.pmu_irq {
+    fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", described.cpu), "arm,armv8-pmuv3".into()])?;
+    if let Some(irq) = described.pmu_irq {
         fdt.property_array_u32("interrupts", &ppi(irq, vcpus))?;
     }
     fdt.end_node(node)
 }
 
 /// Adds the board's devices that the VM owns, with the clock that Arm PrimeCell drivers require.
-fn passed_through(fdt: &mut FdtWriter, linux: &Linux, regions: &[Region]) -> Result<(), Error> {
-    for (region, shown) in regions.iter().zip(&linux.shown) {
+fn passed_through(fdt: &mut FdtWriter, described: &Described, regions: &[Region]) -> Result<(), Error> {
+    for (region, shown) in regions.iter().zip(&described.shown) {
         let Shown::Device { compatible, interrupt } = shown else { continue };
         let node = fdt.begin_node(&format!("{}@{:x}", region.name, region.ipa.0))?;
         fdt.property_string_list("compatible", compatible.clone())?;

@@ -50,7 +50,7 @@ pub fn load(linux: &Linux, vm: &Vm) -> Result<Loaded> {
     };
     let layout = Layout::new(linux, vm, parsed, initrd.len() as u64)
         .map_err(|error| miette!(help = "give the VM a larger region", "VM `{}`: {error}", vm.name))?;
-    let device_tree = device_tree::build(linux, vm, &layout)?;
+    let device_tree = device_tree::of_linux(linux, vm, layout.initrd)?;
     Ok(Loaded { kernel: bytes, initrd, device_tree, layout })
 }
 
