@@ -357,7 +357,9 @@ mod tests {
         ]);
         let policy = refused("replacement = \"pseudo-random\"", "replacement = \"fifo\"");
         assert!(
-            policy.contains("unknown variant `fifo`, expected one of `lru`, `pseudo-random`, `round-robin`"),
+            policy.contains(
+                "unknown variant `fifo`, expected one of `lru`, `pseudo-random`, `round-robin`, `not-recently-used`"
+            ),
             "{policy}"
         );
         assert!(policy.contains("line"), "{policy}");

@@ -14,6 +14,8 @@ pub enum Policy {
     PseudoRandom,
     /// The ways of a set in turn.
     RoundRobin,
+    /// The first way that was not used since all others were.
+    NotRecentlyUsed,
 }
 
 /// A line that was evicted.
@@ -53,7 +55,7 @@ pub struct Cache {
     /// The ways of each set, consecutively. Under LRU they are ordered by last use, most recent first, with empty ways
     /// last.
     entries: Vec<u64>,
-    /// For each set the state of its generator, or the way of its last victim.
+    /// For each set the state of its generator, or the way of its last victim, or a bit for each way that was used.
     random: Vec<u64>,
 }
 
@@ -66,6 +68,7 @@ impl Cache {
         let start = |set| match policy {
             // The first victim is way 0, which was filled first.
             Policy::RoundRobin => geometry.ways() as u64 - 1,
+            Policy::NotRecentlyUsed => 0,
             _ => spread(spread(seed) ^ set) | 1,
         };
         let random = (0..geometry.sets()).map(start).collect();
@@ -91,10 +94,14 @@ impl Cache {
         let set = self.set(line);
         if let Some(way) = set.iter().position(|&entry| entry & !DIRTY == wanted) {
             set[way] |= u64::from(write);
-            if policy == Policy::Lru && way != 0 {
-                let found = set[way];
-                set.copy_within(..way, 1);
-                set[0] = found;
+            match policy {
+                Policy::Lru if way != 0 => {
+                    let found = set[way];
+                    set.copy_within(..way, 1);
+                    set[0] = found;
+                }
+                Policy::NotRecentlyUsed => self.mark(line, way),
+                _ => {}
             }
             return Outcome::Hit;
         }
@@ -117,10 +124,21 @@ impl Cache {
         let policy = self.policy;
         let set = self.set(line);
         let Some(way) = set.iter().position(|&found| found & !DIRTY == entry(line)) else { return false };
-        if policy == Policy::Lru {
-            set[..=way].rotate_right(1);
+        match policy {
+            Policy::Lru => set[..=way].rotate_right(1),
+            Policy::NotRecentlyUsed => self.mark(line, way),
+            _ => {}
         }
         true
+    }
+
+    /// Records that a way was used. When all were, only this one was recently.
+    fn mark(&mut self, line: Line, way: usize) {
+        let used = &mut self.random[self.geometry.set_of(line)];
+        *used |= 1 << way;
+        if used.count_ones() as usize == self.geometry.ways() {
+            *used = 1 << way;
+        }
     }
 
     fn fill(&mut self, line: Line, write: bool) -> Option<Evicted> {
@@ -136,10 +154,19 @@ impl Cache {
         // Free ways are the last ones.
         let set = self.set(line);
         if set.last() == Some(&0)
-            && let Some(free) = set.iter_mut().find(|entry| **entry == 0)
+            && let Some(free) = set.iter().position(|entry| *entry == 0)
         {
-            *free = new;
+            set[free] = new;
+            if self.policy == Policy::NotRecentlyUsed {
+                self.mark(line, free);
+            }
             return None;
+        }
+        if self.policy == Policy::NotRecentlyUsed {
+            // With one way only, its bit is always set.
+            let way = self.random[self.geometry.set_of(line)].trailing_ones() as usize % self.geometry.ways();
+            self.mark(line, way);
+            return evicted(std::mem::replace(&mut self.set(line)[way], new));
         }
         let ways = self.geometry.ways() as u32;
         let random = &mut self.random[self.geometry.set_of(line)];
@@ -175,12 +202,20 @@ impl Cache {
         let old = set[way];
         set.copy_within(way + 1.., way);
         set[set.len() - 1] = 0;
+        if self.policy == Policy::NotRecentlyUsed {
+            let used = &mut self.random[self.geometry.set_of(line)];
+            let below = (1 << way) - 1;
+            *used = *used & below | *used >> 1 & !below;
+        }
         evicted(old)
     }
 
     /// Removes all lines, dirty or not.
     pub fn clear(&mut self) {
         self.entries.fill(0);
+        if self.policy == Policy::NotRecentlyUsed {
+            self.random.fill(0);
+        }
     }
 
     /// Returns the number of lines in the cache.
@@ -238,6 +273,22 @@ mod tests {
     }
 
     #[test]
+    fn what_was_used_since_all_others_were_stays() {
+        let mut cache = small(Policy::NotRecentlyUsed);
+        for line in [0, 4, 8, 12] {
+            assert_eq!(cache.access(Line(line), false), Outcome::Miss(None));
+        }
+        let victim = |line| Some(Evicted { line: Line(line), dirty: false });
+        assert_eq!(cache.access(Line(16), false), Outcome::Miss(victim(0)), "12 was used after all others were");
+        assert_eq!(cache.access(Line(8), false), Outcome::Hit);
+        assert_eq!(cache.access(Line(20), false), Outcome::Miss(victim(4)));
+        assert!(cache.contains(Line(8)) && cache.contains(Line(12)) && cache.contains(Line(16)));
+        assert_eq!(cache.invalidate(Line(16)), victim(16));
+        assert_eq!(cache.access(Line(24), false), Outcome::Miss(None), "its way is free");
+        assert_eq!(cache.access(Line(28), false), Outcome::Miss(victim(8)), "20 and 24 were used last");
+    }
+
+    #[test]
     fn the_same_seed_gives_the_same_victims() {
         let run = |seed| {
             let mut cache = Cache::new(Geometry::new(1024, 4, 64).unwrap(), Policy::PseudoRandom, seed);
@@ -289,8 +340,8 @@ mod tests {
 
         /// No policy holds a line twice, loses one silently, or exceeds its ways.
         #[test]
-        fn lines_are_kept_or_named(policy in 0usize..3, lines in prop::collection::vec(0u64..64, 1..400)) {
-            let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin][policy]);
+        fn lines_are_kept_or_named(policy in 0usize..4, lines in prop::collection::vec(0u64..64, 1..400)) {
+            let mut cache = small([Policy::Lru, Policy::PseudoRandom, Policy::RoundRobin, Policy::NotRecentlyUsed][policy]);
             let mut there = std::collections::BTreeSet::new();
             for line in lines {
                 match cache.access(Line(line), false) {

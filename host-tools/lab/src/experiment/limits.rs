@@ -13,6 +13,7 @@ fn policy(policy: Policy) -> &'static str {
         Policy::Lru => "the least recently used one",
         Policy::PseudoRandom => "a pseudo-random one",
         Policy::RoundRobin => "each in turn",
+        Policy::NotRecentlyUsed => "the first that was not used since all others were",
     }
 }
 
