@@ -118,6 +118,29 @@ fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()
     Ok(())
 }
 
+/// Debian 13's kernel and rt-tests: what cyclictest writes last is out before the VM is off.
+#[test]
+fn debian_13s_cyclictest_reports_each_wake_up() -> Result<()> {
+    let (directory, out) = (scratch(), scratch());
+    let configs = installation::root().join("configs");
+    let read = |path: &str| std::fs::read_to_string(configs.join(path)).expect("a shipped file");
+    let system = read("experiments/systems/cyclictest.toml");
+    let newer = system.replace("linux = \"rt\"", "linux = \"rt\"\nrelease = \"trixie\"");
+    assert_ne!(system, newer);
+    let models = format!("\"{}/", configs.join("models").display());
+    let experiment = read("experiments/cyclictest.toml").replace("systems/", "").replace("\"../models/", &models);
+    let path = directory.path().join("newer.toml");
+    std::fs::write(&path, experiment).expect("a file");
+    std::fs::write(directory.path().join("cyclictest.toml"), newer).expect("a file");
+    let mut experiment = spec::load(&path, true)?;
+    experiment.points.retain(|point| point.variant == "interf");
+    let (runs, _) = runner::run(&experiment, &Model::load(&experiment.model)?, out.path())?;
+    let latencies = runs[0].latencies.as_ref().expect("latencies");
+    assert_eq!(latencies.cycles, 2000);
+    assert!(latencies.min > 10 && latencies.max < 1000 && latencies.beyond() == 0, "{latencies:?}");
+    Ok(())
+}
+
 #[test]
 fn harm_grows_with_interfs_buffers_up_to_the_cache() -> Result<()> {
     let path = file_of("interference-wss");

@@ -7,6 +7,7 @@
 //! | [`lint`] | the house rules that clippy and the compiler do not check |
 //! | [`docs`] | makes the pages that come from the sources |
 //! | [`rules`] | licenses, and the files that GitHub reads |
+//! | [`elsewhere`] | checks and tests in a minimal system of a Debian release |
 //! | [`test`](mod@test) | every check and test, in order |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@
 pub mod build;
 pub mod bundle;
 pub mod docs;
+pub mod elsewhere;
 pub mod lint;
 pub mod rules;
 pub mod test;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use xtask::build::{self, BuildArgs};
 use xtask::bundle::{self, BundleArgs};
 use xtask::docs::{self, DocsArgs};
+use xtask::elsewhere;
 use xtask::lint::{self, LintArgs};
 use xtask::test::{self, TestArgs};
 
@@ -53,7 +54,12 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bundle(args) => bundle::bundle(&args),
         Command::Docs(args) => docs::docs(&args),
         Command::Lint(args) => return lint::lint(&args),
-        Command::Test(args) => return test::test(&args),
+        Command::Test(args) => {
+            return match args.release {
+                Some(release) => elsewhere::test(release, &args),
+                None => test::test(&args),
+            };
+        }
     };
     done.map(|()| ExitCode::SUCCESS)
 }

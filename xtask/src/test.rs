@@ -3,6 +3,7 @@
 
 use crate::{lint, rules};
 use clap::ValueEnum;
+use cloison_config::guest_linux::Release;
 use cloison_engine::figures::Figures;
 use cloison_engine::{cargo, installation, setup};
 use cloison_lab::lines;
@@ -24,8 +25,14 @@ pub struct TestArgs {
     /// How many system tests run at a time; each boots a machine with four cores
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub jobs: usize,
+    /// Run the demo and the tests in a minimal system of this Debian release instead (needs root; kept in target/in)
+    #[arg(long = "in", value_name = "RELEASE")]
+    pub release: Option<Release>,
+    /// With --in: only print what would be done
+    #[arg(long, requires = "release")]
+    pub dry_run: bool,
     /// Write the figures here too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "release")]
     pub json: Option<PathBuf>,
 }
 

@@ -13,18 +13,24 @@ export PATH=/usr/bin:/usr/sbin:/bin:/sbin HOME=/root TERM=vt100 PS1='\h:\w# '
 dmesg -n 4
 # Kernels before 5.19 know no hostname= of their own.
 hostname "$(sed -n 's/.*hostname=\([^ ]*\).*/\1/p' /proc/cmdline)"
+# What is written to the console waits in the kernel, and turning the VM off would lose it. Setting a terminal's modes waits
+# until it is out.
+off() {
+    stty -F /dev/ttyAMA0 sane
+    poweroff -f
+}
 cd /root
 echo "cloison: $(hostname) is up: Linux $(uname -r), $(nproc) vCPUs"
 # The kernel goes on with a part of the RAM disk. What is missing then would be missed later, and not understood.
 if dmesg | grep -q 'Initramfs unpacking failed'; then
     echo "cloison: the RAM disk does not fit: it may fill half of the memory. Give the VM more, or fewer packages."
-    poweroff -f
+    off
 fi
 # A command of the configuration, in place of the shell.
 if [ -e /exec ]; then
     sh /exec </dev/null
     echo "cloison: the command ended with status $?"
-    poweroff -f
+    off
 fi
 while :; do
     setsid -c sh -i </dev/ttyAMA0 >/dev/ttyAMA0 2>&1

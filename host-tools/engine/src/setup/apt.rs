@@ -39,7 +39,16 @@ impl Source {
         }
         text
     }
-    fn serves(&self, suite: &str) -> bool {
+
+    /// Returns it as apt reads it, for a system that has its keys elsewhere.
+    pub fn without_key(&self) -> String {
+        let mut source = self.clone();
+        source.fields.retain(|(name, _)| !name.eq_ignore_ascii_case("signed-by"));
+        source.to_deb822()
+    }
+
+    /// Returns whether it has the main part of a suite.
+    pub fn serves(&self, suite: &str) -> bool {
         self.suites.iter().any(|served| served == suite) && self.components.iter().any(|name| name == "main")
     }
 }
@@ -182,9 +191,13 @@ pub fn debian(release: Release) -> Result<Vec<Source>> {
     let own = distribution().filter(|distribution| distribution.id == "debian");
     let mut codenames: Vec<&str> = Release::ALL.iter().map(|release| release.name()).collect();
     codenames.extend(own.iter().map(|distribution| distribution.codename.as_str()));
-    let keyring = KEYRINGS.into_iter().find(|path| Path::new(path).is_file());
-    let found = of_release(&sources(), &codenames, release.name(), keyring);
+    let found = of_release(&sources(), &codenames, release.name(), keyring());
     if found.is_empty() { Err(NoMirror { release }.into()) } else { Ok(found) }
+}
+
+/// Returns the path of the keys of Debian's releases, if they are installed.
+pub fn keyring() -> Option<&'static str> {
+    KEYRINGS.into_iter().find(|path| Path::new(path).is_file())
 }
 
 /// Returns the sources that serve one of `codenames`, each for `release` instead.

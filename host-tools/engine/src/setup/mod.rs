@@ -9,6 +9,7 @@
 //! | [`cross_linker`](mod@cross_linker) | the linker of programs for Linux guests |
 //! | [`emulator`] | QEMU, and U-Boot for a test |
 //! | [`debian`], `apt` | packages that are unpacked without being installed |
+//! | [`system`] | a minimal system of a Debian release, for tests in it |
 //! | `process` | runs other programs |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -18,6 +19,7 @@ pub mod cross_linker;
 pub mod debian;
 pub mod emulator;
 mod process;
+pub mod system;
 
 pub use core_library::{CoreLibrary, Source as CoreLibrarySource};
 pub use core_library::{compiler_directories, core_library, core_library_from, standard_library};
