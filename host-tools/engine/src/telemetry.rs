@@ -168,7 +168,7 @@ pub enum End {
     NeverStarted,
     /// It turned itself off.
     Off,
-    /// It was stopped with the system, because the VM named by `ends_with` was off.
+    /// It was stopped from outside, or with the system, because the VM named by `ends_with` was off.
     Stopped,
     /// The hypervisor killed it for a violation.
     Killed,
@@ -181,7 +181,7 @@ impl fmt::Display for End {
         f.write_str(match self {
             Self::NeverStarted => "never started",
             Self::Off => "off",
-            Self::Stopped => "stopped with the system",
+            Self::Stopped => "stopped",
             Self::Killed => "killed",
             Self::Running => "no end seen",
         })

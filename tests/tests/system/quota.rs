@@ -351,7 +351,7 @@ fn budgets_are_shown_while_the_system_runs() -> Result<()> {
     let last = pages.last().expect("a page");
     // Core, VM, event, budget, used, bar, throttled, overshoot, most, periods.
     let held = row(last, "interf-1");
-    assert_eq!(held[..4], ["1", "interf-1 (stopped with the system)", "INST_RETIRED", "20000 / 1 ms"]);
+    assert_eq!(held[..4], ["1", "interf-1 (stopped)", "INST_RETIRED", "20000 / 1 ms"]);
     assert!(number(&held[9]) > 20 && number(&held[8]) >= number(&held[7]), "{last}");
     assert!(pages.len() >= 2 && row(last, "victim").contains(&"no quota".to_owned()), "{last}");
     // The neighbor that wants more than its budget gets all of it and is held for the rest; the last one cannot use up
