@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::check::{self, CheckArgs};
+use crate::events::{self, EventsArgs};
 use crate::hem::{self, HemArgs};
 use crate::image::{self, ImageArgs};
 use crate::inspect::{self, InspectArgs};
@@ -38,6 +39,8 @@ pub enum Command {
     Experiment(ExperimentArgs),
     /// Count the instructions on the hypervisor's own paths
     Bench(BenchArgs),
+    /// List the events of a CPU, show one, or list what is computed from them
+    Events(EventsArgs),
     /// Decode the telemetry of a run
     Hem(HemArgs),
     /// Plan which events to count together, and merge their counts
@@ -76,6 +79,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
         Command::Bench(args) => bench::bench(&args),
+        Command::Events(args) => events::events(&args),
         Command::Hem(args) => hem::hem(args),
         Command::Much(args) => much::much(&args),
         Command::Campaign(args) => campaign::campaign(&args),

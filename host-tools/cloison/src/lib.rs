@@ -20,6 +20,7 @@
 pub mod check;
 pub mod color_map;
 pub mod commands;
+pub mod events;
 pub mod hem;
 pub mod image;
 pub mod inspect;

@@ -1,9 +1,9 @@
 //! Board files: `configs/boards/<name>.toml`, which describe what differs between machines.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::emulation::{Emulation, Hardware};
-use crate::events::EventTable;
-use crate::files::{self, available};
+use crate::emulation::{Emulated, Emulation, Hardware};
+use crate::events::{self, EventTable, read_events};
+use crate::files;
 use crate::firmware::{page_address, read_power_off, read_spin_table};
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile};
@@ -30,6 +30,8 @@ pub struct BoardFile {
     pub counters: u32,
     /// Events of its CPU.
     pub events: EventTable,
+    /// The events that stock QEMU counts, and when.
+    pub counted: Vec<(EventId, Emulated)>,
     /// What the hypervisor's work on one page costs a budget, by event.
     pub page_costs: Vec<(EventId, Events)>,
     /// How QEMU emulates it; `None` where it does not.
@@ -60,13 +62,13 @@ impl BoardFile {
         let Some((mut file, cpu_path)) = Self::read(&context, path, configs) else {
             return Err(context.into_problems());
         };
-        let events = Context::new(SourceFile::new(&cpu_path, read(&cpu_path)?));
-        let table = EventTable::read(&events);
+        let (table, mut found) = EventTable::load(&cpu_path);
         if let Some(table) = &table {
             file.page_costs = read_page_costs(&context, table);
+            file.counted = read_counted(&context, table);
         }
         let mut problems = context.into_problems();
-        problems.append(&mut events.into_problems());
+        problems.append(&mut found);
         match table {
             Some(table) if !problems.iter().any(Problem::is_error) => {
                 file.events = table;
@@ -76,14 +78,14 @@ impl BoardFile {
         }
     }
 
-    /// Reads the board. Also returns the path of its CPU's event table.
+    /// Reads the board. Also returns the folder of its CPU's event table.
     fn read(context: &Context, path: &Path, configs: &Path) -> Option<(Self, PathBuf)> {
         let document = context.parse()?;
         let root = context.root(&document);
         let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let name = read_name(&root, stem);
         let description = root.optional("description").and_then(|field| field.string("one line of text"));
-        let cpu_path = read_cpu(&root, &configs.join("events"));
+        let cpu_path = read_cpu(&root, &configs.join("events").join("arm64"));
         let cores = read_cores(&root);
         let llc = root.required("cache", "describe the last-level cache: [cache] size = \"1M\", ways = 16, line = 64");
         let llc = llc.and_then(|field| read_cache(&field));
@@ -135,10 +137,16 @@ impl BoardFile {
             colors: llc.colors().ok()?,
             counters,
             events: EventTable::default(),
+            counted: Vec::new(),
             page_costs: Vec::new(),
             emulation,
         };
         (!context.has_errors()).then_some((file, cpu_path?))
+    }
+
+    /// Returns whether stock QEMU counts an event.
+    pub fn emulated(&self, event: EventId) -> Emulated {
+        self.counted.iter().find(|(listed, _)| *listed == event).map_or(Emulated::No, |(_, when)| *when)
     }
 
     /// Returns what the hypervisor's work on one page costs a budget of this event.
@@ -168,6 +176,19 @@ fn read_page_costs(context: &Context, events: &EventTable) -> Vec<(EventId, Even
     pairs.iter().filter_map(pair).collect()
 }
 
+/// Reads which events QEMU counts: `counts` and `counts_with_icount` of `[qemu]`.
+fn read_counted(context: &Context, events: &EventTable) -> Vec<(EventId, Emulated)> {
+    let Some(document) = context.parse() else { return vec![] };
+    let root = context.root(&document);
+    let Some(table) = root.optional("qemu").and_then(|field| field.table()) else { return vec![] };
+    let mut counted: Vec<(EventId, Emulated)> = Vec::new();
+    for (key, when) in [("counts", Emulated::Yes), ("counts_with_icount", Emulated::Icount)] {
+        let Some(field) = table.optional(key) else { continue };
+        counted.extend(read_events(&field, events).into_iter().map(|event| (event, when)));
+    }
+    counted
+}
+
 fn read_name<'a>(root: &Table<'a>, stem: &str) -> Option<&'a str> {
     let field = root.required("name", &format!("write name = \"{stem}\""))?;
     let name = field.string("the board's name")?;
@@ -182,18 +203,17 @@ fn read_name<'a>(root: &Table<'a>, stem: &str) -> Option<&'a str> {
     Some(name)
 }
 
-/// Returns the path of the CPU's event table.
+/// Returns the folder of the CPU's event table.
 fn read_cpu(root: &Table<'_>, events_dir: &Path) -> Option<PathBuf> {
     let field = root.required("cpu", "give the CPU: cpu = \"cortex-a53\"")?;
     let cpu = field.string("the CPU's name")?;
-    let path = events_dir.join(format!("{cpu}.toml"));
-    if path.is_file() {
-        return Some(path);
+    let known = events::folders(events_dir);
+    if known.iter().any(|known| known == cpu) {
+        return Some(events_dir.join(cpu));
     }
-    let known = available(events_dir);
     field.push(field.error(format!("there is no event table for the CPU `{cpu}`")).label("unknown CPU").help(suggest(
         cpu,
-        "CPUs in configs/events",
+        "CPUs in configs/events/arm64",
         known.iter().map(String::as_str),
     )));
     None

@@ -29,6 +29,17 @@ pub struct Emulation {
     pub overflow_interrupts: Vec<u32>,
 }
 
+/// Whether an event counts on stock QEMU, which has neither caches nor a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Emulated {
+    /// Always.
+    Yes,
+    /// Only when QEMU counts instructions (`-icount shift=N`).
+    Icount,
+    /// Never: it stays zero.
+    No,
+}
+
 /// What a serial port carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serial {
@@ -74,6 +85,9 @@ impl Emulation {
         let options = table.optional("options").map_or(Some(vec![]), |field| read_options(&field));
         let serial = read_serial(&table, hardware.telemetry);
         let model = table.optional("model").map_or(Some(None), |field| read_model(&field, models_dir).map(Some));
+        // Their names need the CPU's events, which are read next.
+        table.required("counts", "list the events that QEMU counts: counts = [\"SW_INCR\", \"CPU_CYCLES\"]");
+        table.optional("counts_with_icount");
         table.finish();
         Some(Self {
             board: hardware.name.to_owned(),

@@ -7,7 +7,8 @@
 //! | --- | --- |
 //! | `node` | walks a TOML document with the position of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
-//! | [`board`], `firmware`, [`emulation`], [`events`] | the files below `configs/boards` and `configs/events` |
+//! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
+//! | [`events`], `event_json`, `event_metrics`, [`event_map`] | the files below `configs/events` |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
@@ -26,6 +27,9 @@ pub mod board;
 mod campaign;
 pub mod checked;
 pub mod emulation;
+mod event_json;
+pub mod event_map;
+mod event_metrics;
 pub mod events;
 pub mod files;
 mod firmware;

@@ -458,7 +458,7 @@ fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &[QuotaSpec]
                 format!("no quota of vCPU {vcpu} bounds the memory traffic of a hostile guest"),
             )
             .label(label)
-            .help(format!("{advice}; `bounds` in configs/events/{}.toml says which events do", events.cpu)),
+            .help(format!("{advice}; `cloison events list --cpu {}` says which events do", events.cpu)),
         );
     }
 }

@@ -5,9 +5,12 @@ use crate::files::Claim;
 use crate::installation;
 use crate::linux::packages;
 use cloison_config::checked::NotEmulated;
-use cloison_config::events::EventNames;
+use cloison_config::event_map::{CpuId, CpuMap};
+use cloison_config::events::{self, EventNames, EventTable};
 use cloison_config::guest_linux::{Flavor, Release};
+use cloison_config::suggest;
 use cloison_config::{BoardFile, Checked, Emulation, Errors, Shipped};
+use miette::miette;
 use std::path::{Path, PathBuf};
 
 /// Returns the directory of the shipped boards, events, models and systems.
@@ -57,6 +60,51 @@ pub fn board(name: &str) -> Result<BoardFile, Errors> {
 /// Returns the errors of the board file, or that it has no table `[qemu]`.
 pub fn emulation(name: &str) -> miette::Result<Emulation> {
     board(name)?.emulation.ok_or_else(|| NotEmulated { board: name.to_owned() }.into())
+}
+
+/// Returns the event table of a CPU: by its name in any of the folders of `configs/events`, by an Arm CPU's MIDR_EL1
+/// (`0x410fd034`), or by a RISC-V CPU's `marchid` and `mimpid` (`3:0`).
+///
+/// # Errors
+///
+/// Returns the errors of the table or of the map file, or the names of all CPUs that have a table.
+pub fn event_table(cpu: &str) -> miette::Result<EventTable> {
+    let tables = event_tables();
+    let name = identified(cpu)?.unwrap_or_else(|| cpu.to_owned());
+    let Some(folder) = tables.iter().find(|folder| folder.ends_with(&name)) else {
+        let names = tables.iter().filter_map(|folder| folder.file_name()?.to_str());
+        return Err(miette!(help = suggest(cpu, "CPUs", names), "no event table for the {cpu}"));
+    };
+    let (table, problems) = EventTable::load(folder);
+    Ok(table.ok_or_else(|| Errors::new(&folder.display().to_string(), problems))?)
+}
+
+/// Returns the name of the CPU that `cpu` identifies by its registers, if the maps have it.
+fn identified(cpu: &str) -> Result<Option<String>, Errors> {
+    let number =
+        |text: &str| text.strip_prefix("0x").map_or_else(|| text.parse().ok(), |it| u64::from_str_radix(it, 16).ok());
+    let (architecture, id) = match cpu.split_once(':') {
+        Some((marchid, mimpid)) => ("riscv", number(marchid).zip(number(mimpid)).map(|(a, i)| CpuId::riscv(a, i))),
+        None => ("arm64", number(cpu).and_then(|midr| u32::try_from(midr).ok()).map(CpuId::arm)),
+    };
+    let Some(id) = id else { return Ok(None) };
+    let path = directory().join("events").join(architecture).join("mapfile.csv");
+    let (map, problems) = CpuMap::load(&path);
+    if problems.is_empty() {
+        Ok(map.folder(id).map(str::to_owned))
+    } else {
+        Err(Errors::new(&path.display().to_string(), problems))
+    }
+}
+
+/// Returns the folders of all event tables.
+pub fn event_tables() -> Vec<PathBuf> {
+    let events = directory().join("events");
+    let of = |architecture: String| {
+        let folder = events.join(architecture);
+        events::folders(&folder).into_iter().map(move |cpu| folder.join(cpu))
+    };
+    events::folders(&events).into_iter().flat_map(of).collect()
 }
 
 /// Returns the names of the shipped boards, sorted.

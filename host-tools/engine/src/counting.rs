@@ -3,7 +3,9 @@
 
 use cloison_board_model::events::Event as Modelled;
 use cloison_config::Checked;
-use cloison_config::events::{Emulated, Event};
+use cloison_config::board::BoardFile;
+use cloison_config::emulation::Emulated;
+use cloison_config::events::Event;
 use cloison_formats::units::EventId;
 use std::fmt;
 
@@ -20,11 +22,11 @@ pub enum Counting {
 
 impl Counting {
     /// Returns whether an event does not stay zero.
-    pub fn counts(self, event: &Event) -> bool {
+    pub fn counts(self, board: &BoardFile, event: EventId) -> bool {
         match self {
-            Self::Stock => event.qemu == Emulated::Yes,
-            Self::Icount => event.qemu != Emulated::No,
-            Self::Model => Modelled::from_number(event.id.0.into()).is_some() || event.qemu == Emulated::Yes,
+            Self::Stock => board.emulated(event) == Emulated::Yes,
+            Self::Icount => board.emulated(event) != Emulated::No,
+            Self::Model => Modelled::from_number(event.0.into()).is_some() || board.emulated(event) == Emulated::Yes,
         }
     }
 
@@ -51,7 +53,7 @@ impl fmt::Display for Counting {
 /// Returns one line about the configured events that stay zero on a machine: which, whose budgets on them cannot act,
 /// and the option that changes it. Returns `None` if all events count.
 pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
-    let event = |id: EventId| checked.board.events.by_id(id).filter(|event| !machine.counts(event));
+    let event = |id: EventId| checked.board.events.by_id(id).filter(|_| !machine.counts(&checked.board, id));
     let mut missing: Vec<&Event> = Vec::new();
     let mut held: Vec<String> = Vec::new();
     for vm in &checked.system.vms {
@@ -89,15 +91,18 @@ fn offer(checked: &Checked, machine: Counting, missing: &[&Event]) -> String {
         .collect();
     let all: Vec<&str> = others
         .iter()
-        .filter(|other| missing.iter().all(|event| other.counts(event)))
+        .filter(|other| missing.iter().all(|event| other.counts(&checked.board, event.id)))
         .filter_map(|other| other.option())
         .collect();
     if !all.is_empty() {
         return format!("; add {}", all.join(" or "));
     }
     let some = others.iter().find_map(|other| {
-        let counted: Vec<&str> =
-            missing.iter().filter(|event| other.counts(event)).map(|event| event.name.as_str()).collect();
+        let counted: Vec<&str> = missing
+            .iter()
+            .filter(|event| other.counts(&checked.board, event.id))
+            .map(|event| event.name.as_str())
+            .collect();
         if counted.is_empty() { None } else { Some(format!("; {} counts {}", other.option()?, list(&counted))) }
     });
     some.unwrap_or_default()

@@ -1,6 +1,8 @@
 //! `cloison much plan`: plans sub-experiments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::events::Event;
+use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::installation;
@@ -170,19 +172,11 @@ fn events(args: &PlanArgs) -> Result<Vec<Named>> {
     Ok(events)
 }
 
-/// Returns the events of a CPU from its file in configs/events.
+/// Returns the events of a CPU from its table in configs/events.
 fn of_cpu(cpu: &str) -> Result<Vec<Named>> {
-    let path = installation::root().join("configs/events").join(format!("{cpu}.toml"));
-    let text = std::fs::read_to_string(&path)
-        .into_diagnostic()
-        .wrap_err_with(|| miette!("no event table for the {cpu}: {}", installation::display(&path)))?;
-    let table: toml::Table = text.parse().into_diagnostic().wrap_err_with(|| miette!("{}", path.display()))?;
-    let entries = table.get("event").and_then(toml::Value::as_array).cloned().unwrap_or_default();
-    let named = |entry: &toml::Value| {
-        let code = entry.get("number")?.as_integer().and_then(|number| u32::try_from(number).ok())?;
-        Some(Named { name: entry.get("name")?.as_str()?.to_owned(), code: Some(code) })
-    };
-    Ok(entries.iter().filter_map(named).collect())
+    let table = configuration::event_table(cpu)?;
+    let named = |event: &Event| Named { name: event.name.clone(), code: Some(event.id.0.into()) };
+    Ok(table.events.iter().map(named).collect())
 }
 
 fn print(plan: &Plan, events: &[Named], counters: Option<&[Vec<usize>]>, hrm: bool) {

@@ -1,0 +1,136 @@
+//! `cloison events`: the events that a CPU counts, what each machine makes of them, and what is computed from them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_config::events::{Bounds, Event, EventTable};
+use cloison_engine::configuration;
+use cloison_engine::counting::Counting;
+use cloison_engine::report::Section;
+use miette::{Result, miette};
+
+/// `cloison events`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EventsArgs {
+    #[command(subcommand)]
+    command: EventsCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum EventsCommand {
+    /// List the events of a CPU: number, name, what a budget of it bounds, what it counts
+    List(ListArgs),
+    /// Show all that is known of an event, by name or number
+    Show(ShowArgs),
+    /// List what is computed from several events of a CPU, as perf's metrics
+    Metrics(Cpu),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Cpu {
+    /// The CPU: a folder of configs/events, an Arm CPU's MIDR_EL1 (0x410fd034), or a RISC-V CPU's marchid:mimpid (3:0)
+    #[arg(long, value_name = "CPU", default_value = "cortex-a53")]
+    cpu: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    cpu: Cpu,
+    /// Only events of this topic, such as cache
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ShowArgs {
+    /// The event's name, or its number (0x17)
+    event: String,
+    #[command(flatten)]
+    cpu: Cpu,
+}
+
+/// Runs `cloison events`.
+///
+/// # Errors
+///
+/// Returns the errors of the CPU's event table, or the name that it does not have.
+pub fn events(args: &EventsArgs) -> Result<()> {
+    match &args.command {
+        EventsCommand::List(args) => list(&configuration::event_table(&args.cpu.cpu)?, args.topic.as_deref()),
+        EventsCommand::Show(args) => show(&configuration::event_table(&args.cpu.cpu)?, &args.event),
+        EventsCommand::Metrics(args) => {
+            metrics(&configuration::event_table(&args.cpu)?);
+            Ok(())
+        }
+    }
+}
+
+/// Returns what a budget of the event bounds, in a word.
+fn bounds(event: &Event) -> &'static str {
+    event.bounds.map_or("", Bounds::word)
+}
+
+fn list(table: &EventTable, topic: Option<&str>) -> Result<()> {
+    let mut section =
+        Section::new(&format!("Events of the {}", table.cpu), &["number", "name", "topic", "bounds", "counts"]);
+    for event in table.events.iter().filter(|event| topic.is_none_or(|topic| event.topic == topic)) {
+        section.row([
+            event.id.to_string(),
+            event.name.clone(),
+            event.topic.clone(),
+            bounds(event).to_owned(),
+            event.meaning.clone(),
+        ]);
+    }
+    if section.rows.is_empty() {
+        let mut topics: Vec<&str> = table.events.iter().map(|event| event.topic.as_str()).collect();
+        topics.sort_unstable();
+        topics.dedup();
+        let help = format!("topics: {}", topics.join(", "));
+        return Err(miette!(
+            help = help,
+            "the {} has no events of the topic `{}`",
+            table.cpu,
+            topic.unwrap_or_default()
+        ));
+    }
+    print!("{}", section.to_text());
+    Ok(())
+}
+
+fn show(table: &EventTable, wanted: &str) -> Result<()> {
+    let event = table.find(wanted).map_err(|help| miette!(help = help, "the {} has no event `{wanted}`", table.cpu))?;
+    let mut section = Section::new(&format!("{} of the {}", event.name, table.cpu), &["", ""]);
+    let mut row = |name: &str, value: &str| section.row([name.to_owned(), value.to_owned()]);
+    row("number", &event.id.to_string());
+    row("topic", &event.topic);
+    row("counts", &event.meaning);
+    if let Some(detail) = &event.detail {
+        row("at length", detail);
+    }
+    row("counters", &event.counters.to_string());
+    row("a budget bounds", if bounds(event).is_empty() { "nothing" } else { bounds(event) });
+    let metrics: Vec<&str> =
+        table.metrics.iter().filter(|it| it.events().contains(&event.name)).map(|it| it.name.as_str()).collect();
+    row("metrics", &if metrics.is_empty() { "none".to_owned() } else { metrics.join(", ") });
+    for name in configuration::boards() {
+        let board = configuration::board(&name)?;
+        if board.events.cpu == table.cpu && board.emulation.is_some() {
+            let machines = [Counting::Stock, Counting::Icount, Counting::Model];
+            let counting: Vec<String> =
+                machines.iter().filter(|machine| machine.counts(&board, event.id)).map(Counting::to_string).collect();
+            let by = if counting.is_empty() { "nothing that emulates it".to_owned() } else { counting.join(", ") };
+            row(&format!("counted on {name}"), &by);
+        }
+    }
+    print!("{}", section.to_text());
+    Ok(())
+}
+
+fn metrics(table: &EventTable) {
+    let mut section = Section::new(&format!("Metrics of the {}", table.cpu), &["name", "computed as", "meaning"]);
+    for metric in &table.metrics {
+        let unit = if metric.scale.1.is_empty() { String::new() } else { format!(" ({})", metric.scale.1) };
+        section.row([metric.name.clone(), metric.expression.clone(), metric.meaning.clone() + &unit]);
+    }
+    print!("{}", section.to_text());
+}

@@ -1,0 +1,113 @@
+//! Metrics: what is computed from the counts of several events, as perf's `MetricExpr` says it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use exmex::Express;
+use std::fmt;
+
+/// A metric of a CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metric {
+    /// Its name.
+    pub name: String,
+    /// How it is computed: `+ - * /`, brackets, numbers and names of events.
+    pub expression: String,
+    /// What it says, in one line.
+    pub meaning: String,
+    /// What its value is multiplied with when it is shown, and its unit.
+    pub scale: (f64, String),
+    events: Vec<String>,
+}
+
+/// What is wrong with a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// Whether it is its scale.
+    pub in_scale: bool,
+    pub message: String,
+}
+
+/// Parses what both perf and the library understand: the library alone knows functions and further operators.
+fn parse(expression: &str) -> Result<exmex::FlatEx<f64>, String> {
+    let is_known = |letter: char| letter.is_ascii_alphanumeric() || "_.+-*/() ".contains(letter);
+    if let Some(odd) = expression.chars().find(|&letter| !is_known(letter)) {
+        return Err(format!("`{odd}` has no meaning in a metric"));
+    }
+    exmex::parse::<f64>(expression).map_err(|error| format!("`{expression}` cannot be computed: {error}"))
+}
+
+impl Metric {
+    pub(crate) fn new(name: &str, expression: &str, meaning: &str, scale: Option<&str>) -> Result<Self, Wrong> {
+        let parsed = parse(expression).map_err(|message| Wrong { in_scale: false, message })?;
+        let events = parsed.var_names().to_vec();
+        if events.is_empty() {
+            return Err(Wrong { in_scale: false, message: format!("`{expression}` names no event") });
+        }
+        let scale = scale.unwrap_or("1");
+        let digits = scale.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(scale.len());
+        let (factor, unit) = scale.split_at(digits);
+        let factor = factor.parse::<f64>().ok().filter(|factor| *factor > 0.0);
+        let message = || format!("`{scale}` is not a scale: a number and a unit, such as 100%");
+        let factor = factor.ok_or_else(|| Wrong { in_scale: true, message: message() })?;
+        let [name, expression, meaning, unit] = [name, expression, meaning, unit].map(str::to_owned);
+        Ok(Self { name, expression, meaning, scale: (factor, unit), events })
+    }
+
+    /// Returns the events that it is computed from, each once.
+    pub fn events(&self) -> &[String] {
+        &self.events
+    }
+
+    /// Computes it, without its scale, from the counts of its events. Returns `None` if one is missing, or if the result is
+    /// not finite: nothing was counted that it is a share of.
+    pub fn compute(&self, count: impl Fn(&str) -> Option<u64>) -> Option<f64> {
+        let counts = self.events.iter().map(|event| count(event).map(|count| count as f64));
+        let counts: Vec<f64> = counts.collect::<Option<_>>()?;
+        parse(&self.expression).ok()?.eval(&counts).ok().filter(|value| value.is_finite())
+    }
+
+    /// Returns a value as it is shown: with its scale and unit.
+    pub fn show(&self, value: f64) -> impl fmt::Display {
+        let (factor, unit) = &self.scale;
+        let digits = if unit.is_empty() { 4 } else { 2 };
+        format!("{:.digits$}{}{unit}", value * factor, if unit.is_empty() || unit == "%" { "" } else { " " })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_computed_from_its_events() {
+        let metric = Metric::new("m", "MISS / (LD + ST)", "", Some("100%")).expect("a metric");
+        assert_eq!(metric.events(), ["LD", "MISS", "ST"]);
+        let count = |name: &str| match name {
+            "MISS" => Some(1),
+            "LD" => Some(3),
+            "ST" => Some(5),
+            _ => None,
+        };
+        let value = metric.compute(count).expect("all are counted");
+        assert_eq!(metric.show(value).to_string(), "12.50%");
+        assert_eq!(metric.compute(|name| count(name).filter(|_| name != "ST")), None);
+        assert_eq!(metric.compute(|_| Some(0)), None, "of nothing there is no share");
+    }
+
+    #[test]
+    fn what_cannot_be_computed_is_said() {
+        for (expression, scale, in_scale) in [
+            ("", None, false),
+            ("A /", None, false),
+            ("(A", None, false),
+            ("A ^ B", None, false),
+            ("A @ B", None, false),
+            ("1 + 2", None, false),
+            ("A", Some("%"), true),
+            ("A", Some("0%"), true),
+            ("A", Some("1.2.3x"), true),
+        ] {
+            let wrong = Metric::new("m", expression, "", scale).expect_err(expression);
+            assert_eq!(wrong.in_scale, in_scale, "{expression} {scale:?}: {}", wrong.message);
+        }
+    }
+}
