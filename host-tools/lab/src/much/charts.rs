@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use nalgebra::DMatrix;
 
 /// Colors of curves that are distinguishable without red and green.
-const COLORS: [&str; 7] = ["#666666", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000"];
+const COLORS: [&str; 8] = ["#666666", "#0072b2", "#56b4e9", "#009e73", "#e69f00", "#d55e00", "#000000", "#cc79a7"];
 /// Dashes of curves, so that overlapping ones are both visible.
 const DASHES: [&str; 4] = ["", "7 4", "2 3", ""];
 
@@ -105,14 +105,18 @@ pub struct Axes<'a> {
     pub ticks: &'a [f64],
 }
 
-const WIDTH: f64 = 720.0;
+/// Widths of a chart in pixels: on most windows, and on one of 500. Letters keep their size.
+const WIDE: f64 = 720.0;
+const NARROW: f64 = 440.0;
+/// Pixels from one label below the axis to the next.
+const APART: f64 = 30.0;
 const PLOT: f64 = 260.0;
 const LEFT: f64 = 62.0;
 const RIGHT: f64 = 18.0;
 const TOP: f64 = 24.0;
 /// Height of a line of the legend, and the approximate width of a letter.
 const LINE: f64 = 17.0;
-const LETTER: f64 = 7.2;
+const LETTER: f64 = 8.4;
 
 /// Returns about `count` round numbers within a range.
 fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
@@ -126,8 +130,21 @@ fn round_ticks(from: f64, to: f64, count: f64) -> Vec<(f64, String)> {
     (first..=last).map(|at| at as f64 * step).map(|value| (value, format!("{value:.digits$}"))).collect()
 }
 
-/// Draws curves over common axes.
+/// Draws curves over common axes, once for each width: the reports' style shows the one that fits the window.
 pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
+    html! {
+        figure.chart {
+            div.plot {
+                div.wide { (drawn(title, axes, curves, WIDE)) }
+                div.narrow { (drawn(title, axes, curves, NARROW)) }
+            }
+            figcaption { (title) }
+        }
+    }
+}
+
+/// Draws curves over common axes in this width.
+fn drawn(title: &str, axes: Axes<'_>, curves: &[Curve<'_>], width: f64) -> Markup {
     let along = |value: f64| if axes.logarithmic { value.max(1e-12).log10() } else { value };
     let bands = || curves.iter().flat_map(|curve| curve.points.iter().zip(&curve.bands));
     let band_ends = || bands().flat_map(|(point, band)| [(point.0, band.0), (point.0, band.1)]);
@@ -146,7 +163,7 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     let (from_x, to_x) = range(|point| point.0, 0.02);
     let (from_y, to_y) = range(|point| point.1, 0.04);
     let bottom = TOP + PLOT;
-    let x = |value: f64| LEFT + (along(value) - from_x) / (to_x - from_x) * (WIDTH - LEFT - RIGHT);
+    let x = |value: f64| LEFT + (along(value) - from_x) / (to_x - from_x) * (width - LEFT - RIGHT);
     let y = |value: f64| bottom - (along(value) - from_y) / (to_y - from_y) * PLOT;
     let line = |points: &[(f64, f64)]| {
         points.iter().map(|&(a, b)| format!("{:.1},{:.1}", x(a), y(b))).collect::<Vec<_>>().join(" ")
@@ -158,7 +175,7 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     };
     let ticks = |from: f64, to: f64| -> Vec<(f64, String)> {
         if !axes.logarithmic {
-            return round_ticks(from, to, 6.0);
+            return round_ticks(from, to, (width / 110.0).floor().min(6.0));
         }
         let digits: &[f64] = if to - from > 1.6 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let decades = from.floor() as i32..=to.ceil() as i32;
@@ -170,11 +187,19 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     } else {
         axes.ticks.iter().map(|&value| (value, format!("{value}"))).collect()
     };
+    let mut free = f64::NEG_INFINITY;
+    let below = below.into_iter().map(|(value, label)| {
+        let has_room = x(value) >= free;
+        if has_room {
+            free = x(value) + APART.max(LETTER * label.len() as f64 + 6.0);
+        }
+        (value, if has_room { label } else { String::new() })
+    });
     // The legend, in as many lines of text as it needs.
     let (mut legend, mut at, mut row) = (vec![], LEFT, 0.0);
     for curve in curves {
         let wide = 34.0 + LETTER * curve.name.len() as f64;
-        if at + wide > WIDTH && at > LEFT {
+        if at + wide > width && at > LEFT {
             (at, row) = (LEFT, row + LINE);
         }
         legend.push((at, bottom + 52.0 + row));
@@ -183,19 +208,18 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
     let height = bottom + 60.0 + row;
     let styles = || COLORS.iter().cycle().zip(DASHES.iter().cycle());
     html! {
-        figure {
-            svg width=(WIDTH) height=(height) viewBox={ "0 0 " (WIDTH) " " (height) } role="img" aria-label=(title) {
+            svg width=(width) height=(height) viewBox={ "0 0 " (width) " " (height) } role="img" aria-label=(title) {
                 text x="4" y="12" { (axes.y) }
                 @for (value, label) in ticks(from_y, to_y) {
-                    line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(y(value)) y2=(y(value)) stroke="#e4e4e4" {}
+                    line x1=(LEFT) x2=(width - RIGHT) y1=(y(value)) y2=(y(value)) stroke="#e4e4e4" {}
                     text x=(LEFT - 6.0) y=(y(value) + 4.0) text-anchor="end" { (label) }
                 }
                 @for (value, label) in below {
                     line x1=(x(value)) x2=(x(value)) y1=(bottom) y2=(bottom + 4.0) stroke="#999" {}
                     text x=(x(value)) y=(bottom + 16.0) text-anchor="middle" { (label) }
                 }
-                line x1=(LEFT) x2=(WIDTH - RIGHT) y1=(bottom) y2=(bottom) stroke="#999" {}
-                text x=((LEFT + WIDTH - RIGHT) / 2.0) y=(bottom + 34.0) text-anchor="middle" { (axes.x) }
+                line x1=(LEFT) x2=(width - RIGHT) y1=(bottom) y2=(bottom) stroke="#999" {}
+                text x=((LEFT + width - RIGHT) / 2.0) y=(bottom + 34.0) text-anchor="middle" { (axes.x) }
                 @for (curve, (color, dash)) in curves.iter().zip(styles()) {
                     @if !curve.bands.is_empty() {
                         polygon points=(band(curve)) fill=(color) fill-opacity="0.13" {}
@@ -212,8 +236,6 @@ pub fn chart(title: &str, axes: Axes<'_>, curves: &[Curve<'_>]) -> Markup {
                     text x=(at + 30.0) y=(row) { (curve.name) }
                 }
             }
-            figcaption { (title) }
-        }
     }
 }
 
@@ -298,6 +320,35 @@ mod tests {
         let labels = html.matches(">BUS_ACCESS<").count();
         assert_eq!(labels, 3, "a row of the first, and a column of each: {html}");
         assert_eq!(html.matches("rotate(-90").count(), 4);
+    }
+
+    #[test]
+    fn a_chart_has_a_narrow_form_whose_letters_do_not_overlap() {
+        let runs: Vec<f64> = (1..=20).map(|number| f64::from(number) * 20.0).collect();
+        let points: Vec<(f64, f64)> = runs.iter().map(|&run| (run, 1.0 / run)).collect();
+        let curve = |name| Curve { name, points: points.clone(), bands: vec![], dots: vec![] };
+        let names = ["MUCH, with its pairs", "HRM, with an anchor", "a blind merge of all"];
+        let axes = Axes { x: "runs", y: "error", logarithmic: true, ticks: &runs };
+        let html = chart("errors", axes, &names.map(curve)).into_string();
+        let narrow = html.split("class=\"narrow\"").nth(1).expect("a narrow form");
+        assert!(html.contains("class=\"wide\"") && narrow.contains("width=\"440\""), "{html}");
+        let number = |text: &str, key: &str| -> f64 {
+            let value = text.split(&format!("{key}=\"")).nth(1).and_then(|rest| rest.split('"').next());
+            value.and_then(|value| value.parse().ok()).expect("a number")
+        };
+        // The labels below, in their order; each has about 8 pixels a digit.
+        let labels: Vec<(f64, usize)> = narrow
+            .split("<text ")
+            .filter(|text| text.contains("text-anchor=\"middle\"") && !text.contains(">runs<"))
+            .map(|text| (number(text, "x"), text.split(['>', '<']).nth(1).map_or(0, str::len)))
+            .filter(|(_, length)| *length > 0)
+            .collect();
+        assert!((4..=15).contains(&labels.len()), "{labels:?}");
+        for pair in labels.windows(2) {
+            assert!(pair[1].0 - pair[0].0 >= 8.0 * pair[0].1 as f64, "{labels:?}");
+        }
+        let letters = narrow.split("<text ").skip(1).map(|text| number(text, "x"));
+        assert!(letters.into_iter().all(|x| (0.0..440.0).contains(&x)));
     }
 
     #[test]
