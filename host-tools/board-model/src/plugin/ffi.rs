@@ -45,19 +45,6 @@ pub struct MemoryValue {
     pub high: u64,
 }
 
-/// `qemu_plugin_u64`: a word of each vCPU.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Word {
-    /// The score board that contains it.
-    pub board: *mut c_void,
-    /// Its offset in a vCPU's part.
-    pub offset: size_t,
-}
-
-/// `QEMU_PLUGIN_INLINE_ADD_U64`.
-pub const ADD: c_int = 0;
-
 /// `GByteArray` of GLib.
 #[repr(C)]
 pub struct ByteArray {
@@ -131,12 +118,6 @@ functions! {
         on_block = c"qemu_plugin_register_vcpu_tb_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
         /// Registers a callback before an instruction.
         on_instruction = c"qemu_plugin_register_vcpu_insn_exec_cb": fn(*mut c_void, ExecuteCallback, c_int, UserData);
-        /// Adds to a word before an instruction, without a callback.
-        add_at_instruction = c"qemu_plugin_register_vcpu_insn_exec_inline_per_vcpu": fn(*mut c_void, c_int, Word, u64);
-        /// Creates a score board with this many bytes for each vCPU.
-        score_board = c"qemu_plugin_scoreboard_new": fn(size_t) -> *mut c_void;
-        /// Returns the sum of a word over all vCPUs.
-        sum = c"qemu_plugin_u64_sum": fn(Word) -> u64;
         /// Registers a callback at an instruction's loads or stores.
         on_memory = c"qemu_plugin_register_vcpu_mem_cb": fn(*mut c_void, MemoryCallback, c_int, c_int, UserData);
         /// Returns the number of instructions in a block.
