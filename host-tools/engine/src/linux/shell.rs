@@ -9,6 +9,9 @@ use thiserror::Error;
 
 /// Makes the hypervisor send the input to the VM whose number follows.
 const SWITCH: u8 = 0x14;
+/// How much is typed at once, and how long the guest has to read it: a VM's UART keeps 1,024 bytes, and loses more.
+const AT_ONCE: usize = 256;
+const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum length of a line that Linux' terminals take; what follows is dropped without a word.
 const LONGEST_LINE: usize = 4095;
 /// Text that Cloison's RAM disk prints before its first shell.
@@ -141,7 +144,13 @@ impl Shells {
     pub fn send(&self, session: &mut Session, vm: usize, text: &str) -> Result<()> {
         let mut bytes = vec![SWITCH, b'1' + vm as u8];
         bytes.extend_from_slice(text.as_bytes());
-        session.send(&bytes)
+        for (number, piece) in bytes.chunks(AT_ONCE).enumerate() {
+            if number > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            session.send(piece)?;
+        }
+        Ok(())
     }
 
     /// Waits until a VM's shell has started, and turns off its echo and prompt.
