@@ -33,7 +33,9 @@ pub fn cross_linker() -> Result<PathBuf> {
         for arguments in
             [&["update", "-q"][..], &["install", "-y", "-q", "--no-install-recommends", PACKAGES[0], PACKAGES[1]]]
         {
-            let words: Vec<_> = arguments.iter().map(|&word| word.to_owned()).collect();
+            // Another program, or another test, may be installing the same.
+            let wait = ["-o", "DPkg::Lock::Timeout=600"];
+            let words: Vec<_> = wait.iter().chain(arguments).map(|&word| word.to_owned()).collect();
             let what = format!("apt-get {}", arguments[0]);
             let done = run_limited(as_root(prefix, "apt-get", &words), &what, Duration::from_secs(900))?;
             if !done.success && arguments[0] == "install" {
