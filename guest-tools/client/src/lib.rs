@@ -68,6 +68,18 @@ impl<R: Registers> Services<R> {
         }
     }
 
+    /// Makes a call for 0, 1 and so on, until there is no more.
+    fn list<T: From<[u64; 3]>>(&mut self, call: Call) -> Result<Vec<T>, Error> {
+        let mut replies = Vec::new();
+        loop {
+            match self.call(call, [replies.len() as u64, 0, 0]) {
+                Ok(reply) => replies.push(reply),
+                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(replies),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Returns version, services, VM and vCPU.
     pub fn identify(&self) -> Identity {
         let read = |offset| self.registers.read(offset);
@@ -86,14 +98,7 @@ impl<R: Registers> Services<R> {
 
     /// Returns the VM's regions in configuration order.
     pub fn regions(&mut self) -> Result<Vec<Region>, Error> {
-        let mut regions = Vec::new();
-        loop {
-            match self.call(Call::Region, [regions.len() as u64, 0, 0]) {
-                Ok(region) => regions.push(region),
-                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(regions),
-                Err(error) => return Err(error),
-            }
-        }
+        self.list(Call::Region)
     }
 
     /// Returns the private pool of the VM's profile.
@@ -138,14 +143,7 @@ impl<R: Registers> Services<R> {
 
     /// Returns all VMs of the machine in configuration order.
     pub fn vms(&mut self) -> Result<Vec<VmInfo>, Error> {
-        let mut vms = Vec::new();
-        loop {
-            match self.vm(vms.len() as u64) {
-                Ok(vm) => vms.push(vm),
-                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(vms),
-                Err(error) => return Err(error),
-            }
-        }
+        self.list(Call::VmRead)
     }
 
     /// Returns the state of one VM, by its position in the configuration.
@@ -175,14 +173,7 @@ impl<R: Registers> Services<R> {
 
     /// Returns the counts of the running segment, or else of the last one.
     pub fn hems(&mut self) -> Result<Vec<Hem>, Error> {
-        let mut hems = Vec::new();
-        loop {
-            match self.call(Call::HemRead, [hems.len() as u64, 0, 0]) {
-                Ok(hem) => hems.push(hem),
-                Err(Error::Refused { error: CallError::Absent, .. }) => return Ok(hems),
-                Err(error) => return Err(error),
-            }
-        }
+        self.list(Call::HemRead)
     }
 }
 

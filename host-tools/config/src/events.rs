@@ -4,7 +4,7 @@
 use crate::event_json::{self, CounterMask, Entry, Text};
 use crate::event_metrics::Metric;
 use crate::files;
-use crate::node::{Context, Field, suggest};
+use crate::node::{Context, Field, closest, suggest};
 use crate::problem::{Problem, SourceFile};
 use cloison_formats::units::EventId;
 use std::collections::BTreeMap;
@@ -154,9 +154,7 @@ impl EventTable {
                 found.or_else(|| {
                     let field = format!("{}.ArchStdEvent", entry.path);
                     let error = Problem::error(file, field, span.clone(), format!("there is no event `{text}`"));
-                    let near = suggest(text, "events", known)
-                        .split_once("? ")
-                        .map_or(String::new(), |(it, _)| format!("{it}? "));
+                    let near = near(text, known);
                     problems.push(
                         error.label("unknown event").help(format!("{near}{STANDARD} lists those of the architecture")),
                     );
@@ -271,11 +269,15 @@ impl EventTable {
         })
     }
 
-    /// Returns `did you mean `X`? `, or nothing.
+    /// Returns [`near`] for the table's events.
     fn near(&self, name: &str) -> String {
-        let all = suggest(name, "events", self.events.iter().map(|event| event.name.as_str()));
-        all.split_once("? ").map_or_else(String::new, |(meant, _)| format!("{meant}? "))
+        near(name, self.events.iter().map(|event| event.name.as_str()))
     }
+}
+
+/// Returns `did you mean `X`? ` with the closest of the known names, or nothing.
+fn near<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    closest(name, known).map_or_else(String::new, |meant| format!("did you mean `{meant}`? "))
 }
 
 /// Returns the files of a table by name.
