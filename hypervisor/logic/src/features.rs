@@ -5,6 +5,8 @@
 //! ordering regions, virtualization.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::syndrome::FeatureRead;
+
 /// EL0 and EL1: AArch64 only.
 const ONLY_AARCH64: u64 = 0x11;
 /// Two breakpoints and two watchpoints, the fewest that can be reported; none of them does anything.
@@ -23,8 +25,7 @@ const fn fields(lowest: &[u32]) -> u64 {
     }
 }
 
-/// By CRm and op2: what is kept, and what is set. Kernels read ISAR0 fifty thousand times before their random numbers are
-/// seeded.
+/// By CRm and op2: what is kept, and what is set.
 const TABLE: [((u8, u8), u64, u64); 7] = [
     // ISAR0: all.
     ((6, 0), u64::MAX, 0),
@@ -42,12 +43,31 @@ const TABLE: [((u8, u8), u64, u64); 7] = [
     ((7, 2), fields(&[0, 4, 8, 12]), 0),
 ];
 
-/// Returns what a guest reads from the register S3_0_C0_C`crm`_`op2`; `read` reads the CPU's own, and `pmu` says whether
-/// the guest has a PMU.
-pub fn guest_view(crm: u8, op2: u8, pmu: bool, read: impl FnOnce(u8, u8) -> u64) -> u64 {
-    let Some((_, kept, set)) = TABLE.iter().find(|(own, ..)| *own == (crm, op2)) else { return 0 };
-    let counters = if pmu && (crm, op2) == DFR0 { PMUV3 } else { 0 };
-    read(crm, op2) & kept | set | counters
+/// What a guest reads from its feature registers.
+pub struct Features([u64; 64]);
+
+impl Features {
+    /// Returns what a guest with or without a PMU reads where `read` reads the CPU's own S3_0_C0_C`crm`_`op2`. On boards
+    /// whose cores differ, that is what the core has that builds the VMs.
+    pub fn new(pmu: bool, read: impl Fn(u8, u8) -> u64) -> Self {
+        let mut views = [0; 64];
+        for ((crm, op2), kept, set) in TABLE {
+            let counters = if pmu && (crm, op2) == DFR0 { PMUV3 } else { 0 };
+            views[index(crm, op2)] = read(crm, op2) & kept | set | counters;
+        }
+        Self(views)
+    }
+
+    /// Returns what the guest reads. Kernels read ISAR0 fifty thousand times before their random numbers are seeded.
+    #[inline(always)]
+    pub const fn get(&self, read: FeatureRead) -> u64 {
+        self.0[index(read.crm, read.op2)]
+    }
+}
+
+#[inline(always)]
+const fn index(crm: u8, op2: u8) -> usize {
+    (crm as usize & 7) << 3 | op2 as usize & 7
 }
 
 /// Returns whether a core is coherent with the others, as far as it shows that, by its implementer and part number
@@ -80,11 +100,8 @@ mod tests {
         }
     }
 
-    fn view(op2_of: (u8, u8), pmu: bool, cpu: u64) -> u64 {
-        guest_view(op2_of.0, op2_of.1, pmu, |crm, op2| {
-            assert_eq!((crm, op2), op2_of);
-            cpu
-        })
+    fn view((crm, op2): (u8, u8), pmu: bool, cpu: u64) -> u64 {
+        Features::new(pmu, |_, _| cpu).get(FeatureRead { crm, op2, register: 0 })
     }
 
     #[test]
@@ -115,12 +132,14 @@ mod tests {
     }
 
     #[test]
-    fn all_other_registers_read_zero_without_a_look_at_the_cpu() {
-        for crm in 0..8 {
-            for op2 in 0..8 {
-                if TABLE.iter().all(|(own, ..)| *own != (crm, op2)) {
-                    assert_eq!(guest_view(crm, op2, true, |_, _| unreachable!()), 0);
-                }
+    fn each_register_shows_its_own_and_all_others_read_zero() {
+        for (crm, op2) in (0..8).flat_map(|crm| (0..8).map(move |op2| (crm, op2))) {
+            let features = Features::new(true, |own, other| if (own, other) == (crm, op2) { u64::MAX } else { 0 });
+            let nothing = Features::new(true, |_, _| 0);
+            for (n, none) in nothing.0.iter().enumerate() {
+                let row = TABLE.iter().find(|(own, ..)| index(own.0, own.1) == n);
+                let all = row.map_or(0, |(_, kept, _)| if n == index(crm, op2) { *kept } else { 0 });
+                assert_eq!((features.0[n], row.is_none() && *none != 0), (none | all, false), "{crm}, {op2}: {n}");
             }
         }
     }

@@ -146,6 +146,17 @@ pub struct SystemAccess {
     pub is_read: bool,
 }
 
+/// A trapped MRS of a feature register: op0 = 3, op1 = 0, CRn = 0, CRm below 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeatureRead {
+    /// CRm.
+    pub crm: u8,
+    /// op2.
+    pub op2: u8,
+    /// The general register; 31 is the zero register.
+    pub register: u8,
+}
+
 /// Why a guest entered EL2 by a synchronous exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
@@ -155,7 +166,9 @@ pub enum Trap {
     Hypercall,
     /// SMC from AArch64.
     Smc,
-    /// MSR, MRS or SYS from AArch64.
+    /// MRS of a feature register from AArch64.
+    Feature(FeatureRead),
+    /// Any other MSR, MRS or SYS from AArch64.
     SystemRegister(SystemAccess),
     /// An instruction fetch that stage 2 refused.
     InstructionAbort(Fault),
@@ -174,6 +187,11 @@ const INSTRUCTION_ABORT_LOWER: u8 = 0x20;
 const INSTRUCTION_ABORT_SAME: u8 = 0x21;
 const DATA_ABORT_LOWER: u8 = 0x24;
 const DATA_ABORT_SAME: u8 = 0x25;
+
+/// The bits of the syndrome that tell an MRS of a feature register from other accesses, and their values: op0, op1, CRn,
+/// the highest bit of CRm, and the direction.
+const FEATURE_BITS: u64 = 0b11 << 20 | 0b111 << 14 | 0xf << 10 | 1 << 4 | 1;
+const FEATURE: u64 = 0b11 << 20 | 1;
 
 /// The field of `bits` bits from bit `lowest` on.
 #[inline(always)]
@@ -195,6 +213,9 @@ impl Trap {
             WFX => Self::Wait,
             HVC64 => Self::Hypercall,
             SMC64 => Self::Smc,
+            MSR_MRS if esr & FEATURE_BITS == FEATURE => {
+                Self::Feature(FeatureRead { crm: field(esr, 1, 3), op2: field(esr, 17, 3), register: field(esr, 5, 5) })
+            }
             MSR_MRS => Self::SystemRegister(SystemAccess {
                 encoding: Encoding {
                     op0: field(esr, 20, 2),
@@ -307,7 +328,7 @@ mod tests {
                     0b000001 => matches!(trap, Trap::Wait),
                     0b010110 => matches!(trap, Trap::Hypercall),
                     0b010111 => matches!(trap, Trap::Smc),
-                    0b011000 => matches!(trap, Trap::SystemRegister(_)),
+                    0b011000 => matches!(trap, Trap::SystemRegister(_) | Trap::Feature(_)),
                     0b100000 => matches!(trap, Trap::InstructionAbort(_)),
                     0b100100 => matches!(trap, Trap::DataAbort(_)),
                     _ => trap == Trap::Other,
@@ -360,16 +381,17 @@ mod tests {
             let (op0, op1, crn, crm, op2) = (bits(0, 2), bits(2, 3), bits(5, 4), bits(9, 4), bits(13, 3));
             let (rt, read) = (bits(16, 5), bits(21, 1));
             let iss = op0 << 20 | op2 << 17 | op1 << 14 | crn << 10 | rt << 5 | crm << 1 | read;
-            let expected = SystemAccess {
-                encoding: Encoding::new(op0 as u8, op1 as u8, crn as u8, crm as u8, op2 as u8),
-                register: rt as u8,
-                is_read: read == 1,
+            let (crm, op2, register, is_read) = (crm as u8, op2 as u8, rt as u8, read == 1);
+            let expected = if (op0, op1, crn, is_read) == (3, 0, 0, true) && crm < 8 {
+                Trap::Feature(FeatureRead { crm, op2, register })
+            } else {
+                let encoding = Encoding::new(op0 as u8, op1 as u8, crn as u8, crm, op2);
+                Trap::SystemRegister(SystemAccess { encoding, register, is_read })
             };
-            assert_eq!(Trap::decode(esr(0x18, iss)), Trap::SystemRegister(expected), "{iss:#x}");
+            assert_eq!(Trap::decode(esr(0x18, iss)), expected, "{iss:#x}");
         }
         // `mrs x3, id_aa64pfr0_el1`, as a Cortex-A53 reports it.
-        let Trap::SystemRegister(access) = Trap::decode(0x6230_0069) else { panic!() };
-        assert_eq!(access, SystemAccess { encoding: Encoding::new(3, 0, 0, 4, 0), register: 3, is_read: true });
+        assert_eq!(Trap::decode(0x6230_0069), Trap::Feature(FeatureRead { crm: 4, op2: 0, register: 3 }));
     }
 
     #[test]

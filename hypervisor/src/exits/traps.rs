@@ -12,9 +12,8 @@ use cloison_abi::map;
 use cloison_formats::addr::Ipa;
 use cloison_formats::image::OnFault;
 use cloison_formats::telemetry::ExitReason;
-use cloison_logic::features::guest_view;
 use cloison_logic::syndrome::{
-    self, Access, Attempt, DataAbort, Encoding, Fault, Syndrome, SystemAccess, Trap, Vector, Width,
+    self, Access, Attempt, DataAbort, Encoding, Fault, FeatureRead, Syndrome, SystemAccess, Trap, Vector, Width,
 };
 use cloison_logic::vpmu::Register;
 
@@ -28,9 +27,13 @@ pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
             cpu.count_exit(ExitReason::Hypercall);
             hypercall::dispatch(cpu, vm, registers);
         }
-        Trap::DataAbort(abort) if distributor(cpu, vm, registers, abort) => {}
-        Trap::SystemRegister(access) if feature_register(cpu, vm, registers, access) => {}
-        // Passing on the decoded trap would cost every exit; decoding it again only costs the rare ones.
+        Trap::DataAbort(abort) => {
+            if !distributor(cpu, vm, registers, abort) {
+                data_abort(cpu, vm, registers, abort);
+            }
+        }
+        Trap::Feature(read) => feature(cpu, vm, registers, read),
+        // Passing on the decoded trap would cost every exit; decoding it again only costs these.
         _ => dispatch_cold(cpu, vm, registers, esr),
     }
 }
@@ -38,7 +41,6 @@ pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
 #[inline(never)]
 fn dispatch_cold(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, esr: u64) {
     match Trap::decode(esr) {
-        Trap::DataAbort(abort) => data_abort(cpu, vm, registers, abort),
         Trap::Smc => {
             cpu.count_exit(ExitReason::Hypercall);
             // Unlike with HVC, the return address of a trapped SMC is the SMC itself.
@@ -109,6 +111,7 @@ fn register_value(registers: &GuestRegisters, register: u8) -> u64 {
     registers.x.get(usize::from(register)).copied().unwrap_or(0)
 }
 
+#[inline(never)]
 fn data_abort(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, abort: DataAbort) {
     if let Some(access) = abort.access()
         && emulated_device(cpu, vm, registers, access, abort.is_write())
@@ -194,30 +197,12 @@ fn inject(syndrome: Syndrome) {
 const PMUSERENR_EL0: Encoding = Encoding::new(3, 3, 9, 14, 0);
 const ACTLR_EL1: Encoding = Encoding::new(3, 0, 1, 0, 1);
 
-/// Reads the CPU's own feature register S3_0_C0_C`crm`_`op2`.
-fn feature(crm: u8, op2: u8) -> u64 {
-    match (crm, op2) {
-        (4, 0) => ID_AA64PFR0_EL1.get(),
-        (5, 0) => ID_AA64DFR0_EL1.get(),
-        (6, 0) => ID_AA64ISAR0_EL1.get(),
-        (6, 1) => ID_AA64ISAR1_EL1.get(),
-        (7, 0) => ID_AA64MMFR0_EL1.get(),
-        (7, 1) => ID_AA64MMFR1_EL1.get(),
-        (7, 2) => ID_AA64MMFR2_EL1.get(),
-        _ => 0,
-    }
-}
-
-/// Handles a read of a feature register, and returns whether it was one. Kernels read them fifty thousand times at boot.
-#[inline(always)]
-fn feature_register(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, access: SystemAccess) -> bool {
-    let Encoding { op0: 3, op1: 0, crn: 0, crm: crm @ 0..=7, op2 } = access.encoding else { return false };
-    if access.is_read {
-        cpu.count_exit(ExitReason::SystemRegister);
-        set_register(registers, access.register, guest_view(crm, op2, vm.spec.pmu, feature));
-        skip_instruction();
-    }
-    access.is_read
+/// Handles a read of a feature register. Here it needs no frame.
+#[inline(never)]
+fn feature(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, read: FeatureRead) {
+    cpu.count_exit(ExitReason::SystemRegister);
+    set_register(registers, read.register, vm.features.get(read));
+    skip_instruction();
 }
 
 fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: SystemAccess) {

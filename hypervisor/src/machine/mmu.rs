@@ -288,14 +288,14 @@ impl Windows {
     /// writes it back to memory.
     ///
     /// # Safety
-    /// The frame must belong to a guest none of whose vCPUs runs.
+    /// The frame must belong to a guest none of whose vCPUs runs, and this core must not be between the first entry and
+    /// the end of any guest: vector registers are used.
     pub unsafe fn load(&self, frame: PhysAddr, offset: u64) {
         self.with([frame], |[to]| {
             let from = layout::PAYLOAD + PAYLOAD_WITHIN.load(Ordering::Relaxed) + offset;
             // SAFETY: the window is this core's; the payload is mapped up to the end of its last page, and the
             // configuration's check keeps images inside it.
-            unsafe { sysreg::copy_page(from, to) };
-            sysreg::clean_invalidate_page(to);
+            unsafe { sysreg::load_page(from, to) };
         });
     }
 

@@ -89,6 +89,12 @@ pub fn tell_cacheable(pa: PhysAddr, cacheable: bool) {
     }
 }
 
+/// Says that this core is waiting for another. An emulator that runs the cores in turn runs the others then.
+pub fn let_others_run() {
+    // SAFETY: YIELD is a hint; it touches no memory and no register.
+    unsafe { asm!("yield", options(nomem, nostack, preserves_flags)) };
+}
+
 /// Invalidates the instruction caches of all cores.
 pub fn invalidate_instruction_caches() {
     // SAFETY: the next fetch reads memory again.
@@ -111,6 +117,27 @@ pub unsafe fn copy_page(from: u64, to: u64) {
             from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 4u64 => _,
             a = out(reg) _, b = out(reg) _, c = out(reg) _, d = out(reg) _,
             e = out(reg) _, f = out(reg) _, g = out(reg) _, h = out(reg) _,
+            options(nostack)
+        );
+    }
+}
+
+/// Copies one page as [`copy_page`] does, and cleans and invalidates its copy to the point of coherency. Uses vector
+/// registers, so that a system of 40 MB starts sooner: a guest's first entry clears them.
+///
+/// # Safety
+/// As [`copy_page`]; and no guest of this core may be between its first entry and its end.
+pub unsafe fn load_page(from: u64, to: u64) {
+    // SAFETY: the caller's obligations are the same; EL2 itself keeps nothing in vector registers.
+    unsafe {
+        asm!(
+            ".arch_extension fp", ".arch_extension simd", "2:", ".rept 8",
+            "ldp q0, q1, [{from}], #32", "ldp q2, q3, [{from}], #32", "stp q0, q1, [{to}]", "stp q2, q3, [{to}, #32]",
+            "dc civac, {to}", "add {to}, {to}, #64",
+            ".endr", "subs {n}, {n}, #1", "b.ne 2b", "dsb sy",
+            ".arch_extension nosimd", ".arch_extension nofp",
+            from = inout(reg) from => _, to = inout(reg) to => _, n = inout(reg) 8u64 => _,
+            out("v0") _, out("v1") _, out("v2") _, out("v3") _,
             options(nostack)
         );
     }

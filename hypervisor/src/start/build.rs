@@ -1,6 +1,7 @@
 //! Builds the VMs: their memory, stage-2 tables and devices.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
 use crate::vm::life;
 use crate::vm::partition::{self, Memory, Vcpu, Vm};
@@ -9,6 +10,7 @@ use alloc::vec::Vec;
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{self, Backing, System};
+use cloison_logic::features::Features;
 use cloison_logic::migrate::Migration;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
@@ -72,6 +74,7 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             id: id as u8,
             spec: spec.clone(),
             stage2,
+            features: Features::new(spec.pmu, feature_register),
             mediated_timer: gic.mediated_timer,
             pmu_irq: system.board.guest_pmu_irq().filter(|_| spec.pmu),
             distributor: Distributor::new(cores),
@@ -96,4 +99,18 @@ fn map_range(stage2: &Stage2, tables: &mut TableSource, ipa: Ipa, pages: u64, ki
         batch.iter_mut().zip(&mut frames).for_each(|(slot, frame)| *slot = frame);
         Ok::<(), Infallible>(())
     });
+}
+
+/// Reads the CPU's own feature register S3_0_C0_C`crm`_`op2`.
+fn feature_register(crm: u8, op2: u8) -> u64 {
+    match (crm, op2) {
+        (4, 0) => ID_AA64PFR0_EL1.get(),
+        (5, 0) => ID_AA64DFR0_EL1.get(),
+        (6, 0) => ID_AA64ISAR0_EL1.get(),
+        (6, 1) => ID_AA64ISAR1_EL1.get(),
+        (7, 0) => ID_AA64MMFR0_EL1.get(),
+        (7, 1) => ID_AA64MMFR1_EL1.get(),
+        (7, 2) => ID_AA64MMFR2_EL1.get(),
+        _ => 0,
+    }
 }

@@ -34,7 +34,7 @@ fn load_image(cpu: &Cpu, vm: &Vm, pause: Pause) {
             let Page::Mapped(frame) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else {
                 break;
             };
-            // SAFETY: a frame of this VM, whose vCPUs are off.
+            // SAFETY: a frame of this VM, whose vCPUs are off; this core runs only them, or has entered no guest yet.
             unsafe { cpu.windows.load(frame, u64::from(part.offset) + done) };
             done += PAGE_SIZE;
         }
@@ -187,7 +187,10 @@ fn stop_others(cpu: &'static Cpu, vm: &Vm) {
     for (vcpu, &core) in vm.spec.cores.iter().enumerate().filter(|&(_, &core)| usize::from(core) != cpu.index) {
         while vm.power.stop(vcpu) != State::Off {
             mailbox::ask(core, Request::Power);
-            (0..100).for_each(|_| interrupts::serve_pending(cpu));
+            for _ in 0..100 {
+                interrupts::serve_pending(cpu);
+                sysreg::let_others_run();
+            }
         }
     }
 }
@@ -298,8 +301,9 @@ fn renew(cpu: &'static Cpu, vm: &'static Vm, end: fn(&Cpu, &Vm)) -> ! {
     sysreg::tlbi_vm();
     print_end(cpu, vm);
     end(cpu, vm);
-    virq::reset_vm(vm);
+    // Its line is low afterwards, whatever arrives for it: then the distributor may forget the line's level.
     *vm.uart.lock() = Default::default();
+    virq::reset_vm(vm);
     settle(cpu);
     // From here on this core may be told to start its vCPU again.
     if vm.power.restart().is_err() {

@@ -13,6 +13,7 @@ use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use cloison_formats::color::ColorSet;
 use cloison_formats::image::{self, Backing};
 use cloison_logic::console::LineBuffer;
+use cloison_logic::features::Features;
 use cloison_logic::migrate::Migration;
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::power::{Power, State};
@@ -40,6 +41,8 @@ pub struct Vm {
     pub spec: image::Vm,
     /// Its IPA space.
     pub stage2: Stage2,
+    /// Its view of the CPU.
+    pub features: Features,
     /// Whether the hypervisor deactivates the virtual timer's interrupt (`image::Gic::mediated_timer`).
     pub mediated_timer: bool,
     /// The interrupt of its vCPUs' PMUs, if it has them and the board wires one.

@@ -11,8 +11,9 @@ use cloison_logic::messages::Position;
 /// Handles a guest's read of its UART.
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
     let mut uart = vm.uart.lock();
+    let before = uart.0.line_level();
     let value = uart.0.read(offset);
-    virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
+    report(cpu, vm, before, uart.0.line_level());
     value
 }
 
@@ -20,6 +21,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16) -> u32 {
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) -> Option<Position> {
     let mut uart = vm.uart.lock();
     let (device, line) = &mut *uart;
+    let before = device.line_level();
     let mut position = None;
     if let Some(byte) = device.write(offset, value) {
         position = line.push(byte).map(|part| console::queue(vm.id, &vm.spec.name, &part));
@@ -27,8 +29,17 @@ pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) -> Option<Position> {
             watch_line(cpu, line.is_waiting());
         }
     }
-    virq::set_line(cpu, vm, cloison_abi::irq::UART, device.line_level());
+    report(cpu, vm, before, device.line_level());
     position
+}
+
+/// Reports the level of the UART's line if it has changed. Called under the UART's lock, so that two cores cannot report it
+/// in the wrong order.
+#[inline(always)]
+fn report(cpu: &Cpu, vm: &Vm, before: bool, high: bool) {
+    if before != high {
+        virq::set_line(cpu, vm, cloison_abi::irq::UART, high);
+    }
 }
 
 /// Makes the core watch for a guest that leaves a line unfinished (a prompt), or stop watching. Such a guest either
@@ -67,8 +78,8 @@ pub fn print_rest(vm: &Vm, rest: fn(&mut LineBuffer) -> Option<Part>) -> Option<
 /// Passes a byte of console input to the guest.
 pub fn deliver(cpu: &Cpu, vm: &Vm, byte: u8) {
     let mut uart = vm.uart.lock();
+    let before = uart.0.line_level();
     // A guest that does not read loses input, as on a real UART whose FIFO overruns.
     let _ = uart.0.push_rx(byte);
-    // Under the lock, so that two cores cannot report the line's level in the wrong order.
-    virq::set_line(cpu, vm, cloison_abi::irq::UART, uart.0.line_level());
+    report(cpu, vm, before, uart.0.line_level());
 }
