@@ -37,7 +37,7 @@ pub enum L2Data {
     OnMiss,
 }
 
-/// Costs in cycles of a core.
+/// Costs in cycles of a core. What the file gives in nanoseconds is converted by the clock, and rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// An instruction whose accesses hit L1.
@@ -59,7 +59,7 @@ pub struct Timing {
 pub struct Board {
     /// Name of the board.
     pub name: String,
-    /// Cycles per microsecond of guest time; 1000.
+    /// Cycles per microsecond of guest time.
     pub clock_mhz: u64,
     /// How far a core may get ahead of the slowest one, in cycles.
     pub quantum: u64,
@@ -124,16 +124,16 @@ pub enum BoardProblem {
     #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: they must be equal")]
     Lines(u64, u64, u64),
     /// A value is out of range.
-    #[error("{field} = {value}: must be {}", if from == to { from.to_string() } else { format!("from {from} to {to}") })]
+    #[error("{field} = {value}: must be from {from} to {to}")]
     Range {
         /// Name of the field.
         field: &'static str,
         /// The value found.
-        value: u64,
+        value: f64,
         /// Smallest valid value.
-        from: u64,
+        from: f64,
         /// Largest valid value.
-        to: u64,
+        to: f64,
     },
 }
 
@@ -144,6 +144,37 @@ impl Text<'_> {
     fn error<T>(&self, at: &Spanned<T>, problem: BoardProblem) -> BoardError {
         let line = 1 + self.0[..at.span().start].matches('\n').count();
         BoardError::Value { line, problem }
+    }
+    /// Returns a whole number that must be in a range.
+    fn range<T>(
+        &self,
+        field: &'static str,
+        at: &Spanned<T>,
+        value: u64,
+        from: u64,
+        to: u64,
+    ) -> Result<u64, BoardError> {
+        if (from..=to).contains(&value) {
+            return Ok(value);
+        }
+        let problem = BoardProblem::Range { field, value: value as f64, from: from as f64, to: to as f64 };
+        Err(self.error(at, problem))
+    }
+    /// Returns a time in nanoseconds, which must be in a range, in cycles. A time that is not 0 takes a cycle at least.
+    fn cycles(
+        &self,
+        field: &'static str,
+        at: &Spanned<f64>,
+        from: f64,
+        to: f64,
+        clock_mhz: u64,
+    ) -> Result<u64, BoardError> {
+        let value = *at.get_ref();
+        if !(from..=to).contains(&value) {
+            return Err(self.error(at, BoardProblem::Range { field, value, from, to }));
+        }
+        let cycles = (value * clock_mhz as f64 / 1000.0).round() as u64;
+        Ok(cycles.max(u64::from(value > 0.0)))
     }
 }
 
@@ -156,6 +187,7 @@ struct File {
     l1d: LevelFile,
     l2: L2File,
     latency: LatencyFile,
+    memory: MemoryFile,
 }
 
 #[derive(Deserialize)]
@@ -182,11 +214,16 @@ struct LevelFile {
 #[serde(deny_unknown_fields)]
 struct LatencyFile {
     l2: Spanned<u64>,
-    dram: Spanned<u64>,
-    dram_line: Spanned<u64>,
-    refresh_interval: Spanned<u64>,
-    refresh: Spanned<u64>,
-    device: Spanned<u64>,
+    device_ns: Spanned<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemoryFile {
+    latency_ns: Spanned<f64>,
+    line_ns: Spanned<f64>,
+    refresh_interval_ns: Spanned<f64>,
+    refresh_ns: Spanned<f64>,
 }
 
 #[derive(Deserialize)]
@@ -249,16 +286,13 @@ impl Board {
         let L2File { size, ways, line, replacement, seed, data } = file.l2;
         let second = LevelFile { size, ways, line, replacement, seed };
         let text = Text(text);
-        let range = |field, value: &Spanned<u64>, from, to| {
-            let number = *value.get_ref();
-            if (from..=to).contains(&number) {
-                return Ok(number);
-            }
-            Err(text.error(value, BoardProblem::Range { field, value: number, from, to }))
-        };
+        let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
+        let clock_mhz = range("core.clock_mhz", &file.core.clock_mhz, 100, 10_000)?;
+        let cycles = |field, value: &Spanned<f64>, from, to| text.cycles(field, value, from, to, clock_mhz);
+        let memory = &file.memory;
+        let interval = cycles("memory.refresh_interval_ns", &memory.refresh_interval_ns, 1000.0, 10_000_000.0)?;
         let board = Self {
-            // QEMU's cycle counter counts nanoseconds of guest time: at another clock, a core's cycles would have two units.
-            clock_mhz: range("core.clock_mhz", &file.core.clock_mhz, 1000, 1000)?,
+            clock_mhz,
             quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
             l2_data: data,
             l1i: file.l1i.check(&text, "l1i")?,
@@ -267,14 +301,14 @@ impl Board {
             timing: Timing {
                 instruction: range("core.cycles_per_instruction", &file.core.cycles_per_instruction, 1, 100)?,
                 l2: range("latency.l2", &file.latency.l2, 1, 10_000)?,
-                dram: range("latency.dram", &file.latency.dram, 1, 10_000)?,
-                dram_line: range("latency.dram_line", &file.latency.dram_line, 1, 256)?,
-                device: range("latency.device", &file.latency.device, 1, 10_000)?,
+                dram: cycles("memory.latency_ns", &memory.latency_ns, 1.0, 10_000.0)?,
+                dram_line: cycles("memory.line_ns", &memory.line_ns, 0.1, 100.0)?,
+                device: cycles("latency.device_ns", &file.latency.device_ns, 1.0, 10_000.0)?,
                 store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)? as usize,
             },
             refresh: Refresh {
-                interval: range("latency.refresh_interval", &file.latency.refresh_interval, 1000, 10_000_000)?,
-                cycles: range("latency.refresh", &file.latency.refresh, 0, 999)?,
+                interval,
+                cycles: cycles("memory.refresh_ns", &memory.refresh_ns, 0.0, 999.0)?,
                 phase: 0,
             },
             name: file.name,
@@ -339,8 +373,14 @@ mod tests {
                 "[l2] size = \"1 MiB\": write a number of bytes, optionally with K or M, such as \"32K\"",
             ),
             ("ways = 16", "ways = 128", at("ways = 16"), "[l2]: 128 ways: at most 64 are supported"),
-            ("clock_mhz = 1000", "clock_mhz = 1200", at("clock_mhz"), "core.clock_mhz = 1200: must be 1000"),
-            ("dram = ", "dram = 0 #", at("dram = "), "latency.dram = 0: must be from 1 to 10000"),
+            ("clock_mhz = 1000", "clock_mhz = 12", at("clock_mhz"), "core.clock_mhz = 12: must be from 100 to 10000"),
+            (
+                "\nlatency_ns = ",
+                "\nlatency_ns = 0.5 #",
+                at("latency_ns = "),
+                "memory.latency_ns = 0.5: must be from 1 to 10000",
+            ),
+            ("line_ns = ", "line_ns = nan #", at("line_ns = "), "memory.line_ns = NaN: must be from 0.1 to 100"),
             ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: must be from 1 to 10000"),
             (
                 "store_linefills = ",
@@ -367,6 +407,19 @@ mod tests {
         assert!(data.contains("unknown variant `always`, expected `on-eviction` or `on-miss`"), "{data}");
         let field = refused("[latency]", "[latency]\nspeed = 3");
         assert!(field.contains("unknown field `speed`"), "{field}");
+    }
+
+    #[test]
+    fn times_are_converted_by_the_clock_and_cycles_are_not() {
+        let at = |mhz| {
+            let clock = format!("clock_mhz = {mhz}");
+            Board::parse(&SHIPPED.replacen("clock_mhz = 1000", &clock, 1)).expect("it is valid")
+        };
+        let (slow, fast) = (at(1000), at(2000));
+        assert_eq!((fast.timing.dram, fast.timing.device), (2 * slow.timing.dram, 2 * slow.timing.device));
+        assert_eq!(fast.refresh.interval, 2 * slow.refresh.interval);
+        assert_eq!((fast.timing.l2, fast.timing.instruction), (slow.timing.l2, slow.timing.instruction));
+        assert_eq!(at(100).timing.dram_line, 1, "no time becomes nothing");
     }
 
     #[test]

@@ -31,9 +31,9 @@ pub enum Special {
     InvalidateInstructions(bool),
     /// A write to a generic timer register: the next deadline may have changed.
     Timer,
-    /// MRS of an event counter: destination register, number of the counter.
+    /// MRS of a counter: destination register, number of the event counter or [`CYCLES`].
     ReadCounter(u8, u8),
-    /// MSR of an event counter, by its number.
+    /// MSR of a counter: number of the event counter or [`CYCLES`].
     WriteCounter(u8),
     /// MRS of the overflow flags: destination register.
     ReadOverflows(u8),
@@ -77,6 +77,9 @@ pub const fn is_store_exclusive(word: u32) -> bool {
 /// Replaces a counter's number: the counter that PMSELR_EL0 selects.
 pub const SELECTED: u8 = 31;
 
+/// Replaces a counter's number: the cycle counter.
+pub const CYCLES: u8 = 6;
+
 /// Returns what an instruction means to the model, if anything.
 pub const fn decode(word: u32) -> Option<Special> {
     if word & 0xffff_f01f == 0xd503_201f {
@@ -102,6 +105,9 @@ pub const fn decode(word: u32) -> Option<Special> {
     }
     match word & 0xffff_ffe0 {
         0xd51b_9c00 => return Some(Special::WriteControl(register)),
+        // PMCCNTR_EL0.
+        0xd53b_9d00 => return Some(Special::ReadCounter(register, CYCLES)),
+        0xd51b_9d00 => return Some(Special::WriteCounter(CYCLES)),
         // PMXEVCNTR_EL0.
         0xd53b_9d40 => return Some(Special::ReadCounter(register, SELECTED)),
         0xd51b_9d40 => return Some(Special::WriteCounter(SELECTED)),

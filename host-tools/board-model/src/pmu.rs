@@ -61,12 +61,20 @@ impl Setup {
 pub struct Pmu {
     setup: Setup,
     added: [u64; COUNTERS],
+    /// What the guest last wrote to each event counter and to the cycle counter, from where QEMU counts nanoseconds.
+    written: [u64; COUNTERS],
+    cycles_written: u64,
     overflowed: u64,
     seen: Counts,
 }
 
 /// Bits of an event counter of the A53.
 const BITS: u32 = 32;
+
+/// Converts nanoseconds, which QEMU's counters of cycles count, to cycles of a core.
+const fn cycles(nanoseconds: u64, clock_mhz: u64) -> u64 {
+    (nanoseconds as u128 * clock_mhz as u128 / 1000) as u64
+}
 
 impl Pmu {
     /// Returns counters that add nothing of what was counted until `now`.
@@ -96,9 +104,14 @@ impl Pmu {
     pub fn set_up(&mut self, setup: Setup) {
         self.setup = setup;
     }
-    /// Resets the addition to a counter that the guest wrote.
-    pub fn written(&mut self, counter: usize) {
+    /// Resets the addition to a counter to which the guest wrote `value`.
+    pub fn written(&mut self, counter: usize, value: u64) {
         self.added[counter] = 0;
+        self.written[counter] = value;
+    }
+    /// Records that the guest wrote `value` to the cycle counter.
+    pub const fn cycles_written(&mut self, value: u64) {
+        self.cycles_written = value;
     }
     /// Resets the counters that PMCR_EL0.P resets at an exception level: below EL2 not those reserved for it (Arm ARM,
     /// PMCR_EL0). QEMU has set all those that it keeps to zero.
@@ -106,11 +119,23 @@ impl Pmu {
         for counter in 0..COUNTERS {
             let kept = level < 2 && self.setup.is_reserved(counter);
             self.added[counter] = if kept { self.value(counter) } else { 0 };
+            self.written[counter] = 0;
         }
     }
-    /// Returns the value that a guest reads from a counter whose value in QEMU is `value`.
-    pub fn read(&self, counter: usize, value: u64) -> u64 {
-        value.wrapping_add(self.added[counter]) & ((1 << BITS) - 1)
+    /// Returns the value that a guest reads from a counter whose value in QEMU is `value`, on a core with this clock.
+    pub fn read(&self, counter: usize, value: u64, clock_mhz: u64) -> u64 {
+        let mask = (1 << BITS) - 1;
+        let value = if self.setup.types[counter] & 0x3ff == Event::CPU_CYCLES as u64 {
+            let begun = self.written[counter];
+            begun.wrapping_add(cycles(value.wrapping_sub(begun) & mask, clock_mhz))
+        } else {
+            value
+        };
+        value.wrapping_add(self.added[counter]) & mask
+    }
+    /// Returns the value that a guest reads from the cycle counter, whose value in QEMU is `value`.
+    pub const fn read_cycles(&self, value: u64, clock_mhz: u64) -> u64 {
+        self.cycles_written.wrapping_add(cycles(value.wrapping_sub(self.cycles_written), clock_mhz))
     }
     /// Returns the overflow flags of the event counters, as in PMOVSCLR_EL0 and PMOVSSET_EL0.
     pub const fn overflows(&self) -> u64 {
@@ -156,16 +181,16 @@ mod tests {
         pmu.advance(1, &counts);
         counts.l2_refills = 8;
         pmu.advance(2, &counts);
-        assert_eq!(pmu.read(0, 100), 105, "EL2 is not counted without NSH");
-        assert_eq!(pmu.read(1, 100), 100, "counter 1 is EL2's own, and HPME is off");
-        pmu.written(0);
-        assert_eq!(pmu.read(0, u64::from(u32::MAX)), u64::from(u32::MAX));
+        assert_eq!(pmu.read(0, 100, 1000), 105, "EL2 is not counted without NSH");
+        assert_eq!(pmu.read(1, 100, 1000), 100, "counter 1 is EL2's own, and HPME is off");
+        pmu.written(0, 0);
+        assert_eq!(pmu.read(0, u64::from(u32::MAX), 1000), u64::from(u32::MAX));
         let mut pmu = counting(0x17 | 1 << 27 | 1 << 31);
         pmu.advance(1, &counts);
-        assert_eq!(pmu.read(0, 0), 0);
+        assert_eq!(pmu.read(0, 0, 1000), 0);
         counts.l2_refills = 10;
         pmu.advance(2, &counts);
-        assert_eq!(pmu.read(0, u64::from(u32::MAX)), 1, "32 bits");
+        assert_eq!(pmu.read(0, u64::from(u32::MAX), 1000), 1, "32 bits");
     }
 
     #[test]
@@ -181,13 +206,24 @@ mod tests {
         pmu.set_up(Setup { reserved: 1, ..setup });
         assert!(!pmu.interrupts(), "HPME is off");
         pmu.advance(2, &Counts { l2_refills: 9, ..Counts::default() });
-        pmu.written(1);
+        pmu.written(1, 984);
         pmu.set_up(Setup { values: [7, 984, 0, 0, 0, 0], ..setup });
         pmu.cleared(1);
         pmu.set_up(Setup { values: [0; COUNTERS], ..setup });
-        assert_eq!([pmu.read(0, 0), pmu.read(1, 0)], [0, 984], "PMCR_EL0.P at EL1");
+        assert_eq!([pmu.read(0, 0, 1000), pmu.read(1, 0, 1000)], [0, 984], "PMCR_EL0.P at EL1");
         pmu.cleared(2);
-        assert_eq!(pmu.read(1, 0), 0, "PMCR_EL0.P at EL2");
+        assert_eq!(pmu.read(1, 0, 1000), 0, "PMCR_EL0.P at EL2");
+    }
+
+    #[test]
+    fn cycles_are_those_of_the_clock_since_the_guest_wrote_the_counter() {
+        let mut pmu = counting(0x11);
+        pmu.written(0, u64::from(u32::MAX) - 9);
+        pmu.cycles_written(1000);
+        assert_eq!([1000, 1500].map(|mhz| pmu.read(0, 90, mhz)), [90, 140], "100 ns after it was written");
+        assert_eq!([1000, 1500].map(|mhz| pmu.read_cycles(1100, mhz)), [1100, 1150]);
+        pmu.cleared(2);
+        assert_eq!(pmu.read(0, 100, 500), 50);
     }
 
     #[test]
@@ -195,7 +231,7 @@ mod tests {
         let mut pmu = counting(0x08);
         pmu.advance(1, &Counts { instructions: 10, ..Counts::default() });
         pmu.advance(1, &Counts { instructions: 4, ..Counts::default() });
-        assert_eq!((pmu.read(0, 0), pmu.overflows()), (4, 0));
+        assert_eq!((pmu.read(0, 0, 1000), pmu.overflows()), (4, 0));
     }
 
     #[test]
@@ -221,7 +257,7 @@ mod tests {
         assert_eq!((pmu.overflows(), pmu.is_armed()), (0, false));
         counts.l2_refills = 10;
         pmu.advance(1, &counts);
-        assert_eq!((pmu.overflows(), pmu.read(0, setup.values[0]), pmu.interrupts()), (1, 0, false));
+        assert_eq!((pmu.overflows(), pmu.read(0, setup.values[0], 1000), pmu.interrupts()), (1, 0, false));
         pmu.set_up(Setup { interrupts: 1, ..setup });
         assert!(pmu.interrupts() && pmu.is_armed());
         pmu.clear_overflows(1);

@@ -189,6 +189,26 @@ fn a_region_that_is_begun_twice_is_reported() {
     assert!(run.errors.contains("1 region of interest was begun again before its end"), "{}", run.errors);
 }
 
+#[test]
+fn a_faster_clock_makes_cores_and_caches_faster_but_not_the_memory() {
+    let at = |mhz: u64| {
+        let clock = move |text: String| text.replace("clock_mhz = 1000", &format!("clock_mhz = {mhz}"));
+        let [l1, cycles, counter, l2, memory, ..] = run_on(11, "roi=always", clock).words;
+        // Ticks are of 16 ns. The loop is 2^18 times two instructions; its code comes from memory.
+        for counted in [cycles, counter] {
+            assert!(
+                counted.abs_diff(1 << 19) < 800 && counted.abs_diff(l1 * 16 * mhz / 1000) < 800,
+                "{mhz}: {counted}"
+            );
+        }
+        // Of a line in memory, what it takes beyond a line in the L2.
+        (l1 as f64, l2 as f64, memory as f64 - 8.0 * l2 as f64)
+    };
+    let ((l1, l2, memory), (fast_l1, fast_l2, fast_memory)) = (at(1000), at(2000));
+    assert!((l1 / fast_l1 - 2.0).abs() < 0.01 && (l2 / fast_l2 - 2.0).abs() < 0.02, "{l1} {fast_l1} {l2} {fast_l2}");
+    assert!((memory / fast_memory - 1.0).abs() < 0.02, "{memory} and {fast_memory}");
+}
+
 /// Returns what QEMU prints before it ends, with a library that changes what the plugin sees of it.
 fn on_another_qemu(how: &str) -> (bool, String) {
     let directory = TempDir::new().expect("a directory");

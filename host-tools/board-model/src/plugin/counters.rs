@@ -74,7 +74,7 @@ impl Counters {
 }
 
 /// The registers of the performance monitors and of exceptions by QEMU's names, in the order of [`Monitors`].
-pub const NAMES: [&[u8]; 24] = [
+pub const NAMES: [&[u8]; 25] = [
     b"PMEVTYPER0_EL0",
     b"PMEVTYPER1_EL0",
     b"PMEVTYPER2_EL0",
@@ -99,6 +99,7 @@ pub const NAMES: [&[u8]; 24] = [
     b"ELR_EL2",
     b"ESR_EL1",
     b"ESR_EL2",
+    b"PMCCNTR_EL0",
 ];
 
 /// QEMU's handles of the registers, each null where it has none.
@@ -122,6 +123,8 @@ pub mod at {
     pub const RETURNS: usize = ENABLED + 8;
     /// Cause of the last exception to EL1; that of EL2 follows.
     pub const CAUSES: usize = ENABLED + 10;
+    /// The cycle counter when it was last written or the PMU set up: QEMU does not advance it for others to read.
+    pub const CYCLES: usize = ENABLED + 12;
 }
 
 impl Monitors {

@@ -4,7 +4,7 @@
 use super::counters::{NO_LEVEL, Pending, at};
 use super::qemu::qemu;
 use super::state::{Block, PAGE_MASK, Plugin};
-use crate::decode::{SELECTED, Special};
+use crate::decode::{CYCLES, SELECTED, Special};
 use crate::pmu::{COUNTERS, Setup};
 
 impl Plugin {
@@ -31,9 +31,23 @@ impl Plugin {
             Special::ReadCounter(..) | Special::ReadOverflows(_) => {
                 return self.finish_monitor_read(core, pending.what);
             }
-            Special::WriteCounter(counter) => counters.pmu.written(counter as usize),
+            Special::WriteCounter(CYCLES) => {
+                let value = self.monitor(at::CYCLES);
+                self.counters[core].pmu.cycles_written(value);
+            }
+            Special::WriteCounter(counter) => {
+                let value = self.monitor(at::VALUES + counter as usize);
+                self.counters[core].pmu.written(counter as usize, value);
+            }
             Special::ClearOverflows(_) => counters.pmu.clear_overflows(pending.value),
-            Special::WriteControl(_) if pending.value & 2 != 0 => counters.pmu.cleared(pending.level),
+            Special::WriteControl(_) => {
+                if pending.value & 2 != 0 {
+                    counters.pmu.cleared(pending.level);
+                }
+                if pending.value & 4 != 0 {
+                    counters.pmu.cycles_written(0);
+                }
+            }
             _ => {}
         }
         self.set_up_counters(core);
@@ -131,7 +145,7 @@ impl Plugin {
             Special::ReadCounter(_, counter) | Special::WriteCounter(counter) => usize::from(counter),
             _ => 0,
         };
-        if counter >= COUNTERS {
+        if counter >= COUNTERS && counter != usize::from(CYCLES) {
             return;
         }
         let counters = &mut self.counters[core];
@@ -141,9 +155,13 @@ impl Plugin {
 
     /// Gives the guest the modelled value that it has read, at the start of the next block.
     fn finish_monitor_read(&mut self, core: usize, what: Special) {
+        let mhz = self.board.clock_mhz;
         let (register, value) = match what {
+            Special::ReadCounter(register, CYCLES) if register < 31 => {
+                (register, self.counters[core].pmu.read_cycles(self.register(register), mhz))
+            }
             Special::ReadCounter(register, counter) if register < 31 => {
-                (register, self.counters[core].pmu.read(counter as usize, self.register(register)))
+                (register, self.counters[core].pmu.read(counter as usize, self.register(register), mhz))
             }
             Special::ReadOverflows(register) if register < 31 => {
                 (register, self.register(register) | self.counters[core].pmu.overflows())

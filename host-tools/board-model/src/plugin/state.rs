@@ -231,16 +231,12 @@ impl Plugin {
     }
 
     const fn nanoseconds(&self, cycles: u64) -> i64 {
-        if self.board.clock_mhz == 1000 {
-            cycles as i64
-        } else {
-            (cycles as u128 * 1000 / self.board.clock_mhz as u128) as i64
-        }
+        if self.board.clock_mhz == 1000 { cycles as i64 } else { (cycles * 1000 / self.board.clock_mhz) as i64 }
     }
 
-    /// Converts guest time to cycles.
+    /// Converts guest time to cycles: the first cycle that is not earlier.
     pub const fn cycles(&self, nanoseconds: i64) -> u64 {
-        (nanoseconds as u128 * self.board.clock_mhz as u128 / 1000) as u64
+        (nanoseconds as u128 * self.board.clock_mhz as u128).div_ceil(1000) as u64
     }
 
     #[inline]

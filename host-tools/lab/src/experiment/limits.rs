@@ -30,8 +30,8 @@ pub fn limits(model: &Board) -> String {
          its bandwidth is used up nobody waits for anybody there: there are no banks, rows or queues. The L2's buffers are \
          not modelled, so in its own colors a core is never disturbed in the L2. There is no prefetcher, no TLB, no write \
          streaming, and no coherence between the L1 data caches. Of a full set the victim is: in the L1 data caches {}, in \
-         the L2 {}; the latter is an assumption. {data}. Some costs were published for 1.5 GHz: ratios of run times may \
-         apply to a board, microseconds and MB/s do not.",
+         the L2 {}; the latter is an assumption. {data}. The board runs at another clock, 1.2 or 1.5 GHz: ratios of run \
+         times may apply to it, microseconds and MB/s do not.",
         cycles(timing.instruction),
         model.clock_mhz,
         cycles(timing.l2),
