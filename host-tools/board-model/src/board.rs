@@ -1,9 +1,10 @@
 //! The model's board file (`configs/models/*.toml`), validated.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::banks::{BANK_BITS, BankTiming, TICKS};
 use crate::cache::{Cache, Policy};
-use crate::dram::Refresh;
 use crate::geometry::{Geometry, GeometryError};
+use crate::refresh::Refresh;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -44,9 +45,9 @@ pub struct Timing {
     pub instruction: u64,
     /// Additional cost of an L1 miss that hits the L2.
     pub l2: u64,
-    /// Additional cost of an L2 miss, when the memory is idle.
+    /// Additional cost of an L2 miss, when the memory is idle. If its banks are modelled: when another row is open.
     pub dram: u64,
-    /// Time for which one line occupies the memory.
+    /// Time for which one line occupies the memory, unless its banks are modelled.
     pub dram_line: u64,
     /// An access to a device.
     pub device: u64,
@@ -75,6 +76,18 @@ pub struct Board {
     pub timing: Timing,
     /// Refreshes of the memory.
     pub refresh: Refresh,
+    /// The memory's banks, unless only its bandwidth is modelled.
+    pub banks: Option<BankTiming>,
+}
+
+/// How accesses to the memory wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Queues {
+    /// In banks, and for the bus.
+    Banks,
+    /// When the bandwidth of a short time is used up.
+    Bandwidth,
 }
 
 /// Errors in a board file.
@@ -123,6 +136,12 @@ pub enum BoardProblem {
     /// The caches have lines of different sizes.
     #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: they must be equal")]
     Lines(u64, u64, u64),
+    /// The bits that choose a memory bank are invalid.
+    #[error("memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit")]
+    BankBits,
+    /// Opening a row takes longer than a whole access.
+    #[error("memory.latency_ns = {0}: it includes precharge_ns and activate_ns, which take longer")]
+    Latency(f64),
     /// A value is out of range.
     #[error("{field} = {value}: must be from {from} to {to}")]
     Range {
@@ -169,12 +188,24 @@ impl Text<'_> {
         to: f64,
         clock_mhz: u64,
     ) -> Result<u64, BoardError> {
+        let ticks = self.ticks(field, at, from, to, clock_mhz)?;
+        Ok(((ticks + TICKS / 2) / TICKS).max(u64::from(ticks > 0)))
+    }
+    /// Returns a time in nanoseconds, which must be in a range, in ticks of the memory.
+    fn ticks(
+        &self,
+        field: &'static str,
+        at: &Spanned<f64>,
+        from: f64,
+        to: f64,
+        clock_mhz: u64,
+    ) -> Result<u64, BoardError> {
         let value = *at.get_ref();
         if !(from..=to).contains(&value) {
             return Err(self.error(at, BoardProblem::Range { field, value, from, to }));
         }
-        let cycles = (value * clock_mhz as f64 / 1000.0).round() as u64;
-        Ok(cycles.max(u64::from(value > 0.0)))
+        let ticks = (value * (clock_mhz * TICKS) as f64 / 1000.0).round() as u64;
+        Ok(ticks.max(u64::from(value > 0.0)))
     }
 }
 
@@ -220,10 +251,56 @@ struct LatencyFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemoryFile {
+    queues: Queues,
+    banks: BanksFile,
     latency_ns: Spanned<f64>,
     line_ns: Spanned<f64>,
     refresh_interval_ns: Spanned<f64>,
     refresh_ns: Spanned<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BanksFile {
+    address_bits: Spanned<Vec<u8>>,
+    row_bit: Spanned<u64>,
+    burst_ns: Spanned<f64>,
+    activate_ns: Spanned<f64>,
+    precharge_ns: Spanned<f64>,
+    row_cycle_ns: Spanned<f64>,
+    four_activations_ns: Spanned<f64>,
+    turnaround_ns: Spanned<f64>,
+    write_batch: Spanned<u64>,
+}
+
+impl BanksFile {
+    fn check(&self, text: &Text<'_>, clock_mhz: u64) -> Result<BankTiming, BoardError> {
+        let ticks = |field, value: &Spanned<f64>, least| text.ticks(field, value, least, 1000.0, clock_mhz);
+        let row_bit = text.range("memory.banks.row_bit", &self.row_bit, *self.row_bit.get_ref(), 7, 39)?;
+        let given = self.address_bits.get_ref();
+        let mut sorted = given.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let in_range = given.iter().all(|bit| (6..row_bit).contains(&u64::from(*bit)));
+        if !(1..=BANK_BITS).contains(&given.len()) || sorted.len() != given.len() || !in_range {
+            return Err(text.error(&self.address_bits, BoardProblem::BankBits));
+        }
+        let mut bits = [0; BANK_BITS];
+        bits[..given.len()].copy_from_slice(given);
+        let batch = text.range("memory.banks.write_batch", &self.write_batch, *self.write_batch.get_ref(), 1, 64)?;
+        Ok(BankTiming {
+            bits,
+            bank_bits: given.len(),
+            row_bit: row_bit as u32,
+            burst: ticks("memory.banks.burst_ns", &self.burst_ns, 0.1)?,
+            activate: ticks("memory.banks.activate_ns", &self.activate_ns, 0.1)?,
+            precharge: ticks("memory.banks.precharge_ns", &self.precharge_ns, 0.0)?,
+            row_cycle: ticks("memory.banks.row_cycle_ns", &self.row_cycle_ns, 0.1)?,
+            activation: ticks("memory.banks.four_activations_ns", &self.four_activations_ns, 0.4)?.div_ceil(4),
+            turnaround: ticks("memory.banks.turnaround_ns", &self.turnaround_ns, 0.0)?,
+            writes: batch as usize,
+        })
+    }
 }
 
 #[derive(Deserialize)]
@@ -291,8 +368,10 @@ impl Board {
         let cycles = |field, value: &Spanned<f64>, from, to| text.cycles(field, value, from, to, clock_mhz);
         let memory = &file.memory;
         let interval = cycles("memory.refresh_interval_ns", &memory.refresh_interval_ns, 1000.0, 10_000_000.0)?;
+        let banks = memory.banks.check(&text, clock_mhz)?;
         let board = Self {
             clock_mhz,
+            banks: (memory.queues == Queues::Banks).then_some(banks),
             quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
             l2_data: data,
             l1i: file.l1i.check(&text, "l1i")?,
@@ -313,6 +392,10 @@ impl Board {
             },
             name: file.name,
         };
+        let latency = *memory.latency_ns.get_ref();
+        if memory.banks.precharge_ns.get_ref() + memory.banks.activate_ns.get_ref() > latency {
+            return Err(text.error(&memory.latency_ns, BoardProblem::Latency(latency)));
+        }
         let line = |level: &Level| level.geometry.line_bytes();
         let (l1i, l1d, l2) = (line(&board.l1i), line(&board.l1d), line(&board.l2));
         if l1i != l2 || l1d != l2 {
@@ -379,6 +462,24 @@ mod tests {
                 "\nlatency_ns = 0.5 #",
                 at("latency_ns = "),
                 "memory.latency_ns = 0.5: must be from 1 to 10000",
+            ),
+            (
+                "\nlatency_ns = ",
+                "\nlatency_ns = 20 #",
+                at("latency_ns = "),
+                "memory.latency_ns = 20: it includes precharge_ns and activate_ns, which take longer",
+            ),
+            (
+                "address_bits = ",
+                "address_bits = [14, 14] #",
+                at("address_bits = "),
+                "memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit",
+            ),
+            (
+                "write_batch = ",
+                "write_batch = 0 #",
+                at("write_batch = "),
+                "memory.banks.write_batch = 0: must be from 1 to 64",
             ),
             ("line_ns = ", "line_ns = nan #", at("line_ns = "), "memory.line_ns = NaN: must be from 0.1 to 100"),
             ("\nl2 = ", "\nl2 = 0 #", at("l2 = "), "latency.l2 = 0: must be from 1 to 10000"),

@@ -1,37 +1,17 @@
-//! The memory: a latency, and a bandwidth that is shared in buckets of time.
+//! The memory: a latency and either banks with queues or a bandwidth that is shared in buckets of time.
 //!
-//! Cores run one after the other for a quantum each, so accesses do not arrive in order of time. A server that is "busy
+//! The buckets: cores run one after the other for a quantum each, so accesses do not arrive in order of time. A server that is "busy
 //! until" a time would make a core that runs later wait for one that is ahead of it. Instead, each bucket of time has
 //! its own budget: what does not fit into the bucket of an access uses the next one with room.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::banks::{BankTiming, Banks, TICKS};
+use crate::refresh::Refresh;
 
 /// Cycles that share one budget.
 const BUCKET: u64 = 256;
 /// Number of buckets that are remembered.
 const BUCKETS: usize = 4096;
-
-/// Refreshes: for `cycles` of each `interval` the memory serves nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refresh {
-    /// Cycles from one refresh to the next; at least 1.
-    pub interval: u64,
-    /// Cycles that a refresh takes; less than the interval.
-    pub cycles: u64,
-    /// How far into an interval time zero is. On a board this is random; here it comes from the run's seed.
-    pub phase: u64,
-}
-
-impl Refresh {
-    /// Returns the cycles until a refresh in progress at `now` has ended; 0 if there is none. `start` is the start of the
-    /// interval of the last question, and saves a division for all others in it.
-    const fn wait(&self, now: u64, start: &mut u64) -> u64 {
-        let now = now + self.phase;
-        let into = now.wrapping_sub(*start);
-        let into = if into < self.interval { into } else { now % self.interval };
-        *start = now - into;
-        self.cycles.saturating_sub(into)
-    }
-}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
@@ -42,6 +22,7 @@ struct Bucket {
 /// Latency and bandwidth of the memory.
 #[derive(Clone, Debug)]
 pub struct Dram {
+    /// In cycles; with banks, in ticks, and what it takes if the row is open.
     latency: u64,
     line: u64,
     refresh: Refresh,
@@ -50,13 +31,19 @@ pub struct Dram {
     /// When the model was turned on: time zero of the memory.
     origin: u64,
     buckets: Vec<Bucket>,
+    banks: Option<Banks>,
 }
 
 impl Dram {
-    /// Creates a memory that answers after `latency` cycles and moves one cache line in `line` cycles (at most a
-    /// bucket's).
-    pub fn new(latency: u64, line: u64, refresh: Refresh) -> Self {
+    /// Creates a memory that answers after `latency` cycles. With banks, that is if the bank must close another row first.
+    /// Without, it moves one cache line in `line` cycles (at most a bucket's).
+    pub fn new(latency: u64, line: u64, refresh: Refresh, banks: Option<BankTiming>) -> Self {
+        let latency = match banks {
+            Some(timing) => (latency * TICKS).saturating_sub(timing.precharge + timing.activate),
+            None => latency,
+        };
         Self {
+            banks: banks.map(|timing| Banks::new(timing, refresh)),
             latency,
             line: line.min(BUCKET),
             refresh,
@@ -71,18 +58,30 @@ impl Dram {
     pub fn begin(&mut self, now: u64) {
         self.origin = now;
         self.buckets.fill(Bucket::default());
+        if let Some(banks) = &mut self.banks {
+            banks.clear();
+        }
     }
 
-    /// Reads a line. Returns the cycles until it arrives.
-    pub fn read(&mut self, now: u64) -> u64 {
+    /// Reads the line at an address. Returns the cycles until it arrives.
+    pub fn read(&mut self, now: u64, address: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
+        if let Some(banks) = &mut self.banks {
+            return (banks.read(now * TICKS, address) + self.latency + TICKS / 2) / TICKS;
+        }
         let wait = self.wait(now);
         wait + self.refresh.wait(now + wait, &mut self.interval) + self.latency
     }
 
-    /// Uses bandwidth for a line that is written; nobody waits for it.
-    pub fn write(&mut self, now: u64) {
-        self.wait(now.saturating_sub(self.origin));
+    /// Writes the line at an address; nobody waits for it.
+    pub fn write(&mut self, now: u64, address: u64) {
+        let now = now.saturating_sub(self.origin);
+        match &mut self.banks {
+            Some(banks) => banks.write(now * TICKS, address),
+            None => {
+                self.wait(now);
+            }
+        }
     }
 
     /// Reserves bandwidth at `now`, in the memory's own time. Returns the cycles to wait.
@@ -114,29 +113,72 @@ mod tests {
 
     #[test]
     fn an_idle_memory_costs_its_latency() {
-        assert_eq!(Dram::new(124, 6, NEVER).read(1000), 124);
+        assert_eq!(Dram::new(124, 6, NEVER, None).read(1000, 0), 124);
+    }
+
+    #[test]
+    fn an_idle_memory_with_banks_costs_its_latency_if_another_row_is_open() {
+        let timing = crate::Board::zcu102().banks.expect("the shipped model has banks");
+        let often = Refresh { interval: 1 << 40, cycles: 0, phase: 0 };
+        let mut dram = Dram::new(124, 6, often, Some(timing));
+        dram.begin(500);
+        let row = 1 << timing.row_bit;
+        let reads = [(1000, 0), (2000, row), (3000, row + 64)].map(|(now, address)| dram.read(now, address));
+        assert_eq!(reads, [107, 124, 92], "closed, another one open, open");
+    }
+
+    /// Returns the mean latency in cycles of lines read from random places at random times, at several percent of the
+    /// bus's bandwidth.
+    fn loaded(banks: bool) -> [u64; 5] {
+        let mut board = crate::Board::zcu102();
+        let timing = board.banks.expect("the shipped model has banks");
+        if !banks {
+            board.banks = None;
+        }
+        [5, 10, 20, 30, 40].map(|percent| {
+            let mut dram = Dram::new(board.timing.dram, board.timing.dram_line, board.refresh, board.banks);
+            let (mut now, mut sum, mut state) = (0, 0, 1u64);
+            let mut random = || {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state >> 33
+            };
+            for _ in 0..20_000 {
+                now += random() % (2 * timing.burst * 100 / percent);
+                sum += dram.read(now / TICKS, random() << 6);
+            }
+            sum / 20_000
+        })
+    }
+
+    #[test]
+    fn latency_grows_with_the_load_if_banks_are_modelled() {
+        let (off, on) = (loaded(false), loaded(true));
+        println!("mean latency at 5, 10, 20, 30 and 40 % of the bus: {off:?} without banks, {on:?} with");
+        assert!(off.iter().all(|latency| (124..=132).contains(latency)), "refreshes alone: {off:?}");
+        assert!(on.is_sorted_by(|lighter, heavier| lighter < heavier), "{on:?}");
+        assert!(on[0] < 132 && on[4] > 148 && on[4] < 1000, "{on:?}");
     }
 
     #[test]
     fn a_refresh_must_end_first() {
-        let mut dram = Dram::new(100, 1, Refresh { interval: 1000, cycles: 50, phase: 10 });
-        assert_eq!([0, 30, 39, 40, 989, 990, 1039].map(|now| dram.read(now)), [140, 110, 101, 100, 100, 150, 101]);
+        let mut dram = Dram::new(100, 1, Refresh { interval: 1000, cycles: 50, phase: 10 }, None);
+        assert_eq!([0, 30, 39, 40, 989, 990, 1039].map(|now| dram.read(now, 0)), [140, 110, 101, 100, 100, 150, 101]);
     }
 
     #[test]
     fn no_bucket_serves_more_than_its_time() {
-        let mut dram = Dram::new(100, 64, NEVER);
-        let waits: Vec<u64> = (0..9).map(|_| dram.read(0) - 100).collect();
+        let mut dram = Dram::new(100, 64, NEVER, None);
+        let waits: Vec<u64> = (0..9).map(|_| dram.read(0, 0) - 100).collect();
         assert_eq!(waits, [0, 0, 0, 0, 256, 256, 256, 256, 512]);
     }
 
     #[test]
     fn a_core_that_runs_later_is_not_delayed_by_one_ahead() {
-        let mut dram = Dram::new(100, 64, NEVER);
+        let mut dram = Dram::new(100, 64, NEVER, None);
         for _ in 0..4 {
-            dram.write(256 * 10);
+            dram.write(256 * 10, 0);
         }
-        assert_eq!(dram.read(256 * 9), 100);
-        assert_eq!(dram.read(256 * 10), 356);
+        assert_eq!(dram.read(256 * 9, 0), 100);
+        assert_eq!(dram.read(256 * 10, 0), 356);
     }
 }

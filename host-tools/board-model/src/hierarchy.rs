@@ -106,7 +106,7 @@ impl Hierarchy {
             cores: vec![core; cores],
             l2: board.l2.cache(),
             l2_data: board.l2_data,
-            dram: Dram::new(board.timing.dram, board.timing.dram_line, board.refresh),
+            dram: Dram::new(board.timing.dram, board.timing.dram_line, board.refresh, board.banks),
             timing: board.timing,
             line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
             noncacheable: Pages::default(),
@@ -177,7 +177,7 @@ impl Hierarchy {
     #[inline]
     pub fn data_part(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
         if !self.is_cacheable(physical) {
-            return self.uncached(core, write, now);
+            return self.uncached(core, physical, write, now);
         }
         let line = self.line(physical);
         match self.cores[core].l1d.access(line, write) {
@@ -194,15 +194,15 @@ impl Hierarchy {
         }
     }
 
-    fn uncached(&mut self, core: usize, write: bool, now: u64) -> u64 {
+    fn uncached(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.noncacheable += 1;
         counts.bus_beats += 1;
         if write {
-            let wait = self.dram.read(now);
+            let wait = self.dram.read(now, physical);
             self.cores[core].buffer_store(now, wait)
         } else {
-            self.timing.l2 + self.dram.read(now)
+            self.timing.l2 + self.dram.read(now, physical)
         }
     }
 
@@ -215,7 +215,7 @@ impl Hierarchy {
         if !cacheable {
             // The fetch buffer reads a whole line each time.
             own.counts.bus_beats += (1 << self.line_shift) / BEAT;
-            return self.timing.l2 + self.dram.read(now);
+            return self.timing.l2 + self.dram.read(now, line.0 << self.line_shift);
         }
         match own.l1i.access(line, false) {
             Outcome::Hit => 0,
@@ -235,7 +235,7 @@ impl Hierarchy {
         if !cacheable {
             // One access, whose data takes as many beats as the line has.
             counts.bus_beats += (1 << self.line_shift) / BEAT - 1;
-            return self.uncached(core, true, now);
+            return self.uncached(core, physical, true, now);
         }
         let line = self.line(physical);
         if let Outcome::Miss(evicted) = self.cores[core].l1d.access(line, true) {
@@ -270,7 +270,7 @@ impl Hierarchy {
             Maintenance::InvalidateInstruction => false,
         };
         if dirty {
-            self.write_to_memory(core, now);
+            self.write_to_memory(core, line, now);
         }
         self.timing.l2
     }
@@ -293,9 +293,9 @@ impl Hierarchy {
                 let counts = &mut self.cores[core].counts;
                 counts.l2_refills += 1;
                 counts.bus_beats += (1 << self.line_shift) / BEAT;
-                let wait = self.dram.read(now);
-                if evicted.is_some_and(|old| old.dirty) {
-                    self.write_to_memory(core, now);
+                let wait = self.dram.read(now, line.0 << self.line_shift);
+                if let Some(Evicted { line, dirty: true }) = evicted {
+                    self.write_to_memory(core, line, now);
                 }
                 self.timing.l2 + wait
             }
@@ -312,7 +312,7 @@ impl Hierarchy {
         }
         counts.l2_refills += 1;
         counts.bus_beats += (1 << self.line_shift) / BEAT;
-        self.timing.l2 + self.dram.read(now)
+        self.timing.l2 + self.dram.read(now, line.0 << self.line_shift)
     }
 
     /// Handles the victim of an L1 data cache.
@@ -331,17 +331,17 @@ impl Hierarchy {
         counts.l1d_writebacks += u64::from(dirty);
         if let Outcome::Miss(evicted) = self.l2.accept(line, dirty) {
             self.cores[core].counts.l2_allocations += 1;
-            if evicted.is_some_and(|old| old.dirty) {
-                self.write_to_memory(core, now);
+            if let Some(Evicted { line, dirty: true }) = evicted {
+                self.write_to_memory(core, line, now);
             }
         }
     }
 
-    fn write_to_memory(&mut self, core: usize, now: u64) {
+    fn write_to_memory(&mut self, core: usize, line: Line, now: u64) {
         let counts = &mut self.cores[core].counts;
         counts.l2_writebacks += 1;
         counts.bus_beats += (1 << self.line_shift) / BEAT;
-        self.dram.write(now);
+        self.dram.write(now, line.0 << self.line_shift);
     }
 }
 
@@ -351,10 +351,11 @@ mod tests {
     use crate::Event;
     use crate::cache::Policy;
 
-    /// Returns the shipped board without memory refreshes.
+    /// Returns the shipped board with a memory whose every line costs the same: without refreshes and banks.
     fn zcu102() -> Hierarchy {
         let mut board = Board::zcu102();
         board.refresh.cycles = 0;
+        board.banks = None;
         Hierarchy::new(&board, 2)
     }
 

@@ -7,6 +7,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod banks;
 pub mod board;
 pub mod cache;
 pub mod clock;
@@ -17,6 +18,7 @@ pub mod geometry;
 pub mod hierarchy;
 pub mod plugin;
 pub mod pmu;
+pub mod refresh;
 pub mod statistics;
 pub mod visits;
 

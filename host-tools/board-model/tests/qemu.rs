@@ -128,8 +128,8 @@ fn guest_time_is_the_models() {
     let (ticks, cycles) = (run.words[0] * 16, run.cycles(0));
     assert!(ticks <= cycles && cycles - ticks < 1000, "{ticks} of {cycles} cycles");
     // 2 x 5000 loads with 3 instructions each. All miss the L1; in the second pass, 5000 lines are in the L2 (or in
-    // memory, with random replacement).
-    assert!(cycles > 30_000 + 10_000 * 13 + 5000 * 124, "{cycles}");
+    // memory, with random replacement). A line of an open row takes 92 cycles.
+    assert!(cycles > 30_000 + 10_000 * 13 + 5000 * 92, "{cycles}");
 }
 
 #[test]

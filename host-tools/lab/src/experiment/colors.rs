@@ -185,11 +185,17 @@ fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
         ));
     }
     let timing = &model.timing;
+    let wait = match model.banks {
+        Some(_) => "its bank and for the bus of the memory, and sometimes for a batch of writes".to_owned(),
+        None => {
+            format!("a memory that serves one line in {} cycles, and for the write-back of another", timing.dram_line)
+        }
+    };
     found.say(format!(
         "Uncolored, a refill that Interf causes costs what the parameters say: {} cycles to the L2, {} to memory, and the \
-         wait for a memory that serves one line in {} cycles, and for the write-back of another. The figures \
+         wait for {wait}. The figures \
          `…_cycles_per_extra_refill` are the average cost. As in the paper, a partition also takes cache from Interf, \
          which then streams more: with a large input, contention for memory remains.",
-        timing.l2, timing.dram, timing.dram_line
+        timing.l2, timing.dram
     ));
 }

@@ -24,11 +24,23 @@ pub fn limits(model: &Board) -> String {
         L2Data::OnEviction => "The L2 takes data when an L1 evicts it",
         L2Data::OnMiss => "The L2 takes data when an L1 asks for it",
     };
+    let memory = match &model.banks {
+        Some(banks) => format!(
+            "that is if the bank has another row open; memory has {} banks with a row each, one bus and refreshes, and \
+             collects {} writes, but serves all in order of time",
+            1 << banks.bank_bits,
+            banks.writes
+        ),
+        None => format!(
+            "memory moves a line in {}, and until its bandwidth is used up nobody waits for anybody there: there are no \
+             banks, rows or queues",
+            cycles(timing.dram_line)
+        ),
+    };
     format!(
         "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; a load waits for its line, {} to \
-         the L2 and {} more to memory; stores wait when {} lines are being fetched. Memory moves a line in {}, and until \
-         its bandwidth is used up nobody waits for anybody there: there are no banks, rows or queues. The L2's buffers are \
-         not modelled, so in its own colors a core is never disturbed in the L2. There is no prefetcher, no TLB, no write \
+         the L2 and {} more to memory; {memory}; stores wait when {} lines are being fetched. The L2's buffers are not \
+         modelled, so in its own colors a core is never disturbed in the L2. There is no prefetcher, no TLB, no write \
          streaming, and no coherence between the L1 data caches. Of a full set the victim is: in the L1 data caches {}, in \
          the L2 {}; the latter is an assumption. {data}. The board runs at another clock, 1.2 or 1.5 GHz: ratios of run \
          times may apply to it, microseconds and MB/s do not.",
@@ -37,7 +49,6 @@ pub fn limits(model: &Board) -> String {
         cycles(timing.l2),
         timing.dram,
         timing.store_linefills,
-        cycles(timing.dram_line),
         policy(model.l1d.policy),
         policy(model.l2.policy),
     )
@@ -64,13 +75,16 @@ mod tests {
     fn the_model_is_described_by_its_own_numbers() {
         let mut board = Board::zcu102();
         let text = limits(&board);
+        assert!(text.contains("memory has 16 banks"), "{text}");
         assert!(text.contains("13 cycles to the L2 and 124 more to memory"), "{text}");
         assert!(text.contains("takes data when an L1 evicts it") && text.contains("L2 a pseudo-random one"), "{text}");
         assert!((stall_implied(&board) - 153.0 / 29.0).abs() < 1e-9);
         board.timing.dram = 300;
+        board.banks = None;
         board.l2.policy = Policy::Lru;
         board.l2_data = L2Data::OnMiss;
         let text = limits(&board);
+        assert!(text.contains("memory moves a line in 5 cycles"), "{text}");
         assert!(text.contains("300 more") && text.contains("L2 the least recently used one"), "{text}");
         assert!(text.contains("takes data when an L1 asks for it") && stall_implied(&board) > 10.0, "{text}");
     }
