@@ -23,6 +23,7 @@ pub mod id {
     pub const SEGMENTATION: u32 = 7;
     pub const MATMUL: u32 = 8;
     pub const CACHEABILITY_CHECK: u32 = 9;
+    pub const MEMORY: u32 = 10;
 }
 
 /// IPA of the buffers named by page profiles: 256 pages into the RAM.

@@ -15,6 +15,7 @@ pub const SEGMENTS: &[(u32, &str)] = &[
     (7, "segmentation"),
     (8, "matmul"),
     (9, "cacheability-check"),
+    (10, "memory"),
 ];
 
 /// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped ones.
@@ -40,6 +41,10 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("manager", "stops, starts and restarts other VMs; args: calls, resets of itself, its VM, a shared VM"),
     ("matmul", "multiplies matrices; args: size 1 to 3, runs, seed"),
     ("matrix-copy", "copies a matrix"),
+    (
+        "memory",
+        "reads, writes or copies a buffer; args: operation (0 to 4), bytes, passes in each run, runs (0: forever)",
+    ),
     ("migrate-check", "writes and checks its pages while they migrate"),
     ("pmu-check", "counts with its own PMU, and looks for counters that it should not have"),
     ("quota-check", "watches its own quota"),

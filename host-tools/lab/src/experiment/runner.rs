@@ -126,7 +126,7 @@ fn runs_of(image: &ImageSource, args: &[u64; 4]) -> Option<u64> {
     let argument = match name.as_str() {
         "c2is" | "staircase" => args[0],
         "matrix-copy" | "disparity" | "segmentation" | "matmul" => args[1],
-        "latency" => args[3],
+        "latency" | "memory" => args[3],
         _ => return None,
     };
     Some(argument.max(1))
