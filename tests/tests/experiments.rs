@@ -7,6 +7,7 @@ use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::{file_of, perform, runner, spec};
 use cloison_lab::much::input::{Chosen, measurements};
+use cloison_lab::validate::{self, compare, points};
 use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};
@@ -390,5 +391,41 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
         assert_eq!(long.grouped(at), logged.grouped(in_log), "{}", event.name);
     }
     assert_eq!(logged.missing_pairs(), []);
+    Ok(())
+}
+
+#[test]
+fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained() -> Result<()> {
+    let [file, model] =
+        ["zcu102-public", "zcu102"].map(|name| installation::root().join(format!("configs/models/{name}.toml")));
+    let mut points = points::load(&file)?;
+    let few = ["imx8mq-random-64k", "h618-chain-4k", "am62x-stride-62k", "am62p-bcopy-on-2"];
+    points.points.retain(|point| few.contains(&point.name.as_str()));
+    assert_eq!(points.points.len(), few.len(), "all of them are in the file");
+    let (one, other) = (scratch(), scratch());
+    let first = validate::perform(&points, &file, &model, one.path())?;
+    let second = validate::perform(&points, &file, &model, other.path())?;
+    assert_eq!(first.text, second.text, "two runs from scratch");
+    let json = |done: &validate::Validated<'_>| done.compared.iter().map(compare::Compared::json).collect::<Vec<_>>();
+    assert_eq!(json(&first), json(&second));
+    assert_eq!((first.figures.get("points"), first.figures.get("points_predicted")), (Some(4.0), Some(4.0)));
+
+    // Half of the reads of 64 KiB miss an L1 cache of 32 KiB: the latency of the L2 is that of the measured cluster.
+    let of = |name: &str| first.compared.iter().find(|one| one.point.name == name).expect("a point");
+    assert!(of("imx8mq-random-64k").agrees(), "{}", first.text);
+    // A chain that fits in the L1 cache is faster than one that does not.
+    assert!(of("h618-chain-4k").ours * 2.0 < of("am62x-stride-62k").ours, "{}", first.text);
+
+    // A point that is far off is an error as soon as its explanation is gone.
+    compare::conclude(&points, &first.compared)?;
+    let mut bare = points.clone();
+    bare.points.iter_mut().for_each(|point| point.why = None);
+    let far = first.compared.iter().filter(|one| one.is_far()).count();
+    let compared = bare.points.iter().zip(&first.compared);
+    let compared: Vec<_> = compared.map(|(point, one)| compare::Compared { point, ours: one.ours }).collect();
+    match compare::conclude(&bare, &compared) {
+        Ok(()) => assert_eq!(far, 0),
+        Err(errors) => assert_eq!(errors.problems().len(), far, "{}", first.text),
+    }
     Ok(())
 }

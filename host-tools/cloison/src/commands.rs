@@ -17,6 +17,7 @@ use cloison_lab::campaign::{self, CampaignArgs};
 use cloison_lab::demo::{self, DemoArgs};
 use cloison_lab::experiment::{self, ExperimentArgs};
 use cloison_lab::much::{self, MuchArgs};
+use cloison_lab::validate::{self, ModelArgs};
 use miette::{Report, Result, miette};
 use std::process::ExitCode;
 
@@ -37,6 +38,8 @@ pub enum Command {
     New(NewArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),
+    /// Compare the board model with measurements on boards
+    Model(ModelArgs),
     /// Count the instructions on the hypervisor's own paths
     Bench(BenchArgs),
     /// List the events of a CPU, show one, or list what is computed from them
@@ -78,6 +81,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
+        Command::Model(args) => validate::model(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Events(args) => events::events(&args),
         Command::Hem(args) => hem::hem(args),

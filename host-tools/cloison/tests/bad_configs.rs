@@ -5,6 +5,7 @@ use cloison::color_map;
 use cloison_config::Errors;
 use cloison_config::problem::Problem;
 use cloison_engine::{configuration, installation};
+use cloison_lab::validate::points;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::path::{Path, PathBuf};
 
@@ -47,6 +48,42 @@ fn every_bad_configuration_has_its_message() {
             insta::assert_snapshot!(name, render(&refused(path)));
         }
     });
+}
+
+#[test]
+fn every_bad_file_of_measurements_has_its_message() {
+    let files = configurations("tests/bad-points");
+    assert!(files.len() >= 20, "{} bad files of measurements", files.len());
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(installation::root().join("tests/bad-points/expected"));
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for path in &files {
+            let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
+            let errors = points::load(path).err().unwrap_or_else(|| panic!("{} was accepted", path.display()));
+            let shown = render(&errors);
+            for problem in errors.problems() {
+                let (line, column) = problem.line_and_column();
+                assert!(shown.contains(&format!("[{}:{line}:{column}]", problem.file())), "{shown}");
+                assert!(problem.field().starts_with("point") || problem.field().starts_with("source"), "{shown}");
+            }
+            assert!(shown.contains("help: "), "{shown}");
+            insta::assert_snapshot!(name, shown);
+        }
+    });
+}
+
+#[test]
+fn the_shipped_measurements_are_right() {
+    configurations("configs/models");
+    let shipped = points::load(Path::new("configs/models/zcu102-public.toml"));
+    let shipped = shipped.unwrap_or_else(|errors| panic!("{}", render(&errors)));
+    assert!(shipped.points.len() >= 40, "{} points", shipped.points.len());
+    let page = std::fs::read_to_string("docs/validation.md").expect("the page with the results");
+    for point in &shipped.points {
+        assert!(page.contains(&format!("| `{}` | {} |", point.name, point.board)), "{} is not on the page", point.name);
+    }
 }
 
 #[test]

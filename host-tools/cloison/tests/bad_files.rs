@@ -65,12 +65,13 @@ fn bad_files(directory: &Path) -> Vec<(&'static str, &'static str)> {
 fn every_bad_file_is_refused_soon_and_briefly() {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let files = bad_files(scratch.path());
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 10] = [
         &["check"],
         &["inspect"],
         &["run"],
         &["experiment"],
         &["campaign"],
+        &["model", "validate", "--points"],
         &["hem", "decode"],
         &["much", "merge"],
         &["much", "compare"],
@@ -93,7 +94,7 @@ fn every_bad_file_is_refused_soon_and_briefly() {
             });
         }
     });
-    assert_eq!(tried.into_inner(), 90);
+    assert_eq!(tried.into_inner(), 100);
 }
 
 #[test]

@@ -159,9 +159,13 @@ fn read_serial(table: &Table<'_>, telemetry: bool) -> Option<Vec<Serial>> {
     None
 }
 
+/// The end of the name of a file in the models' directory that holds measurements of a board instead of a model of it.
+const MEASUREMENTS: &str = "-public";
+
 fn read_model(field: &Field<'_>, models_dir: &Path) -> Option<PathBuf> {
     let name = field.string("the name of a model")?;
-    let known = available(models_dir);
+    let mut known = available(models_dir);
+    known.retain(|file| !file.ends_with(MEASUREMENTS));
     if !known.iter().any(|model| model == name) {
         field.push(field.error(format!("there is no model `{name}`")).label("unknown model").help(suggest(
             name,

@@ -7,6 +7,7 @@
 //! | [`much`] | plans which events to count together, and merges their counts |
 //! | [`demo`] | the main task from end to end |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
+//! | [`validate`] | compares the board model with published measurements |
 //! | [`visits`] | the longest visits to EL2, and a neighbor's interrupt latency |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
@@ -20,4 +21,5 @@ pub mod demo;
 pub mod experiment;
 pub mod lines;
 pub mod much;
+pub mod validate;
 pub mod visits;

@@ -1,0 +1,130 @@
+//! `cloison model validate`: the board model beside published measurements.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`points`] | the file of measurements |
+//! | [`runs`] | the benchmarks on the model |
+//! | [`compare`] | errors, verdicts, and the table |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod compare;
+pub mod points;
+pub mod runs;
+
+use cloison_engine::figures::Figures;
+use cloison_engine::files::{Claim, keep_apart};
+use cloison_engine::text::Style;
+use cloison_engine::{installation, parts, setup};
+use compare::Compared;
+use miette::Result;
+use std::path::{Path, PathBuf};
+
+/// The shipped model, and the measurements that it is compared with.
+const MODEL: &str = "configs/models/zcu102.toml";
+const POINTS: &str = "configs/models/zcu102-public.toml";
+
+/// `cloison model`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ModelArgs {
+    #[command(subcommand)]
+    command: ModelCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum ModelCommand {
+    /// Run benchmarks on the model, and print its results beside published measurements
+    Validate(ValidateArgs),
+}
+
+/// Options of `cloison model validate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ValidateArgs {
+    /// The model's file [default: configs/models/zcu102.toml]
+    #[arg(long, value_name = "FILE.toml")]
+    pub model: Option<PathBuf>,
+    /// The file of measurements (docs/validation.md) [default: configs/models/zcu102-public.toml]
+    #[arg(long, value_name = "FILE.toml")]
+    pub points: Option<PathBuf>,
+    /// Directory for the runs [default: validation in target/cloison, without a checkout in cloison-output]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Also write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Runs `cloison model`.
+///
+/// # Errors
+///
+/// Returns the error that stopped it; of `validate` also if a point is far off and not explained.
+pub fn model(args: &ModelArgs) -> Result<()> {
+    match &args.command {
+        ModelCommand::Validate(args) => validate(args),
+    }
+}
+
+fn validate(args: &ValidateArgs) -> Result<()> {
+    let file = |given: &Option<PathBuf>, shipped: &str| match given {
+        Some(given) => installation::find(given),
+        None => installation::root().join(shipped),
+    };
+    let (model, path) = (file(&args.model, MODEL), file(&args.points, POINTS));
+    keep_apart([model.as_path(), &path], args.json.as_deref())?;
+    let points = points::load(&path)?;
+    let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("validation"));
+    let done = perform(&points, &path, &model, &out)?;
+    done.figures.write(args.json.as_deref())?;
+    print!("{}", done.text);
+    compare::conclude(&points, &done.compared)?;
+    Ok(())
+}
+
+/// A comparison of all points.
+#[derive(Debug)]
+pub struct Validated<'a> {
+    /// The points with the model's results, in the file's order.
+    pub compared: Vec<Compared<'a>>,
+    /// Figures with provenance.
+    pub figures: Figures,
+    /// What the command prints.
+    pub text: String,
+}
+
+/// Runs the benchmarks of all points on a model and compares the results; runs and reports are kept in `out`.
+///
+/// # Errors
+///
+/// If the model's file is not valid, or a run fails.
+pub fn perform<'a>(points: &'a points::Points, path: &Path, model: &Path, out: &Path) -> Result<Validated<'a>> {
+    let _claim = Claim::wait(out, "model validate")?;
+    parts::prepare()?;
+    setup::qemu()?;
+    let results = runs::perform(points, model, out)?;
+    let mut compared = vec![];
+    for point in &points.points {
+        compared.push(Compared { point, ours: results.of(points, point)? });
+    }
+    let summary = compare::summarize(&compared);
+    let mut figures = Figures::new("model validate")
+        .config(path)
+        .images(results.images())
+        .parameter("modelled", true)
+        .parameter("model", installation::display(model));
+    figures
+        .count("points", summary.points as u64)
+        .count("points_predicted", summary.predicted as u64)
+        .count("points_within", summary.agreeing as u64)
+        .count("points_predicted_within", summary.predicted_agreeing as u64)
+        .count("points_above_half", summary.above_half as u64)
+        .value("mean_abs_error_predicted", summary.mean_abs_error_predicted)
+        .value("mean_abs_error_predicted_timing", summary.mean_abs_error_predicted_timing)
+        .series("points", compared.iter().map(Compared::json).collect());
+    let style = Style::of_output();
+    let mut text = compare::table(&compared).to_text_in(style);
+    for (names, why) in compare::explanations(&compared) {
+        text.push_str(&format!("\n{}\n{}\n", style.wrap(&names, ""), style.wrap(&why, "  ")));
+    }
+    text.push_str(&format!("\n{}\n", style.wrap(&summary.text(), "")));
+    Ok(Validated { compared, figures, text })
+}

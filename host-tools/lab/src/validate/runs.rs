@@ -1,0 +1,297 @@
+//! The benchmarks on the board model: which boots they need, and what a boot's cycles are in the unit of a measurement.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::points::{Benchmark, Operation, Point, Points};
+use crate::experiment::analysis::Analysis;
+use crate::experiment::measured::{Measure, Measured};
+use crate::experiment::overrides::{Path as TomlPath, Value};
+use crate::experiment::{self, runner, spec};
+use cloison_config::Errors;
+use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_engine::installation;
+use cloison_engine::model::{Caches, Model};
+use miette::{Result, miette};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The system in which the benchmarks run.
+const SYSTEM: &str = "configs/experiments/systems/memory.toml";
+/// Bytes of a line.
+const LINE: u64 = 64;
+/// Bytes between the loads of a chain of equal strides.
+const STRIDE: u64 = 128;
+/// Accesses of a measured run, at least: the hypercalls around it are less than a thousandth of it.
+const ACCESSES: u64 = 1 << 18;
+/// The buffer of random reads that is subtracted from the others: it fits in an L1 cache.
+const SMALL_KIB: u64 = 1;
+
+/// A boot of the board: a workload with a buffer on some cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Boot {
+    Chase { kib: u64 },
+    Stride { kib: u64 },
+    Random { kib: u64 },
+    Stream { operation: Operation, kib: u64, cores: u64 },
+}
+
+impl Boot {
+    /// Returns the boots that a benchmark needs; none if it is an experiment's figure.
+    fn of(benchmark: &Benchmark) -> Vec<Self> {
+        match benchmark {
+            Benchmark::Chase(buffer) => vec![Self::Chase { kib: buffer.kib }],
+            Benchmark::Stride(buffer) => vec![Self::Stride { kib: buffer.kib }],
+            Benchmark::RandomReads(buffer) => vec![Self::Random { kib: buffer.kib }, Self::Random { kib: SMALL_KIB }],
+            Benchmark::Stream(stream) => {
+                vec![Self::Stream { operation: stream.operation, kib: stream.kib, cores: stream.cores }]
+            }
+            Benchmark::Experiment(_) => vec![],
+        }
+    }
+
+    const fn kib(self) -> u64 {
+        match self {
+            Self::Chase { kib } | Self::Stride { kib } | Self::Random { kib } | Self::Stream { kib, .. } => kib,
+        }
+    }
+
+    /// Returns the bytes of a buffer, which the workloads round up to whole iterations of their loops.
+    fn bytes(self) -> u64 {
+        (self.kib() * 1024).next_multiple_of(STRIDE * 8)
+    }
+
+    fn accesses_of_a_pass(self) -> u64 {
+        self.bytes() / if matches!(self, Self::Stride { .. }) { STRIDE } else { LINE }
+    }
+
+    fn passes(self) -> u64 {
+        ACCESSES.div_ceil(self.accesses_of_a_pass())
+    }
+
+    fn accesses(self) -> u64 {
+        self.accesses_of_a_pass() * self.passes()
+    }
+
+    const fn cores(self) -> u64 {
+        if let Self::Stream { cores, .. } = self { cores } else { 1 }
+    }
+
+    fn name(self) -> String {
+        match self {
+            Self::Chase { kib } => format!("chase-{kib}"),
+            Self::Stride { kib } => format!("stride-{kib}"),
+            Self::Random { kib } => format!("random-{kib}"),
+            Self::Stream { operation, kib, cores } => format!("{}-{kib}-on-{cores}", operation.name()),
+        }
+    }
+
+    /// Returns the workload and its arguments, of the victim or of the other cores; docs/workloads.md describes both.
+    fn workload(self, runs: u64) -> (&'static str, [u64; 4]) {
+        let memory = |operation| ("memory", [operation, self.bytes(), self.passes(), runs]);
+        match self {
+            Self::Chase { .. } => ("latency", [self.bytes(), self.passes(), 1, runs]),
+            Self::Stream { operation: Operation::Read, .. } => memory(0),
+            Self::Stream { operation: Operation::Write, .. } => memory(1),
+            Self::Stream { operation: Operation::Copy, .. } => memory(2),
+            Self::Stride { .. } => memory(3),
+            Self::Random { .. } => memory(4),
+        }
+    }
+
+    /// Returns the run of an experiment that boots it, for the point at this position of the file.
+    fn point(self, point: &Point) -> Result<spec::Point> {
+        let parse = |path: String| TomlPath::parse(&path).map_err(|error| miette!("{error}"));
+        let mut set = vec![];
+        let mut remove = vec![];
+        for core in 0..4 {
+            let vm = if core == 0 { "victim".to_owned() } else { format!("other-{core}") };
+            if core >= self.cores() {
+                remove.push((parse(format!("vm.{vm}"))?, point.span.clone()));
+                continue;
+            }
+            let (workload, args) = self.workload(if core == 0 { 2 } else { 0 });
+            let image = toml::Table::from_iter([("workload".to_owned(), Value::from(workload))]);
+            let args = args.map(|arg| Value::from(i64::try_from(arg).unwrap_or(i64::MAX)));
+            set.push((parse(format!("vm.{vm}.image"))?, Value::Table(image), point.span.clone()));
+            set.push((parse(format!("vm.{vm}.args"))?, Value::Array(args.to_vec()), point.span.clone()));
+        }
+        let (axes, pages) = (BTreeMap::new(), 0);
+        Ok(spec::Point { variant: self.name(), axes, set, remove, pages, span: point.span.clone() })
+    }
+}
+
+/// The results of all boots and experiments that a file's points need.
+#[derive(Debug, Default)]
+pub struct Results {
+    cycles: BTreeMap<Boot, u64>,
+    figures: BTreeMap<String, BTreeMap<String, f64>>,
+    images: Vec<String>,
+}
+
+impl Results {
+    /// Returns the SHA-256 of the system image of each boot.
+    pub fn images(&self) -> impl Iterator<Item = String> {
+        self.images.iter().cloned()
+    }
+
+    /// Returns the model's result in the unit of a point.
+    ///
+    /// # Errors
+    ///
+    /// If the point names a figure that its experiment does not have.
+    pub fn of(&self, points: &Points, point: &Point) -> Result<f64> {
+        let clock = point.clock_mhz.unwrap_or(1) as f64;
+        let cycles = |boot: Boot| self.cycles.get(&boot).copied().unwrap_or(0) as f64;
+        let per_access = |boot: Boot| cycles(boot) / boot.accesses() as f64;
+        // A cycle of the model is one of the measured cores, whatever their clock.
+        let nanos = |cycles: f64| cycles * 1000.0 / clock;
+        Ok(match &point.benchmark {
+            Benchmark::Chase(buffer) => nanos(per_access(Boot::Chase { kib: buffer.kib })),
+            Benchmark::Stride(buffer) => nanos(per_access(Boot::Stride { kib: buffer.kib })),
+            Benchmark::RandomReads(buffer) => {
+                nanos(per_access(Boot::Random { kib: buffer.kib }) - per_access(Boot::Random { kib: SMALL_KIB }))
+            }
+            Benchmark::Stream(stream) => {
+                let boot = Boot::Stream { operation: stream.operation, kib: stream.kib, cores: stream.cores };
+                // All cores do the same, so each is as fast as the one that is measured.
+                let bytes = (boot.accesses() * LINE * boot.cores()) as f64;
+                bytes / cycles(boot) * clock
+            }
+            Benchmark::Experiment(named) => {
+                let figures = self.figures.get(&named.name);
+                let found = figures.and_then(|figures| figures.get(&named.figure)).copied();
+                found.ok_or_else(|| self.no_such_figure(points, point, &named.name, &named.figure))?
+            }
+        })
+    }
+
+    fn no_such_figure(&self, points: &Points, point: &Point, experiment: &str, figure: &str) -> Errors {
+        let known = self.figures.get(experiment).into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+        let message = format!("experiment `{experiment}` has no figure `{figure}`");
+        let problem = cloison_config::Problem::error(&points.source, "point.benchmark", point.span.clone(), message)
+            .label("of this point")
+            .help(cloison_config::suggest(figure, "figures", known));
+        Errors::new(points.source.name(), vec![problem])
+    }
+}
+
+/// Performs all boots and experiments of a file's points, each once; results that are in `out` are not made again.
+///
+/// # Errors
+///
+/// If a boot or an experiment fails.
+pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results> {
+    let mut results = Results::default();
+    let boots: BTreeSet<Boot> = points.points.iter().flat_map(|point| Boot::of(&point.benchmark)).collect();
+    let first = |boot: &Boot| points.points.iter().find(|point| Boot::of(&point.benchmark).contains(boot));
+    let runs = boots.iter().filter_map(|boot| first(boot).map(|point| boot.point(point)));
+    let runs = runs.collect::<Result<Vec<_>>>()?;
+    if !runs.is_empty() {
+        let experiment = benchmarks(points, model_file, runs);
+        let model = Model::load(model_file)?;
+        let (measured, _) = runner::run(&experiment, &model, &out.join("benchmarks"))?;
+        results.cycles = boots.into_iter().zip(measured.iter().map(Measured::cycles)).collect();
+        results.images.extend(measured.into_iter().map(|run| run.image));
+    }
+    for point in &points.points {
+        let Benchmark::Experiment(named) = &point.benchmark else { continue };
+        if results.figures.contains_key(&named.name) {
+            continue;
+        }
+        let path = experiment::file_of(&named.name);
+        let mut shipped = spec::load(&path, false)?;
+        shipped.model = model_file.to_path_buf();
+        let done = experiment::perform(&shipped, &path, &out.join(&named.name), false)?;
+        results.figures.insert(named.name.clone(), done.findings.figures);
+        results.images.extend(done.runs.into_iter().map(|run| run.image));
+    }
+    Ok(results)
+}
+
+/// Returns the experiment whose runs are the benchmarks' boots.
+fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Experiment {
+    let system: PathBuf = installation::root().join(SYSTEM);
+    spec::Experiment {
+        name: "validate".to_owned(),
+        source: points.source.clone(),
+        title: "The model's benchmarks".to_owned(),
+        question: String::new(),
+        paper: None,
+        analysis: Analysis::Generic,
+        named_baseline: None,
+        checks: vec![],
+        system,
+        board: DEFAULT_BOARD.to_owned(),
+        model: model.to_path_buf(),
+        victim: "victim".to_owned(),
+        victim_span: 0..0,
+        measure: Measure::Segments,
+        // The first run fills the caches.
+        warm_up: 1,
+        warm_up_span: 0..0,
+        seed: 0,
+        caches: Caches::Warm,
+        points: runs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::points::{Buffer, Stream, Unit, Usage};
+    use super::*;
+    use cloison_config::problem::SourceFile;
+
+    fn point(benchmark: Benchmark, unit: Unit, clock_mhz: u64) -> Point {
+        Point {
+            name: "name".to_owned(),
+            board: "board".to_owned(),
+            value: 1.0,
+            unit,
+            clock_mhz: Some(clock_mhz),
+            tolerance: 0.2,
+            usage: Usage::Predicted,
+            document: String::new(),
+            place: String::new(),
+            benchmark,
+            why: None,
+            span: 0..1,
+        }
+    }
+
+    fn result(point: &Point, cycles: &[(Boot, u64)]) -> f64 {
+        let source = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
+        let results = Results { cycles: cycles.iter().copied().collect(), ..Results::default() };
+        results.of(&Points { source, points: vec![] }, point).expect("a result")
+    }
+
+    #[test]
+    fn cycles_become_the_unit_of_the_measurement() {
+        let chase = Boot::Chase { kib: 64 };
+        let nanos = point(Benchmark::Chase(Buffer { kib: 64 }), Unit::Nanos, 1500);
+        assert_eq!(result(&nanos, &[(chase, chase.accesses() * 15)]), 10.0, "15 cycles at 1.5 GHz");
+
+        let random = point(Benchmark::RandomReads(Buffer { kib: 64 }), Unit::Nanos, 1000);
+        let [large, small] = [64, SMALL_KIB].map(|kib| Boot::Random { kib });
+        let measured = [(large, large.accesses() * 20), (small, small.accesses() * 8)];
+        assert_eq!(result(&random, &measured), 12.0, "what the small buffer takes is subtracted");
+
+        let stream = Stream { operation: Operation::Copy, kib: 8192, cores: 4 };
+        let boot = Boot::Stream { operation: Operation::Copy, kib: 8192, cores: 4 };
+        let rate = point(Benchmark::Stream(stream), Unit::MegabytesPerSecond, 1000);
+        assert_eq!(
+            result(&rate, &[(boot, boot.accesses() * 128)]),
+            2000.0,
+            "half a byte a cycle on each of four cores"
+        );
+    }
+
+    #[test]
+    fn points_of_the_same_benchmark_share_a_boot() {
+        let of = |kib| Boot::of(&Benchmark::RandomReads(Buffer { kib }));
+        let all: BTreeSet<Boot> = [64, 128, 64].into_iter().flat_map(of).collect();
+        assert_eq!(all.len(), 3, "two sizes, and the small buffer once: {all:?}");
+        let names: BTreeSet<String> = all.iter().map(|boot| boot.name()).collect();
+        assert_eq!(names.len(), 3);
+        assert_eq!(Boot::Stride { kib: 62 }.accesses_of_a_pass(), 496);
+        assert!(Boot::Chase { kib: 4 }.accesses() >= ACCESSES);
+    }
+}
