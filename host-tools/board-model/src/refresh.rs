@@ -13,7 +13,7 @@ pub struct Refresh {
 }
 
 impl Refresh {
-    /// Returns the time until a refresh in progress at `now` has ended, in the unit of its own times; 0 if there is none. `start` is the start of the
+    /// Returns the time until a refresh in progress at `now` has ended, in the unit of `cycles`; 0 if there is none. `start` is the start of the
     /// interval of the last question, and saves a division for all others in it.
     pub const fn wait(&self, now: u64, start: &mut u64) -> u64 {
         let now = now + self.phase;
