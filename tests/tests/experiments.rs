@@ -7,7 +7,7 @@ use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::{file_of, perform, runner, spec};
 use cloison_lab::much::input::{Chosen, measurements};
-use cloison_lab::validate::{self, compare, points};
+use cloison_lab::validate::{self, calibrate, compare, points, runs};
 use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};
@@ -427,5 +427,30 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
         Ok(()) => assert_eq!(far, 0),
         Err(errors) => assert_eq!(errors.problems().len(), far, "{}", first.text),
     }
+    Ok(())
+}
+
+#[test]
+fn hidden_parameters_of_a_model_are_recovered_from_its_own_benchmarks() -> Result<()> {
+    let [file, model] =
+        ["zcu102-public", "zcu102"].map(|name| installation::root().join(format!("configs/models/{name}.toml")));
+    let start = calibrate::Start::read(&model, &["latency.l2".to_owned(), "memory.latency_ns".to_owned()])?;
+    let hidden = [17, 151];
+    let directory = scratch();
+    let perturbed = directory.path().join("hidden.toml");
+    std::fs::write(&perturbed, start.with(&hidden)).expect("a model");
+    let mut points = points::load(&file)?;
+    points.points.retain(|point| ["h618-chain-64k", "h618-chain-2048k"].contains(&point.name.as_str()));
+    let results = runs::perform(&points, &perturbed, &directory.path().join("runs"))?;
+    for index in 0..points.points.len() {
+        let measured = results.of(&points, &points.points[index])?;
+        points.points[index].value = measured;
+    }
+    let fitted = calibrate::fit(&points, &start)?;
+    assert!(fitted.before > 0.1 && fitted.after < 0.02, "{fitted:?}");
+    for ((name, _, found), hidden) in fitted.parameters.iter().zip(hidden) {
+        assert!((*found as f64 / hidden as f64 - 1.0).abs() <= 0.02, "{name} is {hidden}: {fitted:?}");
+    }
+    assert_eq!(fitted.text, start.with(&hidden));
     Ok(())
 }

@@ -1,18 +1,22 @@
-//! `cloison model validate`: the board model beside published measurements.
+//! `cloison model`: the board model beside published measurements, and fitted to measurements.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`points`] | the file of measurements |
 //! | [`runs`] | the benchmarks on the model |
 //! | [`compare`] | errors, verdicts, and the table |
+//! | [`calibrate`] | parameters of a model, fitted to measurements |
+//! | [`fit`] | the search for the best parameters |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod calibrate;
 pub mod compare;
+pub mod fit;
 pub mod points;
 pub mod runs;
 
 use cloison_engine::figures::Figures;
-use cloison_engine::files::{Claim, keep_apart};
+use cloison_engine::files::{Claim, keep_apart, write_atomic};
 use cloison_engine::text::Style;
 use cloison_engine::{installation, parts, setup};
 use compare::Compared;
@@ -34,6 +38,8 @@ pub struct ModelArgs {
 enum ModelCommand {
     /// Run benchmarks on the model, and print its results beside published measurements
     Validate(ValidateArgs),
+    /// Fit parameters of the model to measurements, and write the fitted model
+    Calibrate(CalibrateArgs),
 }
 
 /// Options of `cloison model validate`.
@@ -53,6 +59,26 @@ pub struct ValidateArgs {
     pub json: Option<PathBuf>,
 }
 
+/// Options of `cloison model calibrate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CalibrateArgs {
+    /// The file of measurements (docs/validation.md)
+    #[arg(long, value_name = "FILE.toml")]
+    pub points: PathBuf,
+    /// A parameter of the model to fit, such as latency.dram; may be given repeatedly
+    #[arg(long, required = true, value_name = "TABLE.NAME")]
+    pub fit: Vec<String>,
+    /// The model to start from [default: configs/models/zcu102.toml]
+    #[arg(long, value_name = "FILE.toml")]
+    pub model: Option<PathBuf>,
+    /// Where the fitted model goes
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub output: PathBuf,
+    /// Also write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 /// Runs `cloison model`.
 ///
 /// # Errors
@@ -61,15 +87,43 @@ pub struct ValidateArgs {
 pub fn model(args: &ModelArgs) -> Result<()> {
     match &args.command {
         ModelCommand::Validate(args) => validate(args),
+        ModelCommand::Calibrate(args) => calibrate(args),
     }
 }
 
+/// Returns the file that was given, or a shipped one.
+fn file(given: Option<&PathBuf>, shipped: &str) -> PathBuf {
+    given.map_or_else(|| installation::root().join(shipped), |given| installation::find(given))
+}
+
+fn calibrate(args: &CalibrateArgs) -> Result<()> {
+    let (model, path) = (file(args.model.as_ref(), MODEL), installation::find(&args.points));
+    keep_apart([model.as_path(), &path], args.json.as_deref())?;
+    keep_apart([model.as_path(), &path], Some(args.output.as_path()))?;
+    let points = points::load(&path)?;
+    let start = calibrate::Start::read(&model, &args.fit)?;
+    parts::prepare()?;
+    setup::qemu()?;
+    let fitted = calibrate::fit(&points, &start)?;
+    write_atomic(&args.output, fitted.text.as_bytes())?;
+    let mut figures = Figures::new("model calibrate")
+        .config(&path)
+        .parameter("modelled", true)
+        .parameter("model", installation::display(&model));
+    figures
+        .count("points", points.points.len() as u64)
+        .count("models_tried", fitted.tried as u64)
+        .value("rms_error_before", fitted.before)
+        .value("rms_error_after", fitted.after)
+        .series("parameters", fitted.json());
+    figures.write(args.json.as_deref())?;
+    print!("{}", fitted.table().to_text());
+    println!("Model:   {}", installation::display(&args.output));
+    Ok(())
+}
+
 fn validate(args: &ValidateArgs) -> Result<()> {
-    let file = |given: &Option<PathBuf>, shipped: &str| match given {
-        Some(given) => installation::find(given),
-        None => installation::root().join(shipped),
-    };
-    let (model, path) = (file(&args.model, MODEL), file(&args.points, POINTS));
+    let (model, path) = (file(args.model.as_ref(), MODEL), file(args.points.as_ref(), POINTS));
     keep_apart([model.as_path(), &path], args.json.as_deref())?;
     let points = points::load(&path)?;
     let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("validation"));

@@ -8,11 +8,13 @@ use crate::experiment::overrides::{Path as TomlPath, Value};
 use crate::experiment::{self, runner, spec};
 use cloison_config::Errors;
 use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::model::{Caches, Model};
-use miette::{Result, miette};
-use std::collections::{BTreeMap, BTreeSet};
+use miette::{IntoDiagnostic, Result, miette};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use toml::de::DeTable;
 
 /// The system in which the benchmarks run.
 const SYSTEM: &str = "configs/experiments/systems/memory.toml";
@@ -122,7 +124,8 @@ impl Boot {
 /// The results of all boots and experiments that a file's points need.
 #[derive(Debug, Default)]
 pub struct Results {
-    cycles: BTreeMap<Boot, u64>,
+    /// Cycles of each boot, by the clock of the model's cores in MHz.
+    cycles: BTreeMap<(u64, Boot), u64>,
     figures: BTreeMap<String, BTreeMap<String, f64>>,
     images: Vec<String>,
 }
@@ -139,10 +142,10 @@ impl Results {
     ///
     /// If the point names a figure that its experiment does not have.
     pub fn of(&self, points: &Points, point: &Point) -> Result<f64> {
-        let clock = point.clock_mhz.unwrap_or(1) as f64;
-        let cycles = |boot: Boot| self.cycles.get(&boot).copied().unwrap_or(0) as f64;
+        let clock_mhz = point.clock_mhz.unwrap_or(1);
+        let clock = clock_mhz as f64;
+        let cycles = |boot: Boot| self.cycles.get(&(clock_mhz, boot)).copied().unwrap_or(0) as f64;
         let per_access = |boot: Boot| cycles(boot) / boot.accesses() as f64;
-        // A cycle of the model is one of the measured cores, whatever their clock.
         let nanos = |cycles: f64| cycles * 1000.0 / clock;
         Ok(match &point.benchmark {
             Benchmark::Chase(buffer) => nanos(per_access(Boot::Chase { kib: buffer.kib })),
@@ -181,15 +184,22 @@ impl Results {
 /// If a boot or an experiment fails.
 pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results> {
     let mut results = Results::default();
-    let boots: BTreeSet<Boot> = points.points.iter().flat_map(|point| Boot::of(&point.benchmark)).collect();
-    let first = |boot: &Boot| points.points.iter().find(|point| Boot::of(&point.benchmark).contains(boot));
-    let runs = boots.iter().filter_map(|boot| first(boot).map(|point| boot.point(point)));
-    let runs = runs.collect::<Result<Vec<_>>>()?;
-    if !runs.is_empty() {
-        let experiment = benchmarks(points, model_file, runs);
-        let model = Model::load(model_file)?;
-        let (measured, _) = runner::run(&experiment, &model, &out.join("benchmarks"))?;
-        results.cycles = boots.into_iter().zip(measured.iter().map(Measured::cycles)).collect();
+    let mut boots: BTreeMap<u64, BTreeMap<Boot, &Point>> = BTreeMap::new();
+    for point in &points.points {
+        let Some(clock_mhz) = point.clock_mhz else { continue };
+        for boot in Boot::of(&point.benchmark) {
+            boots.entry(clock_mhz).or_default().entry(boot).or_insert(point);
+        }
+    }
+    for (clock_mhz, boots) in boots {
+        let file = out.join(format!("model-at-{clock_mhz}.toml"));
+        write_atomic(&file, at_clock(model_file, clock_mhz)?.as_bytes())?;
+        let runs = boots.iter().map(|(boot, point)| boot.point(point)).collect::<Result<Vec<_>>>()?;
+        let experiment = benchmarks(points, &file, runs);
+        let model = Model::load(&file)?;
+        let (measured, _) = runner::run(&experiment, &model, &out.join(format!("benchmarks-at-{clock_mhz}")))?;
+        let cycles = measured.iter().map(Measured::cycles);
+        results.cycles.extend(boots.into_keys().map(|boot| (clock_mhz, boot)).zip(cycles));
         results.images.extend(measured.into_iter().map(|run| run.image));
     }
     for point in &points.points {
@@ -205,6 +215,19 @@ pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results
         results.images.extend(done.runs.into_iter().map(|run| run.image));
     }
     Ok(results)
+}
+
+/// Returns the text of a model's file with another clock of its cores: what it says in ns is then as many more cycles.
+fn at_clock(model: &Path, clock_mhz: u64) -> Result<String> {
+    let mut text = files::read_text(model, files::CONFIGURATION)?;
+    let span = {
+        let root = DeTable::parse(&text).into_diagnostic()?;
+        let core = root.get_ref().get("core").and_then(|core| core.get_ref().get("clock_mhz"));
+        core.map(toml::Spanned::span)
+    };
+    let span = span.ok_or_else(|| miette!("the model in {} has no core.clock_mhz", model.display()))?;
+    text.replace_range(span, &clock_mhz.to_string());
+    Ok(text)
 }
 
 /// Returns the experiment whose runs are the benchmarks' boots.
@@ -239,6 +262,7 @@ mod tests {
     use super::super::points::{Buffer, Stream, Unit, Usage};
     use super::*;
     use cloison_config::problem::SourceFile;
+    use std::collections::BTreeSet;
 
     fn point(benchmark: Benchmark, unit: Unit, clock_mhz: u64) -> Point {
         Point {
@@ -259,7 +283,9 @@ mod tests {
 
     fn result(point: &Point, cycles: &[(Boot, u64)]) -> f64 {
         let source = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
-        let results = Results { cycles: cycles.iter().copied().collect(), ..Results::default() };
+        let clock = point.clock_mhz.expect("a clock");
+        let cycles = cycles.iter().map(|(boot, cycles)| ((clock, *boot), *cycles)).collect();
+        let results = Results { cycles, ..Results::default() };
         results.of(&Points { source, points: vec![] }, point).expect("a result")
     }
 
@@ -293,5 +319,14 @@ mod tests {
         assert_eq!(names.len(), 3);
         assert_eq!(Boot::Stride { kib: 62 }.accesses_of_a_pass(), 496);
         assert!(Boot::Chase { kib: 4 }.accesses() >= ACCESSES);
+    }
+
+    #[test]
+    fn only_the_clock_of_a_model_changes() {
+        let shipped = installation::root().join("configs/models/zcu102.toml");
+        let text = std::fs::read_to_string(&shipped).expect("the shipped model");
+        let changed = at_clock(&shipped, 1500).expect("it has a clock");
+        assert_eq!(changed, text.replacen("clock_mhz = 1000", "clock_mhz = 1500", 1));
+        assert_ne!(changed, text);
     }
 }
