@@ -1,7 +1,7 @@
 //! Metrics: what is computed from the counts of several events, as perf's `MetricExpr` says it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use exmex::Express;
+use crate::formula::Formula;
 use std::fmt;
 
 /// A metric of a CPU.
@@ -26,19 +26,10 @@ pub(crate) struct Wrong {
     pub message: String,
 }
 
-/// Parses what both perf and the library understand: the library alone knows functions and further operators.
-fn parse(expression: &str) -> Result<exmex::FlatEx<f64>, String> {
-    let is_known = |letter: char| letter.is_ascii_alphanumeric() || "_.+-*/() ".contains(letter);
-    if let Some(odd) = expression.chars().find(|&letter| !is_known(letter)) {
-        return Err(format!("`{odd}` has no meaning in a metric"));
-    }
-    exmex::parse::<f64>(expression).map_err(|error| format!("`{expression}` cannot be computed: {error}"))
-}
-
 impl Metric {
     pub(crate) fn new(name: &str, expression: &str, meaning: &str, scale: Option<&str>) -> Result<Self, Wrong> {
-        let parsed = parse(expression).map_err(|message| Wrong { in_scale: false, message })?;
-        let events = parsed.var_names().to_vec();
+        let parsed = Formula::new(expression).map_err(|message| Wrong { in_scale: false, message })?;
+        let events = parsed.names().to_vec();
         if events.is_empty() {
             return Err(Wrong { in_scale: false, message: format!("`{expression}` names no event") });
         }
@@ -60,9 +51,7 @@ impl Metric {
     /// Computes it, without its scale, from the counts of its events. Returns `None` if one is missing, or if the result is
     /// not finite: nothing was counted that it is a share of.
     pub fn compute(&self, count: impl Fn(&str) -> Option<u64>) -> Option<f64> {
-        let counts = self.events.iter().map(|event| count(event).map(|count| count as f64));
-        let counts: Vec<f64> = counts.collect::<Option<_>>()?;
-        parse(&self.expression).ok()?.eval(&counts).ok().filter(|value| value.is_finite())
+        Formula::new(&self.expression).ok()?.value(|event| count(event).map(|count| count as f64))
     }
 
     /// Returns a value as it is shown: with its scale and unit.

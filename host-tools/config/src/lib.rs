@@ -9,6 +9,8 @@
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
 //! | [`events`], `event_json`, `event_metrics`, [`event_map`] | the files below `configs/events` |
+//! | [`formula`] | arithmetic with names |
+//! | [`validation`] | which events can be trusted: expectations, hypotheses, verdicts |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
@@ -33,6 +35,7 @@ mod event_metrics;
 pub mod events;
 pub mod files;
 mod firmware;
+pub mod formula;
 pub mod guest_linux;
 pub mod kernel;
 pub mod layout;
@@ -47,6 +50,7 @@ mod scene;
 pub mod shipped;
 pub mod sources;
 mod system;
+pub mod validation;
 mod vm;
 mod vm_image;
 mod vm_linux;

@@ -148,6 +148,22 @@ impl<'a> Table<'a> {
         field
     }
 
+    /// Returns all fields in the order of the file, each with its key and the key's position: for tables whose keys the
+    /// user chooses.
+    pub fn entries(&self) -> Vec<(&'a str, Range<usize>, Field<'a>)> {
+        let mut all: Vec<_> = self
+            .table
+            .iter()
+            .map(|(key, value)| {
+                let name: &str = key.get_ref();
+                let (span, path) = (value.span(), self.path_of(name));
+                (name, key.span(), Field { context: self.context, value: value.get_ref(), span, path })
+            })
+            .collect();
+        all.sort_by_key(|(_, span, _)| span.start);
+        all
+    }
+
     /// Returns an optional table.
     pub fn table(&self, key: &'static str) -> Option<Table<'a>> {
         self.optional(key)?.table()
@@ -306,6 +322,18 @@ impl<'a> Field<'a> {
             self.push(self.error(format!("`{digits}` is {what}")).label(what).help(format!("write {wanted}")));
         }
         parsed.ok()
+    }
+
+    /// Reads a nonnegative number, with or without a fraction.
+    pub fn number(&self, wanted: &str) -> Option<f64> {
+        let DeValue::Float(float) = self.value else { return self.integer(wanted).map(|integer| integer as f64) };
+        let number =
+            float.as_str().replace('_', "").parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+        if number.is_none() {
+            let message = format!("`{}` is not a number from 0 up", float.as_str());
+            self.push(self.error(message).label("out of range").help(format!("write {wanted}")));
+        }
+        number
     }
 
     /// Reads an integer that is at most `most`.

@@ -1,0 +1,315 @@
+//! Verdicts: whether an event counts what it should, in every benchmark.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::counts::Counts;
+use super::hypothesis::{Hypothesis, Kind};
+use super::manifest::{Benchmark, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance};
+use super::sample::Sample;
+use crate::formula::Formula;
+use std::fmt;
+
+/// Whether an event can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It counts what its documentation says.
+    Trusted,
+    /// It does too: the expectation had been derived wrongly.
+    ExpectationCorrected,
+    /// It counts something else, by a cited mechanism that explains every benchmark.
+    Corrected,
+    /// A factor explains every benchmark, without a mechanism.
+    Fitted,
+    /// Nothing explains every benchmark, or no benchmark needs the explanation.
+    Quarantined,
+    /// It never moves.
+    Dead,
+    /// The CPU has no such event.
+    NoEvent,
+    /// The machine is a model that does not count it.
+    NotModelled,
+}
+
+impl Verdict {
+    /// All verdicts with their names.
+    pub const ALL: [(&str, Self); 8] = [
+        ("trusted", Self::Trusted),
+        ("expectation corrected", Self::ExpectationCorrected),
+        ("corrected", Self::Corrected),
+        ("fitted", Self::Fitted),
+        ("quarantined", Self::Quarantined),
+        ("dead", Self::Dead),
+        ("no event", Self::NoEvent),
+        ("not modelled", Self::NotModelled),
+    ];
+
+    /// Returns whether a budget of such an event limits what it says.
+    pub fn bears_a_quota(self) -> bool {
+        matches!(self, Self::Trusted | Self::Corrected)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Self::ALL.iter().find(|(_, verdict)| verdict == self).map_or("", |(name, _)| name))
+    }
+}
+
+/// The verdict on one event, and why.
+#[derive(Clone, Debug)]
+pub struct Judgment {
+    /// The event's name.
+    pub event: String,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What the event counts, if something explains every benchmark.
+    pub counts: Option<String>,
+    /// The reason, in a sentence.
+    pub because: String,
+    /// What was expected of each benchmark, and what it counted.
+    pub evidence: Vec<Evidence>,
+    /// The explanations that were tried after the documentation's, with what became of each.
+    pub tried: Vec<Tried>,
+    /// Quantities of the explanation that no benchmark shows to be counted.
+    pub unexercised: Vec<String>,
+}
+
+/// What one benchmark says about an event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// The benchmark's name.
+    pub benchmark: String,
+    /// What its documentation makes expect.
+    pub expected: f64,
+    /// What the accepted explanation makes expect; what the documentation does if there is none.
+    pub explained: f64,
+    /// What was counted.
+    pub sample: Sample,
+    /// Whether every run is close enough to `explained`.
+    pub agrees: bool,
+}
+
+/// An explanation that was tried.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// What the event would count.
+    pub counts: String,
+    /// What the explanation claims.
+    pub kind: Kind,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What became of an explanation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It explains every benchmark, and every part of it is needed.
+    Explains,
+    /// It does not explain this benchmark.
+    Fails {
+        /// The benchmark's name.
+        benchmark: String,
+        /// What it makes expect.
+        expected: f64,
+        /// The count that is furthest from that.
+        counted: f64,
+    },
+    /// It explains every benchmark, but would also without this quantity: nothing shows that it is counted.
+    Unproven(String),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Explains => f.write_str("explains every benchmark"),
+            Self::Fails { benchmark, expected, counted } => {
+                write!(f, "does not explain {benchmark}: {expected} expected, {counted} counted")
+            }
+            Self::Unproven(name) => write!(f, "unproven: no benchmark shows that `{name}` is counted"),
+        }
+    }
+}
+
+/// The benchmarks that count an event, with its counts.
+type Samples<'a> = Vec<(&'a Benchmark, Sample)>;
+
+/// Judges every event of the manifest that was measured. `is_counted` returns whether the machine claims to count an event.
+pub fn judge(
+    manifest: &Manifest,
+    hypotheses: &[Hypothesis],
+    counts: &Counts,
+    is_counted: impl Fn(&str) -> bool,
+) -> Vec<Judgment> {
+    let judged = manifest.events.iter().filter_map(|expectation| {
+        let event = &expectation.event;
+        let derivable = manifest.benchmarks.iter().filter(|benchmark| !benchmark.underivable.contains(event));
+        let samples =
+            derivable.filter_map(|benchmark| Some((benchmark, Sample::of(counts.of(&benchmark.name, event))?)));
+        let samples: Samples<'_> = samples.collect();
+        let own: Vec<&Hypothesis> = hypotheses.iter().filter(|hypothesis| hypothesis.event == *event).collect();
+        (!samples.is_empty()).then(|| judge_event(expectation, &own, &samples, is_counted(event)))
+    });
+    judged.collect()
+}
+
+fn value(formula: &Formula, benchmark: &Benchmark) -> f64 {
+    // A quantity is missing only if a caller judges with another manifest's formula; nothing agrees with NaN.
+    formula.value(|name| benchmark.quantity(name)).unwrap_or(f64::NAN)
+}
+
+/// Returns the benchmark that disagrees the most with a formula, if one does.
+fn refuted(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Option<Outcome> {
+    let gaps = samples.iter().filter_map(|(benchmark, sample)| {
+        let expected = value(formula, benchmark);
+        let counted = sample.furthest_from(expected);
+        let outcome = Outcome::Fails { benchmark: benchmark.name.clone(), expected, counted };
+        let gap = (counted - expected).abs() / expected.abs().max(1.0);
+        (!tolerance.accepts(expected, counted)).then_some((gap, outcome))
+    });
+    gaps.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, outcome)| outcome)
+}
+
+/// Returns the quantities without which the formula explains every benchmark as well.
+fn unneeded(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Vec<String> {
+    let explains_without = |missing: &&String| {
+        samples.iter().all(|(benchmark, sample)| {
+            let without = |name: &str| if name == missing.as_str() { Some(0.0) } else { benchmark.quantity(name) };
+            let expected = formula.value(without).unwrap_or(f64::NAN);
+            tolerance.accepts(expected, sample.furthest_from(expected))
+        })
+    };
+    formula.names().iter().filter(explains_without).cloned().collect()
+}
+
+/// Tries an explanation.
+fn attempt(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Outcome {
+    refuted(formula, tolerance, samples)
+        .or_else(|| unneeded(formula, tolerance, samples).into_iter().next().map(Outcome::Unproven))
+        .unwrap_or(Outcome::Explains)
+}
+
+/// Returns the formula with what is executed in place of what is in the code, if they can differ.
+fn as_executed(formula: &Formula) -> Option<Formula> {
+    let mut text = formula.to_string();
+    for name in formula.names().iter().filter(|name| *name == IN_THE_CODE || name.starts_with("code_")) {
+        text = replace_name(&text, name, &format!("{EXECUTED}{}", &name[IN_THE_CODE.len()..]));
+    }
+    Formula::new(&text).ok().filter(|executed| executed != formula)
+}
+
+/// Replaces a name where it is a whole one.
+fn replace_name(text: &str, name: &str, with: &str) -> String {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let (mut result, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(name) {
+        let (before, after) = (&rest[..at], &rest[at + name.len()..]);
+        let follows = if before.is_empty() { result.ends_with(is_part) } else { before.ends_with(is_part) };
+        let is_whole = !follows && !after.starts_with(is_part);
+        result.push_str(before);
+        result.push_str(if is_whole { with } else { name });
+        rest = after;
+    }
+    result + rest
+}
+
+/// What is decided about an event: verdict, the formula that explains it, the reason.
+type Decided = (Verdict, Option<Formula>, String);
+
+fn judge_event(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples<'_>, is_counted: bool) -> Judgment {
+    let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
+    let mut tried = vec![];
+    let (verdict, formula, because) =
+        obvious(expectation, samples, is_counted).unwrap_or_else(|| explain(expectation, own, samples, &mut tried));
+    let explanation = formula.as_ref().unwrap_or(documented);
+    let evidence = samples.iter().map(|(benchmark, sample)| {
+        let explained = value(explanation, benchmark);
+        Evidence {
+            benchmark: benchmark.name.clone(),
+            expected: value(documented, benchmark),
+            explained,
+            sample: *sample,
+            agrees: tolerance.accepts(explained, sample.furthest_from(explained)),
+        }
+    });
+    Judgment {
+        event: expectation.event.clone(),
+        verdict,
+        counts: formula.as_ref().map(Formula::to_string),
+        because,
+        evidence: evidence.collect(),
+        tried,
+        unexercised: formula.as_ref().map_or_else(Vec::new, |formula| unneeded(formula, tolerance, samples)),
+    }
+}
+
+/// Returns the verdicts that need no explanation.
+fn obvious(expectation: &Expectation, samples: &Samples<'_>, is_counted: bool) -> Option<Decided> {
+    let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
+    let moved = samples.iter().find(|(_, sample)| !sample.is_zero());
+    let most = samples.iter().map(|(benchmark, _)| value(documented, benchmark)).fold(0.0, f64::max);
+    let is_exercised = samples.iter().any(|(benchmark, _)| !tolerance.accepts(value(documented, benchmark), 0.0));
+    let decided = match (expectation.exists, moved) {
+        (false, None) => (Verdict::NoEvent, format!("no event counts it; {most} were expected of one")),
+        (false, Some((benchmark, _))) => {
+            let because = format!("no event counts it by the documentation, but {} counted it", benchmark.name);
+            (Verdict::Quarantined, because)
+        }
+        (true, None) if !is_counted => (Verdict::NotModelled, "the machine does not count it".to_owned()),
+        (true, None) if is_exercised => (Verdict::Dead, format!("it counts nothing; up to {most} were expected")),
+        (true, _) if !is_exercised => {
+            (Verdict::Quarantined, "no benchmark exercises it: no count is expected that differs from 0".to_owned())
+        }
+        (true, _) => return None,
+    };
+    Some((decided.0, None, decided.1))
+}
+
+/// Finds what explains every benchmark: the documentation, what is really executed, or a hypothesis.
+fn explain(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples<'_>, tried: &mut Vec<Tried>) -> Decided {
+    let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
+    let Some(disagreement) = refuted(documented, tolerance, samples) else {
+        return (Verdict::Trusted, Some(documented.clone()), expectation.because.clone());
+    };
+    if let Some(executed) = as_executed(documented) {
+        // It is the documentation's own formula: what no benchmark shows is as it is for a trusted event.
+        let outcome = refuted(&executed, tolerance, samples).unwrap_or(Outcome::Explains);
+        let explains = outcome == Outcome::Explains;
+        tried.push(Tried { counts: executed.to_string(), kind: Kind::Expectation, outcome });
+        if explains {
+            let because = "it counts what is executed; the expectation took all that is in the code".to_owned();
+            return (Verdict::ExpectationCorrected, Some(executed), because);
+        }
+    }
+    for hypothesis in own {
+        let outcome = attempt(&hypothesis.counts, tolerance, samples);
+        tried.push(Tried { counts: hypothesis.counts.to_string(), kind: hypothesis.kind, outcome });
+    }
+    let tried_own = &tried[tried.len() - own.len()..];
+    for (kind, verdict) in [
+        (Kind::Expectation, Verdict::ExpectationCorrected),
+        (Kind::Mechanism, Verdict::Corrected),
+        (Kind::Factor, Verdict::Fitted),
+    ] {
+        let explains = |(tried, hypothesis): &(&Tried, &&Hypothesis)| {
+            hypothesis.kind == kind && tried.outcome == Outcome::Explains
+        };
+        if let Some((_, accepted)) = tried_own.iter().zip(own).find(explains) {
+            let source = if accepted.source.is_empty() { String::new() } else { format!(" ({})", accepted.source) };
+            return (verdict, Some(accepted.counts.clone()), format!("{}{source}", accepted.because));
+        }
+    }
+    let none = if own.is_empty() { "there is no hypothesis" } else { "no hypothesis explains every benchmark" };
+    (Verdict::Quarantined, None, format!("its documentation {disagreement}; {none}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_are_replaced() {
+        let formula = Formula::new("code_BRA + code_BRA_X + my_code + code").expect("a formula");
+        let executed = as_executed(&formula).expect("it differs");
+        assert_eq!(executed.to_string(), "executed_BRA + executed_BRA_X + my_code + executed");
+        assert_eq!(as_executed(&executed), None);
+    }
+}

@@ -1,0 +1,386 @@
+//! A manifest: benchmarks whose event counts can be derived, and what each event should count of them.
+//!
+//! A benchmark states its instruction mix by blocks of code: how often each is executed and, where that differs, how often a
+//! reader of the listing would expect it. An instruction after the end of a program is *in the code*, but not *executed*.
+//! Each instruction `X` thus gives two quantities, `executed_X` and `code_X`; their sums are `executed` and `code`.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::formula::Formula;
+use crate::node::{Field, Table, suggest};
+use crate::problem::Errors;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// The start of the names of quantities that follow from what a reader of the listing expects.
+pub const IN_THE_CODE: &str = "code";
+/// The start of the names of quantities that follow from what is executed.
+pub const EXECUTED: &str = "executed";
+
+/// A validated manifest.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// What it describes, for reports.
+    pub title: String,
+    /// The CPU whose events it is about.
+    pub cpu: String,
+    /// The benchmarks, in the order of the file.
+    pub benchmarks: Vec<Benchmark>,
+    /// What each event should count, in the order of the file.
+    pub events: Vec<Expectation>,
+    /// The quantities that every benchmark has.
+    names: Vec<String>,
+}
+
+/// A representative benchmark.
+#[derive(Clone, Debug)]
+pub struct Benchmark {
+    /// Its name.
+    pub name: String,
+    /// Where it is described, such as a figure of a paper.
+    pub source: String,
+    /// The workload that runs it, with its arguments, if Cloison ships it.
+    pub guest: Option<(String, [u64; 4])>,
+    /// Events whose counts cannot be derived for it.
+    pub underivable: Vec<String>,
+    quantities: BTreeMap<String, f64>,
+}
+
+/// What an event counts by its documentation.
+#[derive(Clone, Debug)]
+pub struct Expectation {
+    /// The event's name.
+    pub event: String,
+    /// What it counts, as arithmetic with the benchmarks' quantities.
+    pub counts: Formula,
+    /// Whether the CPU has it: documentation may know a class of instructions, and no event for it.
+    pub exists: bool,
+    /// How far a count may be from the expectation.
+    pub tolerance: Tolerance,
+    /// Why it should count this.
+    pub because: String,
+}
+
+/// How far a count may be from an expectation: the greater of the two.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tolerance {
+    /// A share of the expectation, in percent.
+    pub percent: f64,
+    /// A number of events.
+    pub events: f64,
+}
+
+impl Tolerance {
+    /// Returns whether a count is close enough.
+    pub fn accepts(self, expected: f64, counted: f64) -> bool {
+        (counted - expected).abs() <= self.around(expected)
+    }
+
+    /// Returns by how many events a count may differ.
+    pub fn around(self, expected: f64) -> f64 {
+        (self.percent / 100.0 * expected.abs()).max(self.events)
+    }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.percent, self.events) {
+            (0.0, events) => write!(f, "{events} events"),
+            (percent, 0.0) => write!(f, "{percent} %"),
+            (percent, events) => write!(f, "{percent} % or {events} events"),
+        }
+    }
+}
+
+impl Benchmark {
+    /// Returns the value of a quantity.
+    pub fn quantity(&self, name: &str) -> Option<f64> {
+        self.quantities.get(name).copied()
+    }
+}
+
+impl Manifest {
+    /// Reads and validates a manifest.
+    ///
+    /// # Errors
+    ///
+    /// Returns all errors of the file with their positions.
+    pub fn load(path: &Path) -> Result<Self, Errors> {
+        super::load(path, "a manifest of benchmarks", read)
+    }
+
+    /// Returns an event's expectation.
+    pub fn event(&self, name: &str) -> Option<&Expectation> {
+        self.events.iter().find(|expectation| expectation.event == name)
+    }
+
+    /// Returns a benchmark.
+    pub fn benchmark(&self, name: &str) -> Option<&Benchmark> {
+        self.benchmarks.iter().find(|benchmark| benchmark.name == name)
+    }
+
+    /// Reads a formula whose names are quantities of every benchmark.
+    pub(crate) fn formula(&self, field: &Field<'_>) -> Option<Formula> {
+        known_formula(field, &self.names)
+    }
+}
+
+/// What a quantity of this kind of file is written as.
+const FORMULA: &str = "arithmetic with quantities: \"2 * lines\"";
+
+fn formula(field: &Field<'_>) -> Option<Formula> {
+    let text = field.string(FORMULA)?;
+    let wrong = |message: String| {
+        field.push(
+            field.error(message).label("here").help("write + - * / and brackets, numbers and names of quantities"),
+        );
+    };
+    Formula::new(text).map_err(wrong).ok()
+}
+
+fn known_formula(field: &Field<'_>, names: &[String]) -> Option<Formula> {
+    let formula = formula(field)?;
+    let unknown = formula.names().iter().find(|name| !names.contains(name));
+    if let Some(unknown) = unknown {
+        let known = suggest(unknown, "quantities", names.iter().map(String::as_str));
+        let error = field.error(format!("not every benchmark has a quantity `{unknown}`")).label("unknown quantity");
+        field.push(error.help(known));
+        return None;
+    }
+    Some(formula)
+}
+
+/// Reads a name that formulas can use.
+fn usable(name: &str, what: &str, table: &Table<'_>, span: std::ops::Range<usize>) -> bool {
+    let is_name = Formula::is_name(name);
+    if !is_name {
+        let error = table.error(name, span, format!("`{name}` cannot be the name of {what}")).label("not a name");
+        table.push(error.help("use letters, digits and _, and no name of a mathematical constant or function"));
+    }
+    is_name
+}
+
+fn text(table: &Table<'_>, key: &'static str, help: &str) -> Option<String> {
+    let field = table.required(key, help)?;
+    let text = field.string("a text")?.to_owned();
+    if text.is_empty() {
+        field.push(field.error(format!("`{key}` is empty")).label("empty").help(help));
+    }
+    Some(text)
+}
+
+fn read(root: &Table<'_>) -> Option<Manifest> {
+    let title = text(root, "title", "say what the benchmarks are: title = \"A Cortex-A53's events\"");
+    let cpu = text(root, "cpu", "name the CPU whose events these are: cpu = \"cortex-a53\"");
+    let tolerance = root.table("tolerance").map_or_else(Tolerance::default, |table| read_tolerance(&table));
+    let shared = root.table("quantities").map_or_else(Vec::new, |table| read_quantities(&table));
+    let mut benchmarks: Vec<Benchmark> = vec![];
+    for mut table in root.tables("benchmark") {
+        let Some(benchmark) = read_benchmark(&mut table, &shared) else { continue };
+        if benchmarks.iter().any(|other| other.name == benchmark.name) {
+            let error = table.error("name", table.span(), format!("there are two benchmarks `{}`", benchmark.name));
+            table.push(error.label("again").help("rename one"));
+        }
+        benchmarks.push(benchmark);
+    }
+    if benchmarks.is_empty() {
+        let error = root.error("benchmark", 0..0, "there is no benchmark");
+        root.push(error.label("in this file").help("add a [[benchmark]] with its blocks of code"));
+    }
+    complete(&mut benchmarks);
+    let names = names(&benchmarks);
+    let mut events: Vec<Expectation> = vec![];
+    for mut table in root.tables("event") {
+        let Some(event) = read_event(&mut table, &names, tolerance) else { continue };
+        if events.iter().any(|other| other.event == event.event) {
+            let error = table.error("name", table.span(), format!("`{}` is expected twice", event.event));
+            table.push(error.label("again").help("one [[event]] says what it counts; put others into hypotheses"));
+        }
+        events.push(event);
+    }
+    if events.is_empty() {
+        let error = root.error("event", 0..0, "there is no event");
+        root.push(error.label("in this file").help("add an [[event]] with what it `counts`"));
+    }
+    root.finish_ref();
+    Some(Manifest { title: title?, cpu: cpu?, benchmarks, events, names })
+}
+
+/// Gives every benchmark all instructions: those that it does not have, none of them.
+fn complete(benchmarks: &mut [Benchmark]) {
+    let is_instruction = |name: &&String| {
+        [IN_THE_CODE, EXECUTED].iter().any(|start| name.strip_prefix(start).is_some_and(|rest| rest.starts_with('_')))
+    };
+    let all: Vec<String> =
+        benchmarks.iter().flat_map(|benchmark| benchmark.quantities.keys().filter(is_instruction).cloned()).collect();
+    for benchmark in benchmarks {
+        for name in &all {
+            benchmark.quantities.entry(name.clone()).or_insert(0.0);
+        }
+    }
+}
+
+/// Returns the quantities that all benchmarks have.
+fn names(benchmarks: &[Benchmark]) -> Vec<String> {
+    let Some((first, rest)) = benchmarks.split_first() else { return vec![] };
+    let shared = first.quantities.keys().filter(|name| rest.iter().all(|other| other.quantities.contains_key(*name)));
+    shared.cloned().collect()
+}
+
+fn read_tolerance(table: &Table<'_>) -> Tolerance {
+    let number = |key: &'static str, wanted: &str| table.optional(key).and_then(|field| field.number(wanted));
+    let tolerance = Tolerance {
+        percent: number("percent", "a share of the expectation in percent: 0.1").unwrap_or(0.0),
+        events: number("events", "a number of events: 100").unwrap_or(0.0),
+    };
+    if tolerance.percent >= 100.0 {
+        let error =
+            table.error("percent", table.span(), "a tolerance of 100 % or more accepts a counter that never moves");
+        table.push(error.label("too large").help("give less than 100"));
+    }
+    table.finish_ref();
+    tolerance
+}
+
+/// A quantity as written: its name, its formula, and where problems with it belong.
+type Written<'a> = (String, Formula, Field<'a>);
+
+fn read_quantities<'a>(table: &Table<'a>) -> Vec<Written<'a>> {
+    let mut all = vec![];
+    for (name, span, field) in table.entries() {
+        let is_reserved = [IN_THE_CODE, EXECUTED]
+            .iter()
+            .any(|start| name.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')));
+        if is_reserved {
+            let error = table.error(name, span, format!("`{name}` follows from the blocks of code"));
+            table.push(error.label("reserved").help("rename it, or count it in a [[benchmark.block]]"));
+            continue;
+        }
+        if !usable(name, "a quantity", table, span) {
+            continue;
+        }
+        let formula = if field.is_string() {
+            formula(&field)
+        } else {
+            field.number(FORMULA).and_then(|number| Formula::new(&number.to_string()).ok())
+        };
+        all.extend(formula.map(|formula| (name.to_owned(), formula, field)));
+    }
+    all
+}
+
+/// Computes quantities from each other, whatever their order.
+fn resolve(written: &[&Written<'_>]) -> BTreeMap<String, f64> {
+    let mut values = BTreeMap::new();
+    let mut rest: Vec<_> = written.to_vec();
+    loop {
+        let before = rest.len();
+        rest.retain(|(name, formula, _)| {
+            let value = formula.value(|other| values.get(other).copied());
+            values.extend(value.map(|value| (name.clone(), value)));
+            value.is_none()
+        });
+        if rest.len() == before {
+            break;
+        }
+    }
+    for (_, formula, field) in rest {
+        let missing: Vec<&str> =
+            formula.names().iter().filter(|name| !values.contains_key(*name)).map(String::as_str).collect();
+        let message = match missing.as_slice() {
+            [] => format!("`{formula}` has no finite value"),
+            missing => format!("`{formula}` needs {}, which no quantity gives", missing.join(", ")),
+        };
+        let known = written.iter().map(|(name, ..)| name.as_str());
+        let help = missing.first().map_or_else(String::new, |name| suggest(name, "quantities", known));
+        field.push(field.error(message).label("cannot be computed").help(format!("{help}; none may depend on itself")));
+    }
+    values
+}
+
+fn read_benchmark(table: &mut Table<'_>, shared: &[Written<'_>]) -> Option<Benchmark> {
+    let name = text(table, "name", "name the benchmark: name = \"matrix-copy\"")?;
+    table.rename(&name);
+    let source = text(table, "source", "say where it is described: source = \"HEM reliability, figure 2\"")?;
+    let own = table.table("quantities").map_or_else(Vec::new, |table| read_quantities(&table));
+    let others = shared.iter().filter(|(name, ..)| !own.iter().any(|(own, ..)| own == name));
+    let mut quantities = resolve(&own.iter().chain(others).collect::<Vec<_>>());
+    let defined: Vec<String> = quantities.keys().cloned().collect();
+    let mut mix: BTreeMap<String, f64> = [IN_THE_CODE, EXECUTED].map(|name| (name.to_owned(), 0.0)).into();
+    for block in table.tables("block") {
+        read_block(&block, &defined, &quantities, &mut mix);
+    }
+    quantities.append(&mut mix);
+    let underivable = table.optional("underivable").and_then(|field| field.elements()).unwrap_or_default();
+    let underivable =
+        underivable.iter().filter_map(|field| field.string("an event's name").map(str::to_owned)).collect();
+    let guest = read_guest(table);
+    table.finish_ref();
+    Some(Benchmark { name, source, guest, underivable, quantities })
+}
+
+fn read_guest(table: &Table<'_>) -> Option<(String, [u64; 4])> {
+    let arguments = table.optional("args");
+    let workload = table.optional("workload")?.string("the name of a workload")?.to_owned();
+    let mut args = [0; 4];
+    if let Some(field) = arguments {
+        let given = field.elements()?;
+        if given.len() > args.len() {
+            field.push(field.error("more than 4 arguments").label("too many").help("a workload has at most 4"));
+        }
+        for (slot, element) in args.iter_mut().zip(&given) {
+            *slot = element.integer("a workload's argument")?;
+        }
+    }
+    Some((workload, args))
+}
+
+/// Adds a block's instructions to the mix of a benchmark.
+fn read_block(
+    table: &Table<'_>,
+    defined: &[String],
+    quantities: &BTreeMap<String, f64>,
+    mix: &mut BTreeMap<String, f64>,
+) -> Option<()> {
+    let times = |field: &Field<'_>| {
+        let value = match field.is_string() {
+            true => known_formula(field, defined)?.value(|name| quantities.get(name).copied()),
+            false => Some(field.number("how often it is executed: a number, or \"iterations\"")?),
+        };
+        if value.is_none_or(|value| value < 0.0) {
+            let error = field.error("a block is executed 0 times or more").label("negative or not finite");
+            field.push(error.help("write a number, or arithmetic with quantities that is not negative"));
+        }
+        value.filter(|value| *value >= 0.0)
+    };
+    let executed =
+        table.required("executed", "say how often it is executed: executed = \"iterations\"").as_ref().and_then(times);
+    let listed = table.optional("listed").map_or(Some(executed), |field| times(&field).map(Some));
+    let code = table.required("code", "give the block's instructions: code = { LDR = 5, STR = 2 }");
+    let code = code.and_then(|field| field.table());
+    for (name, span, field) in code.as_ref().map_or_else(Vec::new, Table::entries) {
+        if !usable(name, "an instruction", code.as_ref()?, span) {
+            continue;
+        }
+        let number = field.number("a number of instructions")?;
+        for (start, times) in [(EXECUTED, executed), (IN_THE_CODE, listed.flatten())] {
+            let times = times.unwrap_or(0.0);
+            *mix.entry(format!("{start}_{name}")).or_insert(0.0) += number * times;
+            *mix.entry(start.to_owned()).or_insert(0.0) += number * times;
+        }
+    }
+    table.finish_ref();
+    Some(())
+}
+
+fn read_event(table: &mut Table<'_>, names: &[String], tolerance: Tolerance) -> Option<Expectation> {
+    let event = text(table, "name", "name the event: name = \"L2D_CACHE\"")?;
+    table.rename(&event);
+    let counts = table.required("counts", "say what it counts by its documentation: counts = \"loads + stores\"");
+    let counts = counts.and_then(|field| known_formula(&field, names));
+    let because = text(table, "because", "say why: because = \"every load and store looks it up\"");
+    let exists = table.optional("exists").map_or(Some(true), |field| field.boolean());
+    let tolerance = table.table("tolerance").map_or(tolerance, |table| read_tolerance(&table));
+    table.finish_ref();
+    Some(Expectation { event, counts: counts?, exists: exists?, tolerance, because: because? })
+}
