@@ -1,6 +1,7 @@
 //! `cloison run` and `cloison top` as a user types them: what counts, how long they take, and a kept run again.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_engine::counting::Counting;
 use cloison_engine::installation;
 use cloison_engine::telemetry::Telemetry;
 use std::path::{Path, PathBuf};
@@ -283,4 +284,61 @@ fn a_scratch_directory_that_is_not_there_is_named() {
     let output = command.output().expect("it starts");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && error.contains("TMPDIR names /nonexistent/here"), "{error}");
+}
+
+/// Runs `events validate` with these options. Returns the verdicts, and what each was counted as.
+fn verdicts(options: &[&str]) -> (Vec<(String, String)>, serde_json::Value) {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let [json, out] = ["it.json", "it.toml"].map(|name| scratch.path().join(name));
+    let files = ["--json", &json.display().to_string(), "--out", &out.display().to_string()].map(str::to_owned);
+    let all: Vec<&str> =
+        ["events", "validate"].iter().chain(options).copied().chain(files.iter().map(String::as_str)).collect();
+    good(&all);
+    let record = cloison_config::validation::Record::load(&out).expect("what was written can be read");
+    let found: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&json).expect("it was written")).expect("it is JSON");
+    let verdicts = found["verdicts"].as_object().expect("verdicts by name");
+    assert_eq!(record.verdicts.len(), verdicts.len());
+    for recorded in &record.verdicts {
+        assert_eq!(verdicts[&recorded.event], recorded.verdict.to_string(), "{}", recorded.event);
+    }
+    let pairs =
+        verdicts.iter().map(|(event, verdict)| (event.clone(), verdict.as_str().unwrap_or_default().to_owned()));
+    (pairs.collect(), found)
+}
+
+#[test]
+fn each_machine_gets_the_verdicts_that_it_deserves() {
+    let (stock, _) = verdicts(&["--runs", "2"]);
+    assert!(stock.len() > 15 && stock.iter().all(|(_, verdict)| verdict == "dead"), "{stock:?}");
+    let (icount, _) = verdicts(&["--runs", "2", "--icount"]);
+    let alive: Vec<_> = icount.iter().filter(|(_, verdict)| verdict != "dead").collect();
+    assert_eq!(alive, [&("INST_RETIRED".to_owned(), "trusted".to_owned())]);
+    let board = cloison_engine::configuration::board("virt").expect("it is there");
+    let (model, found) = verdicts(&["--runs", "2", "--model"]);
+    for (event, verdict) in &model {
+        let counted = board.events.by_name(event).is_some_and(|known| Counting::Model.counts(&board, known.id));
+        let wanted = match event.as_str() {
+            "L2D_CACHE" => "corrected",
+            _ if counted => "trusted",
+            _ => "not modelled",
+        };
+        assert_eq!(verdict, wanted, "{event}: {}", found["evidence"][event]);
+    }
+    let tried = &found["evidence"]["L2D_CACHE"]["tried"];
+    assert_eq!(tried[0]["outcome"], "explains every benchmark", "{tried}");
+    // The long function tells the mechanism from a counter that counts twice.
+    assert!(tried[1]["outcome"].as_str().unwrap_or_default().contains("long-function"), "{tried}");
+    let (model, _) = verdicts(&["--runs", "1", "--model", "--no-hypotheses"]);
+    assert!(model.contains(&("L2D_CACHE".into(), "quarantined".into())), "{model:?}");
+}
+
+#[test]
+fn counts_from_elsewhere_are_judged_without_a_board() {
+    let file = |part: &str| format!("host-tools/config/tests/hem-paper/xavier{part}.toml");
+    let [manifest, hypotheses, counts] = ["", "-hypotheses", "-counts"].map(file);
+    let (paper, _) = verdicts(&["--manifest", &manifest, "--hypotheses", &hypotheses, "--counts", &counts]);
+    assert!(paper.contains(&("inst_misc".into(), "corrected".into())), "{paper:?}");
+    let done = cloison(&["events", "validate", "--counts", &hypotheses, "--manifest", &manifest]);
+    assert!(done.code == Some(1) && done.err.contains("`machine` is missing"), "{}", done.err);
 }

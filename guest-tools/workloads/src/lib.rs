@@ -24,6 +24,7 @@ pub mod id {
     pub const MATMUL: u32 = 8;
     pub const CACHEABILITY_CHECK: u32 = 9;
     pub const MEMORY: u32 = 10;
+    pub const KNOWN_COUNTS: u32 = 11;
 }
 
 /// IPA of the buffers named by page profiles: 256 pages into the RAM.

@@ -42,7 +42,7 @@ pub enum Command {
     Model(ModelArgs),
     /// Count the instructions on the hypervisor's own paths
     Bench(BenchArgs),
-    /// List the events of a CPU, show one, or list what is computed from them
+    /// List the events of a CPU, show one, list what is computed from them, or validate which can be trusted
     Events(EventsArgs),
     /// Decode the telemetry of a run
     Hem(HemArgs),

@@ -5,6 +5,7 @@ use cloison_config::events::{Bounds, Event, EventTable};
 use cloison_engine::configuration;
 use cloison_engine::counting::Counting;
 use cloison_engine::report::Section;
+use cloison_lab::validation::{self, ValidateArgs};
 use miette::{Result, miette};
 
 /// `cloison events`.
@@ -20,6 +21,8 @@ enum EventsCommand {
     List(ListArgs),
     /// Show all that is known of an event, by name or number
     Show(ShowArgs),
+    /// Run benchmarks whose counts are known, and judge which events can be trusted
+    Validate(ValidateArgs),
     /// List what is computed from several events of a CPU, as perf's metrics
     Metrics(Cpu),
 }
@@ -57,6 +60,7 @@ pub fn events(args: &EventsArgs) -> Result<()> {
     match &args.command {
         EventsCommand::List(args) => list(&configuration::event_table(&args.cpu.cpu)?, args.topic.as_deref()),
         EventsCommand::Show(args) => show(&configuration::event_table(&args.cpu.cpu)?, &args.event),
+        EventsCommand::Validate(args) => validation::validate(args),
         EventsCommand::Metrics(args) => {
             metrics(&configuration::event_table(&args.cpu)?);
             Ok(())

@@ -16,6 +16,7 @@ pub const SEGMENTS: &[(u32, &str)] = &[
     (8, "matmul"),
     (9, "cacheability-check"),
     (10, "memory"),
+    (11, "known-counts"),
 ];
 
 /// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped ones.
@@ -36,6 +37,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("heartbeat", "counts timer interrupts and checksums its memory"),
     ("hostile", "tries everything that it must not do"),
     ("interf", "stores over a buffer; args: bytes, iterations (0: forever), ms to sleep first"),
+    ("known-counts", "runs benchmarks whose event counts are known; args: runs of each"),
     ("latency", "follows a chain of pointers through a buffer"),
     ("lives", "restarts from either of two vCPUs, turns them off and on; args: lives, life from which on it is killed"),
     ("manager", "stops, starts and restarts other VMs; args: calls, resets of itself, its VM, a shared VM"),

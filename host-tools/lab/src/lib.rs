@@ -5,6 +5,7 @@
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`much`] | plans which events to count together, and merges their counts |
+//! | [`validation`] | which events of a machine can be trusted |
 //! | [`demo`] | the main task from end to end |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
 //! | [`validate`] | compares the board model with published measurements |
@@ -22,4 +23,5 @@ pub mod experiment;
 pub mod lines;
 pub mod much;
 pub mod validate;
+pub mod validation;
 pub mod visits;

@@ -141,7 +141,7 @@ pub fn judge(
 ) -> Vec<Judgment> {
     let judged = manifest.events.iter().filter_map(|expectation| {
         let event = &expectation.event;
-        let derivable = manifest.benchmarks.iter().filter(|benchmark| !benchmark.underivable.contains(event));
+        let derivable = manifest.benchmarks.iter().filter(|benchmark| benchmark.derives(event));
         let samples =
             derivable.filter_map(|benchmark| Some((benchmark, Sample::of(counts.of(&benchmark.name, event))?)));
         let samples: Samples<'_> = samples.collect();

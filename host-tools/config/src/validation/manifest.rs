@@ -8,6 +8,7 @@
 use crate::formula::Formula;
 use crate::node::{Field, Table, suggest};
 use crate::problem::Errors;
+use crate::sources::WORKLOADS;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -39,11 +40,25 @@ pub struct Benchmark {
     pub name: String,
     /// Where it is described, such as a figure of a paper.
     pub source: String,
-    /// The workload that runs it, with its arguments, if Cloison ships it.
-    pub guest: Option<(String, [u64; 4])>,
-    /// Events whose counts cannot be derived for it.
-    pub underivable: Vec<String>,
+    /// What runs it, if Cloison ships that.
+    pub guest: Option<Guest>,
+    /// The events whose counts cannot be derived for it, or all for which they can.
+    underivable: Vec<String>,
+    only: Option<Vec<String>>,
     quantities: BTreeMap<String, f64>,
+}
+
+/// A guest that runs a benchmark, as one or more observation segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guest {
+    /// The workload's name.
+    pub workload: String,
+    /// Its arguments.
+    pub args: [u64; 4],
+    /// Which of them is the number of runs.
+    pub runs_argument: usize,
+    /// The number of the benchmark's sub-experiment in the log.
+    pub segment: u32,
 }
 
 /// What an event counts by its documentation.
@@ -96,6 +111,12 @@ impl Benchmark {
     /// Returns the value of a quantity.
     pub fn quantity(&self, name: &str) -> Option<f64> {
         self.quantities.get(name).copied()
+    }
+
+    /// Returns whether an event's count can be derived for it.
+    pub fn derives(&self, event: &str) -> bool {
+        let is_in = |list: &[String]| list.iter().any(|name| name == event);
+        !is_in(&self.underivable) && self.only.as_deref().is_none_or(is_in)
     }
 }
 
@@ -202,8 +223,24 @@ fn read(root: &Table<'_>) -> Option<Manifest> {
         let error = root.error("event", 0..0, "there is no event");
         root.push(error.label("in this file").help("add an [[event]] with what it `counts`"));
     }
+    check_lists(root, &benchmarks, &events);
     root.finish_ref();
     Some(Manifest { title: title?, cpu: cpu?, benchmarks, events, names })
+}
+
+/// Records events that benchmarks name and nobody expects.
+fn check_lists(root: &Table<'_>, benchmarks: &[Benchmark], events: &[Expectation]) {
+    let known = || events.iter().map(|event| event.event.as_str());
+    for benchmark in benchmarks {
+        for name in benchmark.underivable.iter().chain(benchmark.only.iter().flatten()) {
+            if !known().any(|event| event == name) {
+                let path = format!("benchmark[{}]", benchmark.name);
+                let error =
+                    root.error(&path, 0..0, format!("`{}` names `{name}`, which is no [[event]]", benchmark.name));
+                root.push(error.label("in this file").help(suggest(name, "events", known())));
+            }
+        }
+    }
 }
 
 /// Gives every benchmark all instructions: those that it does not have, none of them.
@@ -311,17 +348,26 @@ fn read_benchmark(table: &mut Table<'_>, shared: &[Written<'_>]) -> Option<Bench
         read_block(&block, &defined, &quantities, &mut mix);
     }
     quantities.append(&mut mix);
-    let underivable = table.optional("underivable").and_then(|field| field.elements()).unwrap_or_default();
-    let underivable =
-        underivable.iter().filter_map(|field| field.string("an event's name").map(str::to_owned)).collect();
+    let list = |key: &'static str| {
+        let fields = table.optional(key)?.elements()?;
+        Some(fields.iter().filter_map(|field| field.string("an event's name").map(str::to_owned)).collect::<Vec<_>>())
+    };
+    let (underivable, only) = (list("underivable").unwrap_or_default(), list("only"));
     let guest = read_guest(table);
     table.finish_ref();
-    Some(Benchmark { name, source, guest, underivable, quantities })
+    Some(Benchmark { name, source, guest, underivable, only, quantities })
 }
 
-fn read_guest(table: &Table<'_>) -> Option<(String, [u64; 4])> {
+fn read_guest(table: &Table<'_>) -> Option<Guest> {
     let arguments = table.optional("args");
-    let workload = table.optional("workload")?.string("the name of a workload")?.to_owned();
+    let runs_argument = table.optional("runs_argument");
+    let segment = table.optional("segment").map_or(Some(0), |field| field.integer_up_to(255, "a number up to 255"));
+    let workload = table.optional("workload")?;
+    let name = workload.string("the name of a workload")?.to_owned();
+    if !WORKLOADS.iter().any(|(known, _)| *known == name) {
+        let error = workload.error(format!("there is no workload `{name}`")).label("unknown workload");
+        workload.push(error.help(suggest(&name, "workloads", WORKLOADS.iter().map(|(known, _)| *known))));
+    }
     let mut args = [0; 4];
     if let Some(field) = arguments {
         let given = field.elements()?;
@@ -332,7 +378,15 @@ fn read_guest(table: &Table<'_>) -> Option<(String, [u64; 4])> {
             *slot = element.integer("a workload's argument")?;
         }
     }
-    Some((workload, args))
+    let runs_argument = match runs_argument {
+        Some(field) => field.integer_up_to(3, "the argument that is the number of runs: 0 to 3")? as usize,
+        None => {
+            let error = table.error("runs_argument", table.span(), "`runs_argument` is missing").label("belongs here");
+            table.push(error.help("say which of the workload's arguments is its number of runs: runs_argument = 0"));
+            return None;
+        }
+    };
+    Some(Guest { workload: name, args, runs_argument, segment: segment? as u32 })
 }
 
 /// Adds a block's instructions to the mix of a benchmark.

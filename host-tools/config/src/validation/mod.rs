@@ -9,19 +9,22 @@
 //! | [`hypothesis`] | what an event may count instead, and the mechanism |
 //! | [`sample`] | repeated counts of one event: mean, spread, outliers |
 //! | [`counts`] | what was measured, from a file or a campaign |
-//! | [`judge`] | the verdicts, with the evidence |
+//! | [`judge`](mod@judge) | the verdicts, with the evidence |
+//! | [`record`] | files of verdicts |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod counts;
 pub mod hypothesis;
 pub mod judge;
 pub mod manifest;
+pub mod record;
 pub mod sample;
 
 pub use counts::Counts;
 pub use hypothesis::{Hypothesis, Kind};
 pub use judge::{Judgment, Verdict, judge};
-pub use manifest::Manifest;
+pub use manifest::{Guest, Manifest};
+pub use record::Record;
 pub use sample::Sample;
 
 use crate::files;

@@ -1,0 +1,227 @@
+//! `cloison events validate`: counts events of benchmarks whose counts are known, and judges whether they can be trusted.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`runs`] | boots the benchmarks, a few events at a time, and reads their counts |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod runs;
+
+use cloison_config::BoardFile;
+use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_config::validation::record::{Head, Machine, to_toml};
+use cloison_config::validation::{Counts, Hypothesis, Judgment, Manifest, Verdict, judge};
+use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::Counting;
+use cloison_engine::figures::Figures;
+use cloison_engine::files::{keep_apart, write_atomic, write_json};
+use cloison_engine::report::Section;
+use cloison_engine::{configuration, installation};
+use miette::{IntoDiagnostic, Result, miette};
+use serde_json::{Map, Value, json};
+use std::path::{Path, PathBuf};
+
+/// Options of `cloison events validate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ValidateArgs {
+    /// The board whose events are validated
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_BOARD, value_parser = BoardArgument)]
+    board: String,
+    /// On the board model: caches and memory are modelled, and their events count
+    #[arg(long, conflicts_with = "icount")]
+    model: bool,
+    /// With QEMU's -icount, which counts instructions
+    #[arg(long)]
+    icount: bool,
+    /// How often each benchmark is run
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    runs: u64,
+    /// Judge the counts in this file, of hardware for example, instead of counting in QEMU
+    #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["model", "icount", "runs"])]
+    counts: Option<PathBuf>,
+    /// The benchmarks and what each event should count of them [default: configs/validation/CPU.toml]
+    #[arg(long, value_name = "FILE.toml")]
+    manifest: Option<PathBuf>,
+    /// What events may count instead [default: configs/validation/CPU-hypotheses.toml, or none with --manifest]
+    #[arg(long, value_name = "FILE.toml")]
+    hypotheses: Option<PathBuf>,
+    /// Judge by the documentation alone
+    #[arg(long, conflicts_with = "hypotheses")]
+    no_hypotheses: bool,
+    /// Write the verdicts here [default: verdicts/BOARD-MACHINE.toml in target/cloison, without a checkout in cloison-output]
+    #[arg(long, value_name = "FILE.toml")]
+    out: Option<PathBuf>,
+    /// Also write the verdicts and figures here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// What is validated, and by what.
+struct Inputs {
+    manifest: Manifest,
+    hypotheses: Vec<Hypothesis>,
+    /// Their files, for the provenance.
+    files: Vec<PathBuf>,
+}
+
+impl Inputs {
+    fn load(args: &ValidateArgs, cpu: &str) -> Result<Self> {
+        let directory = installation::root().join("configs/validation");
+        let shipped = directory.join(format!("{cpu}.toml"));
+        if args.manifest.is_none() && !shipped.is_file() {
+            return Err(miette!(
+                help = "write one (docs/events.md), and name it: --manifest FILE.toml",
+                "there are no benchmarks for the {cpu}: {} is missing",
+                installation::display(&shipped)
+            ));
+        }
+        let path = args.manifest.clone().unwrap_or(shipped);
+        let manifest = Manifest::load(&path)?;
+        let shipped = directory.join(format!("{cpu}-hypotheses.toml"));
+        let is_used = args.manifest.is_none() && !args.no_hypotheses && shipped.is_file();
+        let shipped = is_used.then_some(shipped);
+        let hypotheses = args.hypotheses.clone().or(shipped);
+        let read = hypotheses.as_ref().map(|path| Hypothesis::load(path, &manifest)).transpose()?;
+        let files = std::iter::once(path).chain(hypotheses).collect();
+        Ok(Self { manifest, hypotheses: read.unwrap_or_default(), files })
+    }
+}
+
+impl ValidateArgs {
+    fn machine(&self) -> Machine {
+        match (self.counts.is_some(), self.model, self.icount) {
+            (true, ..) => Machine::Hardware,
+            (_, true, _) => Machine::Model,
+            (.., true) => Machine::Icount,
+            _ => Machine::Stock,
+        }
+    }
+
+    /// Returns whether the machine claims to count an event. Only the model's claims are believed: what QEMU does not
+    /// count is dead on it, as it would be on a board.
+    fn claims(&self, board: &BoardFile, event: &str) -> bool {
+        !self.model || board.events.by_name(event).is_some_and(|event| Counting::Model.counts(board, event.id))
+    }
+}
+
+/// Runs `cloison events validate`.
+///
+/// # Errors
+///
+/// Returns the errors of manifest, hypotheses and counts, or what kept a benchmark from being run.
+pub fn validate(args: &ValidateArgs) -> Result<()> {
+    let board = configuration::board(&args.board)?;
+    let inputs = Inputs::load(args, &board.events.cpu)?;
+    let machine = args.machine();
+    let of = if args.counts.is_some() { &inputs.manifest.cpu } else { &board.board.name };
+    let name = format!("{of}-{}.toml", machine.word());
+    let default = || installation::output_dir().join("verdicts").join(name);
+    let out = args.out.clone().unwrap_or_else(default);
+    keep_apart(inputs.files.iter().chain(&args.counts).map(PathBuf::as_path), args.json.as_deref())?;
+    if args.counts.is_none() && inputs.manifest.cpu != board.events.cpu {
+        return Err(miette!(
+            help = "name a board with this CPU, or judge counts of another machine: --counts FILE.toml",
+            "the manifest is of the {}, and board `{}` has a {}",
+            inputs.manifest.cpu,
+            args.board,
+            board.events.cpu
+        ));
+    }
+    let counts = match &args.counts {
+        Some(path) => Counts::load(path, &inputs.manifest)?,
+        None => runs::count(&inputs.manifest, &args.board, machine, args.runs)?,
+    };
+    let judgments = judge(&inputs.manifest, &inputs.hypotheses, &counts, |event| args.claims(&board, event));
+    let figures = figures(args, &inputs, &counts, &judgments);
+    let provenance = figures.provenance();
+    let said = |key: &str| provenance.get(key).and_then(Value::as_str).unwrap_or("unknown").to_owned();
+    let tool = format!("cloison {}, {}", said("cloison"), said("qemu"));
+    let head = Head {
+        cpu: &inputs.manifest.cpu,
+        board: if args.counts.is_some() { &counts.machine } else { &board.board.name },
+        machine,
+        prefetcher: &counts.prefetcher,
+        tool: &tool,
+        date: &said("date"),
+    };
+    write_atomic(&out, to_toml(&head, &judgments).as_bytes())?;
+    if let Some(json) = &args.json {
+        write_json(json, &with_verdicts(&figures, &judgments)?)?;
+    }
+    print!("{}", table(&inputs.manifest, &counts, &judgments).to_text());
+    for judgment in judgments.iter().filter(|judgment| judgment.verdict != Verdict::Trusted) {
+        println!("\n{} is {}: {}", judgment.event, judgment.verdict, judgment.because);
+        for tried in &judgment.tried {
+            println!("    tried: {} ({}): {}", tried.counts, tried.kind.word(), tried.outcome);
+        }
+    }
+    println!("\nVerdicts with all evidence: {}", installation::display(&out));
+    Ok(())
+}
+
+/// Returns one row for each event.
+fn table(manifest: &Manifest, counts: &Counts, judgments: &[Judgment]) -> Section {
+    let title = format!("{} on {}", manifest.title, counts.machine);
+    let mut section = Section::new(&title, &["event", "verdict", "counts", "benchmarks", "furthest", "tolerance"]);
+    for judgment in judgments {
+        let gap = |explained: f64, counted: f64| (counted - explained) / explained.abs().max(1.0) * 100.0;
+        let gaps = judgment.evidence.iter().filter(|evidence| evidence.explained > 0.0);
+        let gaps = gaps.map(|it| gap(it.explained, it.sample.furthest_from(it.explained)));
+        let furthest = gaps.max_by(|a, b| a.abs().total_cmp(&b.abs()));
+        section.row([
+            judgment.event.clone(),
+            judgment.verdict.to_string(),
+            judgment.counts.clone().unwrap_or_else(|| "-".to_owned()),
+            judgment.evidence.len().to_string(),
+            furthest.map_or_else(|| "-".to_owned(), |gap| format!("{gap:+.3} %")),
+            manifest.event(&judgment.event).map_or_else(String::new, |event| event.tolerance.to_string()),
+        ]);
+    }
+    section
+}
+
+fn figures(args: &ValidateArgs, inputs: &Inputs, counts: &Counts, judgments: &[Judgment]) -> Figures {
+    let manifest: &Path = inputs.files.first().map_or(Path::new(""), PathBuf::as_path);
+    let mut figures = Figures::new("events validate")
+        .board(&args.board)
+        .config(manifest)
+        .parameter("machine", args.machine().word())
+        .parameter("modelled", args.model)
+        .parameter("prefetcher", &counts.prefetcher)
+        .parameter("hypotheses", inputs.hypotheses.len());
+    for (name, verdict) in Verdict::ALL {
+        let number = judgments.iter().filter(|judgment| judgment.verdict == verdict).count();
+        figures.count(name.replace(' ', "_"), number as u64);
+    }
+    figures
+}
+
+/// Returns the figures as JSON, with the verdicts by event name and the evidence for them.
+fn with_verdicts(figures: &Figures, judgments: &[Judgment]) -> Result<Value> {
+    let mut all = serde_json::to_value(figures).into_diagnostic()?;
+    let verdicts: Map<String, Value> =
+        judgments.iter().map(|judgment| (judgment.event.clone(), json!(judgment.verdict.to_string()))).collect();
+    let evidence = |judgment: &Judgment| -> Value {
+        let rows = judgment.evidence.iter().map(|it| {
+            json!({
+                "benchmark": it.benchmark, "expected": it.expected, "explained": it.explained, "mean": it.sample.mean,
+                "spread": it.sample.spread, "least": it.sample.least, "most": it.sample.most, "runs": it.sample.runs,
+                "outliers": it.sample.outliers, "agrees": it.agrees,
+            })
+        });
+        let tried = judgment
+            .tried
+            .iter()
+            .map(|it| json!({ "counts": it.counts, "kind": it.kind.word(), "outcome": it.outcome.to_string() }));
+        json!({
+            "counts": judgment.counts, "because": judgment.because, "unexercised": judgment.unexercised,
+            "benchmarks": rows.collect::<Vec<_>>(), "tried": tried.collect::<Vec<_>>(),
+        })
+    };
+    let evidence: Map<String, Value> = judgments.iter().map(|it| (it.event.clone(), evidence(it))).collect();
+    if let Value::Object(object) = &mut all {
+        object.insert("verdicts".to_owned(), Value::Object(verdicts));
+        object.insert("evidence".to_owned(), Value::Object(evidence));
+    }
+    Ok(all)
+}

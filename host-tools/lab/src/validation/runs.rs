@@ -1,0 +1,183 @@
+//! Boots the benchmarks of a manifest under the hypervisor, a few events at a time, and reads their counts.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_config::BoardFile;
+use cloison_config::events::{Event, EventNames};
+use cloison_config::validation::record::Machine as Executor;
+use cloison_config::validation::{Counts, Guest, Manifest};
+use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::progress::bar;
+use cloison_engine::qemu::Machine;
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_engine::{configuration, image, parts, setup};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::time::Duration;
+
+/// Time limit: a boot that takes longer has hung.
+const LIMIT: Duration = Duration::from_secs(600);
+/// The model's seed: it decides what its pseudo-random replacement does.
+const SEED: u64 = 1;
+/// The VM that runs the benchmarks.
+const VM: &str = "victim";
+
+/// Where the benchmarks are executed.
+struct Setting<'a> {
+    /// The board as the user named it.
+    named: &'a str,
+    board: &'a BoardFile,
+    executor: Executor,
+    model: Option<Model>,
+    hypervisor: image::Flat,
+    runs: u64,
+}
+
+/// Counts each event of the manifest that the CPU of the board `named` has, in each benchmark that Cloison ships, `runs`
+/// times.
+///
+/// # Errors
+///
+/// Returns what kept a benchmark from being run.
+pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) -> Result<Counts> {
+    parts::prepare()?;
+    setup::qemu()?;
+    let board = &configuration::board(named)?;
+    let emulation = configuration::emulation(named)?;
+    let model = match executor {
+        Executor::Model => Some(Model::load(model::of(&emulation)?)?),
+        _ => None,
+    };
+    let (machine, prefetcher) = match &model {
+        Some(model) => (format!("{}, model {}", board.board.name, model.name), "not modelled"),
+        None => (format!("{}, QEMU ({})", board.board.name, executor.word()), "none: QEMU has no caches"),
+    };
+    let mut counts = Counts::new(&machine, prefetcher);
+    let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
+    let setting = Setting { named, board, executor, model, hypervisor, runs };
+    let events: Vec<&Event> =
+        manifest.events.iter().filter_map(|expected| board.events.by_name(&expected.event)).collect();
+    let mut guests: Vec<&Guest> = vec![];
+    for guest in manifest.benchmarks.iter().filter_map(|benchmark| benchmark.guest.as_ref()) {
+        if !guests.iter().any(|other| (&other.workload, other.args) == (&guest.workload, guest.args)) {
+            guests.push(guest);
+        }
+    }
+    if guests.is_empty() {
+        return Err(miette!(
+            help = "give benchmarks a `workload`, or judge counts from elsewhere: --counts FILE.toml",
+            "no benchmark of the manifest names a workload that runs it"
+        ));
+    }
+    let groups = events.chunks((board.counters as usize).max(1));
+    let bar = bar("events validate", guests.len() * groups.len());
+    for guest in guests {
+        for group in groups.clone() {
+            bar.set_message(guest.workload.clone());
+            setting
+                .boot(manifest, guest, group, &mut counts)
+                .wrap_err_with(|| miette!("workload {}", guest.workload))?;
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(counts)
+}
+
+impl Setting<'_> {
+    /// Returns a system with the guest alone, which counts these events.
+    fn system(&self, guest: &Guest, events: &[&Event]) -> String {
+        let mut args = guest.args;
+        args[guest.runs_argument] = self.runs;
+        let names: Vec<String> = events.iter().map(|event| format!("\"{}\"", event.name)).collect();
+        format!(
+            r#"name = "validate"
+ends_with = "{VM}"
+
+[hypervisor]
+colors = "15"
+
+[[pool]]
+name = "shared"
+kind = "SH"
+colors = "0-14"
+
+[[vm]]
+name = "{VM}"
+cores = [0]
+image = {{ workload = "{}" }}
+args = {args:?}
+services = ["hem"]
+hems = [{}]
+
+[[vm.region]]
+name = "ram"
+ipa = 0x4000_0000
+size = "16M"
+pool = "shared"
+"#,
+            guest.workload,
+            names.join(", ")
+        )
+    }
+
+    /// Runs all benchmarks of a guest once for these events.
+    fn boot(&self, manifest: &Manifest, guest: &Guest, events: &[&Event], counts: &mut Counts) -> Result<()> {
+        let path = configuration::directory().join("validate.toml");
+        let checked = configuration::load_text(&path, self.system(guest, events), Some(self.named))?;
+        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        let file = scratch.path().join("Image");
+        image::assemble(&checked, &self.hypervisor)?.write(&file)?;
+        let machine = Machine::new(checked.emulation()?, &file).limit(LIMIT);
+        let machine = match (&self.model, self.executor) {
+            (Some(model), _) => model.attach(machine, SEED, Caches::Cold, &scratch.path().join("model.json")),
+            (None, Executor::Icount) => machine.icount(Some(0)),
+            (None, _) => machine,
+        };
+        let outcome = machine.run()?;
+        let telemetry = Telemetry::parse(&outcome.telemetry);
+        let names = EventNames::of(&self.board.events);
+        self.read(manifest, guest, &telemetry, &names, counts).wrap_err_with(|| {
+            let lines: Vec<&str> = outcome.console.lines().collect();
+            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
+            miette!("{}; the console's last lines:\n{tail}", outcome.exit)
+        })
+    }
+
+    fn read(
+        &self,
+        manifest: &Manifest,
+        guest: &Guest,
+        telemetry: &Telemetry,
+        names: &EventNames,
+        counts: &mut Counts,
+    ) -> Result<()> {
+        if let Some((offset, problem)) = telemetry.problems.first() {
+            return Err(miette!("bad telemetry at byte {offset}: {problem}"));
+        }
+        if telemetry.dropped() > 0 || telemetry.end_of(0) != End::Off {
+            return Err(miette!("{} records were dropped; the guest: {}", telemetry.dropped(), telemetry.end_of(0)));
+        }
+        for benchmark in &manifest.benchmarks {
+            let Some(own) = benchmark.guest.as_ref() else { continue };
+            if (&own.workload, own.args) != (&guest.workload, guest.args) {
+                continue;
+            }
+            let of = telemetry.hem_runs().filter(|run| run.record.sub_experiment == own.segment);
+            let mut seen = 0;
+            for run in of {
+                for (event, count, overflowed) in run.counts() {
+                    let name = names.name(event);
+                    if overflowed {
+                        return Err(miette!("{name} overflowed in {}: counters have 32 bits", benchmark.name));
+                    }
+                    counts.add(&benchmark.name, &name, u64::from(count));
+                }
+                seen += 1;
+            }
+            if seen != self.runs {
+                let help = "`segment` in the manifest is the number of the benchmark's sub-experiment in the log";
+                return Err(miette!(help = help, "{seen} of {} runs of {} were logged", self.runs, benchmark.name));
+            }
+        }
+        Ok(())
+    }
+}
