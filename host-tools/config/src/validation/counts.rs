@@ -81,11 +81,11 @@ fn read_run(table: &mut Table<'_>, manifest: &Manifest, counts: &mut Counts) -> 
         source.string("a text")?;
     }
     let series = table.required("counts", "give the counts: counts = { L2D_CACHE = [130772, 130770] }")?.table()?;
-    for (event, _, field) in series.entries() {
+    for (event, key, field) in series.entries() {
         if manifest.event(event).is_none() {
             let known = manifest.events.iter().map(|expectation| expectation.event.as_str());
-            let error = field.error(format!("the manifest has no event `{event}`")).label("unknown event");
-            field.push(error.help(suggest(event, "events", known)));
+            let error = series.error(event, key, format!("the manifest has no event `{event}`"));
+            series.push(error.label("unknown event").help(suggest(event, "events", known)));
         } else if !counts.of(&benchmark.name, event).is_empty() {
             let error = field.error(format!("`{event}` was given for `{name}` before")).label("again");
             field.push(error.help("give the counts of all runs in one list"));

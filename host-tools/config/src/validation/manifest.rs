@@ -195,9 +195,11 @@ fn read(root: &Table<'_>) -> Option<Manifest> {
     let cpu = text(root, "cpu", "name the CPU whose events these are: cpu = \"cortex-a53\"");
     let tolerance = root.table("tolerance").map_or_else(Tolerance::default, |table| read_tolerance(&table));
     let shared = root.table("quantities").map_or_else(Vec::new, |table| read_quantities(&table));
+    let expected = root.tables("event");
+    let expected: Vec<&str> = expected.iter().filter_map(|table| table.optional("name")?.string("a text")).collect();
     let mut benchmarks: Vec<Benchmark> = vec![];
     for mut table in root.tables("benchmark") {
-        let Some(benchmark) = read_benchmark(&mut table, &shared) else { continue };
+        let Some(benchmark) = read_benchmark(&mut table, &shared, &expected) else { continue };
         if benchmarks.iter().any(|other| other.name == benchmark.name) {
             let error = table.error("name", table.span(), format!("there are two benchmarks `{}`", benchmark.name));
             table.push(error.label("again").help("rename one"));
@@ -223,24 +225,8 @@ fn read(root: &Table<'_>) -> Option<Manifest> {
         let error = root.error("event", 0..0, "there is no event");
         root.push(error.label("in this file").help("add an [[event]] with what it `counts`"));
     }
-    check_lists(root, &benchmarks, &events);
     root.finish_ref();
     Some(Manifest { title: title?, cpu: cpu?, benchmarks, events, names })
-}
-
-/// Records events that benchmarks name and nobody expects.
-fn check_lists(root: &Table<'_>, benchmarks: &[Benchmark], events: &[Expectation]) {
-    let known = || events.iter().map(|event| event.event.as_str());
-    for benchmark in benchmarks {
-        for name in benchmark.underivable.iter().chain(benchmark.only.iter().flatten()) {
-            if !known().any(|event| event == name) {
-                let path = format!("benchmark[{}]", benchmark.name);
-                let error =
-                    root.error(&path, 0..0, format!("`{}` names `{name}`, which is no [[event]]", benchmark.name));
-                root.push(error.label("in this file").help(suggest(name, "events", known())));
-            }
-        }
-    }
 }
 
 /// Gives every benchmark all instructions: those that it does not have, none of them.
@@ -321,21 +307,33 @@ fn resolve(written: &[&Written<'_>]) -> BTreeMap<String, f64> {
             break;
         }
     }
-    for (_, formula, field) in rest {
-        let missing: Vec<&str> =
-            formula.names().iter().filter(|name| !values.contains_key(*name)).map(String::as_str).collect();
-        let message = match missing.as_slice() {
-            [] => format!("`{formula}` has no finite value"),
-            missing => format!("`{formula}` needs {}, which no quantity gives", missing.join(", ")),
+    // What only waits for a wrong quantity is not wrong itself, unless they all wait for each other.
+    let is_written = |name: &String| written.iter().any(|(other, ..)| other == name);
+    let is_cause = |(_, formula, _): &&&Written<'_>| {
+        !formula.names().iter().all(is_written) || formula.names().iter().all(|name| values.contains_key(name))
+    };
+    let causes: Vec<_> = rest.iter().filter(is_cause).collect();
+    for (_, formula, field) in if causes.is_empty() { rest.iter().collect() } else { causes } {
+        let missing = formula.names().iter().find(|name| !values.contains_key(*name));
+        let (message, help) = match missing {
+            None => (format!("`{formula}` has no finite value"), "do not divide by 0".to_owned()),
+            Some(name) if is_written(name) => {
+                (format!("`{formula}` depends on itself, through `{name}`"), "break the circle".to_owned())
+            }
+            Some(name) => {
+                let known = written.iter().map(|(name, ..)| name.as_str());
+                (format!("`{formula}` needs `{name}`, which no quantity gives"), suggest(name, "quantities", known))
+            }
         };
-        let known = written.iter().map(|(name, ..)| name.as_str());
-        let help = missing.first().map_or_else(String::new, |name| suggest(name, "quantities", known));
-        field.push(field.error(message).label("cannot be computed").help(format!("{help}; none may depend on itself")));
+        field.push(field.error(message).label("cannot be computed").help(help));
     }
+    // The file is wrong; what uses these quantities is not.
+    let unknown: Vec<String> = rest.iter().map(|(name, ..)| name.clone()).collect();
+    values.extend(unknown.into_iter().map(|name| (name, 0.0)));
     values
 }
 
-fn read_benchmark(table: &mut Table<'_>, shared: &[Written<'_>]) -> Option<Benchmark> {
+fn read_benchmark(table: &mut Table<'_>, shared: &[Written<'_>], expected: &[&str]) -> Option<Benchmark> {
     let name = text(table, "name", "name the benchmark: name = \"matrix-copy\"")?;
     table.rename(&name);
     let source = text(table, "source", "say where it is described: source = \"HEM reliability, figure 2\"")?;
@@ -350,7 +348,15 @@ fn read_benchmark(table: &mut Table<'_>, shared: &[Written<'_>]) -> Option<Bench
     quantities.append(&mut mix);
     let list = |key: &'static str| {
         let fields = table.optional(key)?.elements()?;
-        Some(fields.iter().filter_map(|field| field.string("an event's name").map(str::to_owned)).collect::<Vec<_>>())
+        let name = |field: &Field<'_>| {
+            let name = field.string("an event's name")?;
+            if !expected.contains(&name) {
+                let error = field.error(format!("there is no [[event]] `{name}`")).label("unknown event");
+                field.push(error.help(suggest(name, "events", expected.iter().copied())));
+            }
+            Some(name.to_owned())
+        };
+        Some(fields.iter().filter_map(name).collect::<Vec<_>>())
     };
     let (underivable, only) = (list("underivable").unwrap_or_default(), list("only"));
     let guest = read_guest(table);

@@ -30,6 +30,7 @@ pub use sample::Sample;
 use crate::files;
 use crate::node::{Context, Table};
 use crate::problem::{Errors, Problem, SourceFile};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Reads a TOML file with `read`, which records what is wrong; `what` is its kind, for the message if it cannot be read.
@@ -45,6 +46,12 @@ fn load<T>(path: &Path, what: &str, read: impl FnOnce(&Table<'_>) -> Option<T>) 
     let result = context.parse().and_then(|document| read(&context.root(&document)));
     match result {
         Some(result) if !context.has_errors() => Ok(result),
-        _ => Err(Errors::new(&name, context.into_problems())),
+        _ => {
+            // What all benchmarks share is read for each of them.
+            let mut seen = HashSet::new();
+            let mut problems = context.into_problems();
+            problems.retain(|it| seen.insert((it.field().to_owned(), it.line_and_column(), it.message().to_owned())));
+            Err(Errors::new(&name, problems))
+        }
     }
 }
