@@ -6,8 +6,8 @@ use cloison_engine::model::Model;
 use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::{file_of, perform, runner, spec};
+use cloison_lab::model::{self, calibrate, compare, points, runs};
 use cloison_lab::much::input::{Chosen, measurements};
-use cloison_lab::validate::{self, calibrate, compare, points, runs};
 use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};
@@ -403,10 +403,10 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
     points.points.retain(|point| few.contains(&point.name.as_str()));
     assert_eq!(points.points.len(), few.len(), "all of them are in the file");
     let (one, other) = (scratch(), scratch());
-    let first = validate::perform(&points, &file, &model, one.path())?;
-    let second = validate::perform(&points, &file, &model, other.path())?;
+    let first = model::perform(&points, &file, &model, one.path())?;
+    let second = model::perform(&points, &file, &model, other.path())?;
     assert_eq!(first.text, second.text, "two runs from scratch");
-    let json = |done: &validate::Validated<'_>| done.compared.iter().map(compare::Compared::json).collect::<Vec<_>>();
+    let json = |done: &model::Validated<'_>| done.compared.iter().map(compare::Compared::json).collect::<Vec<_>>();
     assert_eq!(json(&first), json(&second));
     assert_eq!((first.figures.get("points"), first.figures.get("points_predicted")), (Some(4.0), Some(4.0)));
 

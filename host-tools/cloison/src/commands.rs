@@ -16,8 +16,8 @@ use cloison_lab::bench::{self, BenchArgs};
 use cloison_lab::campaign::{self, CampaignArgs};
 use cloison_lab::demo::{self, DemoArgs};
 use cloison_lab::experiment::{self, ExperimentArgs};
+use cloison_lab::model::{self, ModelArgs};
 use cloison_lab::much::{self, MuchArgs};
-use cloison_lab::validate::{self, ModelArgs};
 use miette::{Report, Result, miette};
 use std::process::ExitCode;
 
@@ -81,7 +81,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
-        Command::Model(args) => validate::model(&args),
+        Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Events(args) => events::events(&args),
         Command::Hem(args) => hem::hem(args),

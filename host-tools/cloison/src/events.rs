@@ -5,7 +5,7 @@ use cloison_config::events::{Bounds, Event, EventTable};
 use cloison_engine::configuration;
 use cloison_engine::counting::Counting;
 use cloison_engine::report::Section;
-use cloison_lab::validation::{self, ValidateArgs};
+use cloison_lab::events::{self, ValidateArgs};
 use miette::{Result, miette};
 
 /// `cloison events`.
@@ -60,7 +60,7 @@ pub fn events(args: &EventsArgs) -> Result<()> {
     match &args.command {
         EventsCommand::List(args) => list(&configuration::event_table(&args.cpu.cpu)?, args.topic.as_deref()),
         EventsCommand::Show(args) => show(&configuration::event_table(&args.cpu.cpu)?, &args.event),
-        EventsCommand::Validate(args) => validation::validate(args),
+        EventsCommand::Validate(args) => events::validate(args),
         EventsCommand::Metrics(args) => {
             metrics(&configuration::event_table(&args.cpu)?);
             Ok(())

@@ -5,7 +5,7 @@ use cloison::color_map;
 use cloison_config::Errors;
 use cloison_config::problem::Problem;
 use cloison_engine::{configuration, installation};
-use cloison_lab::validate::points;
+use cloison_lab::model::points;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use std::path::{Path, PathBuf};
 

@@ -5,10 +5,10 @@
 //! | [`experiment`] | interference experiments: declared in TOML, run, reported |
 //! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`much`] | plans which events to count together, and merges their counts |
-//! | [`validation`] | which events of a machine can be trusted |
+//! | [`events`] | which events of a machine can be trusted |
 //! | [`demo`] | the main task from end to end |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
-//! | [`validate`] | compares the board model with published measurements |
+//! | [`model`] | compares the board model with published measurements, and fits it to measurements |
 //! | [`visits`] | the longest visits to EL2, and a neighbor's interrupt latency |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
@@ -19,9 +19,9 @@ pub mod bench;
 pub mod boot_cost;
 pub mod campaign;
 pub mod demo;
+pub mod events;
 pub mod experiment;
 pub mod lines;
+pub mod model;
 pub mod much;
-pub mod validate;
-pub mod validation;
 pub mod visits;
