@@ -108,8 +108,11 @@ unsafe extern "C" {
     safe fn long_function();
 }
 
+/// A benchmark's name, and what it does with the buffer.
+type Benchmark = (&'static str, fn(&[AtomicU64]));
+
 /// The benchmarks; their numbers are those of the sub-experiments in the log.
-const BENCHMARKS: [(&str, fn(&[AtomicU64])); 10] = [
+const BENCHMARKS: [Benchmark; 10] = [
     ("nothing", |_| ()),
     ("load-stream", |buffer| on(buffer, BUFFER / LINE, load_lines)),
     ("store-stream", |buffer| on(buffer, BUFFER / LINE, store_lines)),
