@@ -3,7 +3,7 @@
 
 use cloison::new::header::{self, Value};
 use cloison_abi::{Call, CallError, irq, map, page, psci, services};
-use cloison_engine::setup::cross_linker;
+use cloison_engine::setup::LINKER;
 use cloison_engine::{image, installation};
 use std::fmt::Write;
 use std::path::Path;
@@ -193,7 +193,7 @@ fn a_new_experiment_measures_a_program_in_linux() {
                   i++) a[i] += n; return 0; }\n";
     let (file, program) = (scratch.path().join("my-tool.c"), scratch.path().join("my-tool"));
     std::fs::write(&file, source).expect("it can be written");
-    let mut compiler = Command::new(cross_linker().expect("Linux guests need it too"));
+    let mut compiler = Command::new(LINKER.ensure().expect("Linux guests need it too"));
     let compiled = compiler.args(["-static", "-O2", "-o"]).arg(&program).arg(&file).status().expect("it starts");
     assert!(compiled.success());
     experiment(scratch.path(), &["--linux", program.to_str().expect("a plain path")]);
@@ -224,7 +224,7 @@ fn names_that_cannot_be_are_refused() {
 /// Each definition of the header as the cross compiler sees it, against the Rust constant.
 #[test]
 fn the_header_says_what_the_hypervisor_says() {
-    let compiler = cross_linker().expect("Linux guests need it too");
+    let compiler = LINKER.ensure().expect("Linux guests need it too");
     let scratch = tempfile::tempdir().expect("a scratch directory");
     std::fs::write(scratch.path().join("cloison.h"), header::header()).expect("it can be written");
     let compiles = |asserts: &str| {

@@ -3,6 +3,7 @@
 
 use cloison_engine::setup::core_library::TARGET;
 use cloison_engine::{files, image, installation};
+use ignore::WalkBuilder;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,16 +29,16 @@ fn built(target: &Path) -> BTreeMap<String, String> {
     programs.map(hash).collect()
 }
 
-/// Copies the files that Git knows, and those that it would.
+/// Copies the checkout, but for what .gitignore excludes.
 fn copy_checkout(to: &Path) {
     let root = installation::root();
-    let mut list = Command::new("git");
-    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(&root);
-    for name in String::from_utf8(succeed(&mut list)).expect("names").split_terminator('\0') {
-        if let Ok(bytes) = fs::read(root.join(name)) {
-            let file = to.join(name);
+    let mut walk = WalkBuilder::new(&root);
+    let walk = walk.hidden(false).require_git(false).filter_entry(|entry| entry.file_name() != ".git");
+    for entry in walk.build().map(|entry| entry.expect("it can be listed")) {
+        if entry.file_type().is_some_and(|kind| kind.is_file()) {
+            let file = to.join(entry.path().strip_prefix(&root).expect("below the checkout"));
             fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
-            fs::write(file, bytes).expect("it can be written");
+            fs::copy(entry.path(), file).expect("it can be copied");
         }
     }
 }

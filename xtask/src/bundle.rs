@@ -4,9 +4,9 @@
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
 use cloison_lab::{bench, lines, visits};
+use ignore::WalkBuilder;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// `cargo xtask bundle`.
 #[derive(Clone, Debug, clap::Args)]
@@ -61,22 +61,18 @@ fn fill(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The shipped configurations, profiles and the systems of `cloison bench`, as paths from the checkout: the files that Git
-/// knows, so that a bundle has no leftovers.
+/// The shipped configurations, profiles and the systems of `cloison bench`, as paths from the checkout, without what
+/// .gitignore excludes.
 fn shipped_files() -> Result<Vec<PathBuf>> {
-    let arguments =
-        ["ls-files", "-z", "--cached", "--others", "--exclude-standard", "configs", "profiles", bench::CONFIG];
-    let output = Command::new("git").args(arguments).args(visits::CONFIGS).current_dir(installation::root()).output();
-    let output = output.into_diagnostic().wrap_err("cannot start git")?;
-    if !output.status.success() {
-        return Err(miette!("git cannot list the configurations: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    let root = installation::root();
+    let mut walk = WalkBuilder::new(root.join("configs"));
+    for path in ["profiles", bench::CONFIG].iter().chain(&visits::CONFIGS) {
+        walk.add(root.join(path));
     }
-    let names = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(names
-        .split_terminator('\0')
-        .map(PathBuf::from)
-        .filter(|file| installation::root().join(file).is_file())
-        .collect())
+    let walk = walk.hidden(false).require_git(false).sort_by_file_name(Ord::cmp).build();
+    let entries = walk.collect::<Result<Vec<_>, _>>().into_diagnostic().wrap_err("cannot list the configurations")?;
+    let files = entries.iter().filter(|entry| entry.file_type().is_some_and(|kind| kind.is_file()));
+    Ok(files.map(|entry| entry.path().strip_prefix(&root).unwrap_or(entry.path()).to_path_buf()).collect())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

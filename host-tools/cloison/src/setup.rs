@@ -5,7 +5,7 @@ use cloison_config::guest_linux::Release;
 use cloison_engine::installation::{self, Installation};
 use cloison_engine::setup::emulator::{self, PROGRAM};
 use cloison_engine::setup::{
-    CoreLibrary, CoreLibrarySource, core_library, core_library_from, cross_linker, qemu, standard_library, u_boot,
+    CoreLibrary, CoreLibrarySource, LINKER, MAKE, core_library, core_library_from, qemu, standard_library, u_boot,
 };
 use miette::Result;
 
@@ -54,8 +54,10 @@ fn developers_tools(only_check: bool) -> Result<()> {
         let absent = "missing (only the `booti` tests need it)".to_owned();
         say(&format!("U-Boot of {release}"), firmware.map_or(absent, |path| path.display().to_string()));
     }
-    let linker = if only_check { cross_linker::find() } else { Some(cross_linker()?) };
-    say(cross_linker::PROGRAM, linker.map_or(FOR_LINUX.to_owned(), |path| path.display().to_string()));
+    for (program, absent) in [(LINKER, FOR_LINUX), (MAKE, "missing (only guests in C need it)")] {
+        let found = if only_check { program.find() } else { Some(program.ensure()?) };
+        say(program.name, found.map_or(absent.to_owned(), |path| path.display().to_string()));
+    }
     let library = if only_check { core_library::find_std()? } else { Some(standard_library()?) };
     say("aarch64 Linux library", library.map_or(FOR_LINUX.to_owned(), describe));
     Ok(())

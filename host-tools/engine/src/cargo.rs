@@ -144,7 +144,7 @@ fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
 
 /// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags and target.
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
-    let linker = setup::cross_linker()?;
+    let linker = setup::LINKER.ensure()?;
     let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=symbols".to_owned()];
     let library = setup::standard_library()?;
     flags.extend(library_flag(&library));

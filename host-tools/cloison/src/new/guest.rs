@@ -5,8 +5,8 @@ use super::header;
 use super::project::{Project, checkout, program};
 use cloison_abi::map;
 use cloison_engine::cargo::{TARGET_FLAGS, library_flag};
+use cloison_engine::setup;
 use cloison_engine::setup::core_library::TARGET;
-use cloison_engine::setup::{self, cross_linker};
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
 
@@ -75,11 +75,12 @@ fn rust(project: &Project) -> Result<&'static str> {
 
 /// Writes a C project with its start code and a generated header. Returns the command that builds and runs it.
 fn c(project: &Project) -> Result<&'static str> {
-    cross_linker()?;
+    setup::LINKER.ensure()?;
+    setup::MAKE.ensure()?;
     // make takes `$` and spaces apart.
     let program = format!("'{}'", program()?.replace('$', "$$"));
     let ram = format!("{:#x}", map::RAM);
-    let words = [("PROGRAM", program.as_str()), ("RAM", &ram), ("CC", cross_linker::PROGRAM)];
+    let words = [("PROGRAM", program.as_str()), ("RAM", &ram), ("CC", setup::LINKER.name)];
     let header = header::header();
     let files = [
         ("cloison.h", header.as_str()),

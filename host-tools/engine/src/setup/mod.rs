@@ -6,23 +6,23 @@
 //! | module | what it gets |
 //! | --- | --- |
 //! | [`core_library`](mod@core_library) | Rust's libraries for AArch64 |
-//! | [`cross_linker`](mod@cross_linker) | the linker of programs for Linux guests |
 //! | [`emulator`] | QEMU, and U-Boot for a test |
 //! | [`debian`], `apt` | packages that are unpacked without being installed |
 //! | [`system`] | a minimal system of a Debian release, for tests in it |
+//! | [`programs`] | the compiler of programs for Linux guests, and make |
 //! | `process` | runs other programs |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod apt;
 pub mod core_library;
-pub mod cross_linker;
 pub mod debian;
 pub mod emulator;
 mod process;
+pub mod programs;
 pub mod system;
 
 pub use core_library::{CoreLibrary, Source as CoreLibrarySource};
 pub use core_library::{compiler_directories, core_library, core_library_from, standard_library};
-pub use cross_linker::cross_linker;
 pub use emulator::{qemu, qemu_help, u_boot};
 pub use process::Missing;
+pub use programs::{LINKER, MAKE};

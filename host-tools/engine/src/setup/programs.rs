@@ -1,0 +1,71 @@
+//! Programs of the host that only some tasks need, from Debian's packages.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::emulator::{as_root, root_prefix};
+use super::process::{Missing, announce, run_limited};
+use miette::{Result, miette};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A program, and where it comes from.
+#[derive(Debug)]
+pub struct Program {
+    /// Its name on the PATH.
+    pub name: &'static str,
+    purpose: &'static str,
+    packages: &'static [&'static str],
+}
+
+/// The compiler for AArch64 Linux. Bare-metal guests in Rust do not need it.
+pub const LINKER: Program = Program {
+    name: "aarch64-linux-gnu-gcc",
+    purpose: "which Linux guest tools are linked with",
+    packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+};
+/// Builds guests in C.
+pub const MAKE: Program = Program { name: "make", purpose: "which builds guests in C", packages: &["make"] };
+
+impl Program {
+    /// Returns its path, if it is on the PATH.
+    pub fn find(&self) -> Option<PathBuf> {
+        std::env::split_paths(&std::env::var_os("PATH")?)
+            .map(|directory| directory.join(self.name))
+            .find(|file| file.is_file())
+    }
+
+    /// Makes sure that it is installed. Returns its path.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error, with the commands that install it, if it is missing and cannot be installed.
+    pub fn ensure(&self) -> Result<PathBuf> {
+        if let Some(found) = self.find() {
+            return Ok(found);
+        }
+        announce(&format!("{}, {}, is missing; installing {}", self.name, self.purpose, self.packages.join(", ")));
+        let failed = self.install().err().map(|error| error.to_string());
+        let why = failed.unwrap_or_else(|| "what was installed is not found on the PATH".to_owned());
+        self.find().ok_or_else(|| {
+            let packages = self.packages.join(" ");
+            let commands = format!("  sudo apt-get update && sudo apt-get install --no-install-recommends {packages}");
+            Missing { what: self.name.to_owned(), why, commands }.into()
+        })
+    }
+
+    fn install(&self) -> Result<()> {
+        let prefix = root_prefix()?;
+        let install = [&["install", "-y", "-q", "--no-install-recommends"], self.packages].concat();
+        // If package lists cannot be updated, the existing ones may be sufficient.
+        for arguments in [&["update", "-q"][..], &install] {
+            // Another program, or another test, may be installing the same.
+            let wait = ["-o", "DPkg::Lock::Timeout=600"];
+            let words: Vec<_> = wait.iter().chain(arguments).map(|&word| word.to_owned()).collect();
+            let what = format!("apt-get {}", arguments[0]);
+            let done = run_limited(as_root(prefix, "apt-get", &words), &what, Duration::from_secs(900))?;
+            if !done.success && arguments[0] == "install" {
+                return Err(miette!("{what} failed ({})", done.reason()));
+            }
+        }
+        Ok(())
+    }
+}
