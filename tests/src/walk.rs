@@ -74,12 +74,18 @@ pub fn steps(block: &str) -> Vec<Step> {
 ///
 /// Panics with the command and its output if it fails or prints something else.
 pub fn execute(steps: &[Step], folder: &Path) {
-    // In the checkout, `cargo xtask` is an alias; it is the same program from here.
-    let manifest = installation::root().join("xtask/Cargo.toml");
+    // In the checkout, `cargo xtask` is an alias; it is the same program from here, built with the same flags.
+    let root = installation::root();
+    let manifest = root.join("xtask/Cargo.toml");
     let manifest = manifest.to_str().expect("a plain path");
     let alias = ["run", "--quiet", "--locked", "--manifest-path", manifest, "--bin", "xtask", "--"];
+    let config = std::fs::read_to_string(root.join(".cargo/config.toml")).expect("the checkout's own");
+    let lines = config.lines().map(|line| match line.starts_with("xtask = ") {
+        true => format!("xtask = {alias:?}\n"),
+        false => format!("{line}\n"),
+    });
     std::fs::create_dir_all(folder.join(".cargo")).expect("a folder");
-    std::fs::write(folder.join(".cargo/config.toml"), format!("[alias]\nxtask = {alias:?}\n")).expect("a file");
+    std::fs::write(folder.join(".cargo/config.toml"), lines.collect::<String>()).expect("a file");
     let mut place = folder.to_path_buf();
     for step in steps {
         // A shell remembers its folder from one command to the next.
