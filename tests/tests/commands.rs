@@ -197,6 +197,32 @@ fn kept_runs_share_one_image() {
     }
 }
 
+/// What follows from the model is different on another one: one whose L2 takes data when the L1 misses, and not when the
+/// L1 evicts it, sees no lookups for evicted lines.
+#[test]
+fn an_experiment_runs_on_another_model() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let path = |name: &str| scratch.path().join(name).display().to_string();
+    let shipped =
+        std::fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("it is there");
+    let changed = shipped.replace("data = \"on-eviction\"", "data = \"on-miss\"");
+    assert_ne!(shipped, changed);
+    std::fs::write(path("on-miss.toml"), changed).expect("it can be written");
+    let figures = |more: &[&str], to: &str| -> serde_json::Value {
+        let (out, json) = (path(to), path(&format!("{to}.json")));
+        good(&[&["experiment", "matrix-copy", "--out", &out, "--json", &json], more].concat());
+        serde_json::from_slice(&std::fs::read(json).expect("the figures")).expect("JSON")
+    };
+    let other = path("on-miss.toml");
+    let [one, two] = [figures(&[], "one"), figures(&["--model", &other], "two")];
+    let count = |from: &serde_json::Value, name: &str| from["figures"][name].as_u64().expect("a count");
+    assert_eq!(count(&one, "l1d_cache_refill"), count(&two, "l1d_cache_refill"));
+    assert!(count(&one, "l2d_cache") > count(&two, "l2d_cache") + 10_000, "{one}\n{two}");
+    assert!(two["provenance"].to_string().contains("on-miss.toml"), "{two}");
+    let missing = cloison(&["experiment", "matrix-copy", "--model", &path("none.toml"), "--out", &path("three")]);
+    assert!(missing.code == Some(1) && missing.err.contains("none.toml"), "{}", missing.err);
+}
+
 /// Returns what a terminal with this many columns shows in the end.
 fn screen(output: &str, columns: usize) -> String {
     let (mut rows, mut row, mut column) = (vec![vec![]], 0_usize, 0_usize);

@@ -69,6 +69,9 @@ pub struct ExperimentArgs {
     /// Only the few runs that the experiment lists for a quick look
     #[arg(long)]
     pub quick: bool,
+    /// Another board model than the experiment's: a file as those in configs/models, to see what depends on it
+    #[arg(long, value_name = "FILE.toml")]
+    pub model: Option<PathBuf>,
 }
 
 /// Runs `cloison experiment`.
@@ -77,9 +80,16 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
         return list();
     }
     let path = file_of(&args.name);
-    let experiment = spec::load(&path, args.quick)?;
-    let suffix = if args.quick { "-quick" } else { "" };
-    let default = || installation::output_dir().join("experiments").join(directory_name(&path) + suffix);
+    let mut experiment = spec::load(&path, args.quick)?;
+    let mut name = directory_name(&path, &spec::directory());
+    if args.quick {
+        name += "-quick";
+    }
+    if let Some(model) = &args.model {
+        experiment.model = installation::find(model);
+        name += &format!("-on-{}", directory_name(&experiment.model, &installation::root().join("configs/models")));
+    }
+    let default = || installation::output_dir().join("experiments").join(&name);
     let out = args.out.clone().unwrap_or_else(default);
     keep_apart([path.as_path(), &experiment.system, &experiment.model], args.json.as_deref())?;
     let done = perform(&experiment, &path, &out, args.quick)?;
@@ -88,13 +98,14 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     done.conclude(&experiment)
 }
 
-/// Returns the name of an experiment's output directory: the name of a shipped one; that of another file with a part
-/// that depends on its path, because files in different directories may have the same name.
-fn directory_name(path: &Path) -> String {
+/// Returns what a file contributes to the name of an output directory: the name of one that is shipped in `directory`;
+/// that of another file with a part that depends on its path, because files in different directories may have the same
+/// name.
+fn directory_name(path: &Path, directory: &Path) -> String {
     let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let path = whole(path);
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    if path.parent() == Some(&*whole(&spec::directory())) {
+    if path.parent() == Some(&*whole(directory)) {
         return stem;
     }
     format!("{stem}-{:08x}", crc32fast::hash(path.as_os_str().as_encoded_bytes()))
@@ -293,16 +304,16 @@ mod tests {
 
     #[test]
     fn an_own_experiment_never_writes_over_a_shipped_one() {
-        assert_eq!(directory_name(&file_of("c2is")), "c2is");
+        assert_eq!(directory_name(&file_of("c2is"), &spec::directory()), "c2is");
         let [one, other] = [tempfile::tempdir(), tempfile::tempdir()].map(|made| made.expect("a directory"));
         let names = [&one, &other].map(|directory| {
             let path = directory.path().join("c2is.toml");
             std::fs::write(&path, "").expect("a file");
-            directory_name(&path)
+            directory_name(&path, &spec::directory())
         });
         assert!(names[0].starts_with("c2is-") && names[1].starts_with("c2is-") && names[0] != names[1], "{names:?}");
         // The same file by another way.
         let detour = one.path().join("..").join(one.path().file_name().expect("a name")).join("c2is.toml");
-        assert_eq!(directory_name(&detour), names[0]);
+        assert_eq!(directory_name(&detour, &spec::directory()), names[0]);
     }
 }
