@@ -1,17 +1,23 @@
 //! Experiments on the board model: they keep what they promise, and repeat to the last digit.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::problem::SourceFile;
 use cloison_engine::installation;
-use cloison_engine::model::Model;
+use cloison_engine::model::{Caches, Model};
+use cloison_engine::qemu::Machine;
 use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
-use cloison_lab::experiment::{file_of, perform, runner, spec};
+use cloison_lab::experiment::sensitivity;
+use cloison_lab::experiment::{Done, Scope, file_of, perform, perform_in, runner, spec};
+use cloison_lab::model::survey::Survey;
 use cloison_lab::model::{self, calibrate, compare, points, runs};
 use cloison_lab::much::input::{Chosen, measurements};
+use cloison_lab::parameters;
 use cloison_tests::{VIRT, ZCU102};
 use miette::Result;
 use serde_json::{Map, Value};
 use std::path::Path;
+use std::time::Duration;
 
 /// Runs a shipped experiment with `--quick` in an empty directory. Returns its JSON document without the time of day.
 fn quick(name: &str, directory: &Path) -> Result<Value> {
@@ -96,8 +102,17 @@ fn a_smaller_budget_never_slows_the_victim_more() -> Result<()> {
     Ok(())
 }
 
+/// Budgets of reads and writes together; what one core does not use, others take, and the victim is none the worse.
+#[test]
+fn unused_budgets_are_shared_and_the_victim_is_as_before() -> Result<()> {
+    let figures = figures("reclaim")?;
+    assert_eq!((figure(&figures, "checks_passed"), figure(&figures, "checks_failed")), (7.0, 0.0), "{figures:?}");
+    Ok(())
+}
+
 /// Debian's kernel and cyclictest, both modelled from the first instruction.
 #[test]
+#[ignore = "takes more than ten minutes since the model has prefetching and coherence: run it on demand"]
 fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()> {
     let (one, other) = (scratch(), scratch());
     let first = quick("cyclictest", one.path())?;
@@ -399,7 +414,7 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
     let [file, model] =
         ["zcu102-public", "zcu102"].map(|name| installation::root().join(format!("configs/models/{name}.toml")));
     let mut points = points::load(&file)?;
-    let few = ["imx8mq-random-64k", "h618-chain-4k", "am62x-stride-62k", "am62p-bcopy-on-2"];
+    let few = ["imx8mq-random-64k", "h618-chain-4k", "h618-chain-64k", "am62p-bcopy-on-2"];
     points.points.retain(|point| few.contains(&point.name.as_str()));
     assert_eq!(points.points.len(), few.len(), "all of them are in the file");
     let (one, other) = (scratch(), scratch());
@@ -414,7 +429,7 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
     let of = |name: &str| first.compared.iter().find(|one| one.point.name == name).expect("a point");
     assert!(of("imx8mq-random-64k").agrees(), "{}", first.text);
     // A chain that fits in the L1 cache is faster than one that does not.
-    assert!(of("h618-chain-4k").ours * 2.0 < of("am62x-stride-62k").ours, "{}", first.text);
+    assert!(of("h618-chain-4k").ours * 2.0 < of("h618-chain-64k").ours, "{}", first.text);
 
     // A point that is far off is an error as soon as its explanation is gone.
     compare::conclude(&points, &first.compared)?;
@@ -431,26 +446,159 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
 }
 
 #[test]
-fn hidden_parameters_of_a_model_are_recovered_from_its_own_benchmarks() -> Result<()> {
-    let [file, model] =
-        ["zcu102-public", "zcu102"].map(|name| installation::root().join(format!("configs/models/{name}.toml")));
-    let start = calibrate::Start::read(&model, &["latency.l2".to_owned(), "memory.latency_ns".to_owned()])?;
-    let hidden = [17, 151];
+fn another_core_is_another_file_and_private_pages_help_it_too() -> Result<()> {
+    let path = file_of("c2is");
+    let mut experiment = spec::load(&path, true)?;
+    experiment.model = installation::root().join("configs/models/bcm2711.toml");
+    experiment.points.retain(|point| point.variant != "migrated" || point.number("pages") == Some(64));
+    let out = scratch();
+    let done = perform(&experiment, &path, out.path(), true)?;
+    let figure = |name: &str| done.figures.get(name).unwrap_or_else(|| panic!("no figure {name}"));
+    // Memory is further away in cycles than on the board that the experiment was made for.
+    assert!(figure("slowdown") > 6.0 && figure("recovered_ratio") <= 1.1, "{:?}", done.findings.account);
+    assert_eq!(figure("checks_failed"), 0.0);
+    let account = done.findings.account.join("\n");
+    assert!(account.contains("at 1500 MHz") && account.contains("takes data when an L1 asks for it"), "{account}");
+    Ok(())
+}
+
+#[test]
+fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
     let directory = scratch();
-    let perturbed = directory.path().join("hidden.toml");
-    std::fs::write(&perturbed, start.with(&hidden)).expect("a model");
+    let shipped = std::fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("a model");
+    let (values, _) = shipped.split_once("[sensitivity]").expect("its table");
+    let source = SourceFile::new(Path::new("model.toml"), values.to_owned());
+    let all = parameters::all(&source).expect("its values").into_iter().map(|one| one.name);
+    let known: Vec<String> = all.filter(|name| name != "memory.latency_ns").map(|name| format!("'{name}'")).collect();
+    let model = directory.path().join("model.toml");
+    let text = format!("{values}[sensitivity]\nknown = [{}]\n", known.join(", "));
+    std::fs::write(&model, text.clone()).expect("a model");
+
+    let path = file_of("c2is");
+    let mut experiment = spec::load(&path, true)?;
+    experiment.model = model.clone();
+    experiment.points.retain(|point| ["solo", "interf"].contains(&point.variant.as_str()));
+    let out = directory.path().join("out");
+    let done = perform_in(&experiment, &path, &out, true, Scope::Changes)?;
+    let figure = |done: &Done, name: &str| done.figures.get(name).unwrap_or_else(|| panic!("no figure {name}"));
+    assert_eq!((figure(&done, "sensitivity_changes"), figure(&done, "sensitivity_conclusions")), (2.0, 1.0));
+    let result = sensitivity::read(&out.join(sensitivity::FILE))?;
+    // The conclusions about runs that were left out are no part of it.
+    assert_eq!(result.conclusion[0].check, "interf.slowdown >= 2");
+    let slowdown = |left: &str| left.parse::<f64>().expect("a slowdown");
+    let [half, double] = [0, 1].map(|at| slowdown(&result.change[at].left[0]));
+    assert!(half < slowdown(&result.conclusion[0].left) && slowdown(&result.conclusion[0].left) < double, "{result:?}");
+    assert!(half >= 2.0 && result.change[0].holds == [true], "{result:?}");
+    let page = std::fs::read_to_string(out.join("report.html")).expect("the report");
+    assert!(page.contains("Which conclusions survive") && page.contains(&result.date), "it is in the report");
+    let series = std::fs::read_to_string(out.join("series-sensitivity.csv")).expect("the series");
+    assert_eq!(series.lines().count(), 3, "{series}");
+
+    // Runs are kept, so that a command that was cut off continues; a change of the model is told from one of its comments.
+    let changed = |name: &str| {
+        let file = out.join("sensitivity").join(name).join("runs/interf/result.json");
+        std::fs::metadata(file).and_then(|data| data.modified()).expect("a result")
+    };
+    let before = changed("memory.latency_ns=62");
+    perform_in(&experiment, &path, &out, true, Scope::Changes)?;
+    assert_eq!(before, changed("memory.latency_ns=62"), "nothing is run twice");
+    assert!(result.origin(&experiment, &path)?.contains("still the same"));
+    std::fs::write(&model, format!("# A comment.\n{text}")).expect("a model");
+    assert!(result.origin(&experiment, &path)?.contains("still the same"));
+    std::fs::write(&model, text.replace("\nlatency_ns = 124", "\nlatency_ns = 125")).expect("a model");
+    assert!(result.origin(&experiment, &path)?.contains("Changed since then: the model's values."));
+    Ok(())
+}
+
+/// Hides values of parameters in a model, measures its benchmarks, and lets `calibrate` find them again.
+fn recover(model: &str, hidden: &[(&str, u64)], benchmarks: &[&str]) -> Result<()> {
+    let directory = scratch();
+    let [start_file, perturbed, file] = ["start", "hidden", "points"].map(|name| directory.path().join(name));
+    std::fs::write(&start_file, model).expect("a model");
+    let names: Vec<String> = hidden.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let values: Vec<u64> = hidden.iter().map(|(_, value)| *value).collect();
+    let start = calibrate::Start::read(&start_file, &names)?;
+    std::fs::write(&perturbed, start.with(&values)).expect("a model");
+    let mut text = "[source.hidden]\ntitle = \"The hidden model\"\n".to_owned();
+    for (number, benchmark) in benchmarks.iter().enumerate() {
+        let unit = if benchmark.starts_with("stream") { "MB/s" } else { "ns" };
+        text += &format!(
+            "[[point]]\nname = \"p{number}\"\nboard = \"hidden\"\nvalue = 1.0\nunit = \"{unit}\"\nclock_mhz = 1000\n\
+             tolerance = 0.02\nuse = \"fitted\"\nsource = \"hidden\"\nplace = \"{number}\"\nbenchmark.{benchmark}\n"
+        );
+    }
+    std::fs::write(&file, text).expect("points");
     let mut points = points::load(&file)?;
-    points.points.retain(|point| ["h618-chain-64k", "h618-chain-2048k"].contains(&point.name.as_str()));
     let results = runs::perform(&points, &perturbed, &directory.path().join("runs"))?;
     for index in 0..points.points.len() {
         let measured = results.of(&points, &points.points[index])?;
         points.points[index].value = measured;
     }
     let fitted = calibrate::fit(&points, &start)?;
-    assert!(fitted.before > 0.1 && fitted.after < 0.02, "{fitted:?}");
-    for ((name, _, found), hidden) in fitted.parameters.iter().zip(hidden) {
-        assert!((*found as f64 / hidden as f64 - 1.0).abs() <= 0.02, "{name} is {hidden}: {fitted:?}");
+    // Shown with --nocapture, for docs/validation.md.
+    println!("{}", fitted.table().to_text());
+    assert!(fitted.before > 0.05 && fitted.after < 0.005, "{fitted:?}");
+    for ((name, _, found), hidden) in fitted.parameters.iter().zip(values) {
+        assert!((found.digits as f64 / hidden as f64 - 1.0).abs() <= 0.02, "{name} is {hidden}: {fitted:?}");
     }
-    assert_eq!(fitted.text, start.with(&hidden));
+    Ok(())
+}
+
+fn the_model() -> String {
+    std::fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("the shipped model")
+}
+
+#[test]
+fn hidden_latencies_of_a_model_are_recovered_from_its_own_benchmarks() -> Result<()> {
+    let hidden = [("latency.l2", 17), ("memory.latency_ns", 151)];
+    recover(&the_model(), &hidden, &["chase = { kib = 64 }", "chase = { kib = 2048 }"])
+}
+
+#[test]
+fn hidden_bandwidths_of_a_model_are_recovered_from_its_own_benchmarks() -> Result<()> {
+    // Stores that wait for the lines that they write in part, and for nothing else.
+    let model =
+        the_model().replace("queues = \"banks\"", "queues = \"bandwidth\"").replace("data_lines = 5", "data_lines = 0");
+    let write = |cores: u64| format!("stream = {{ operation = \"write-words\", kib = 2048, cores = {cores} }}");
+    recover(&model, &[("memory.line_ns", 8), ("core.store_linefills", 5)], &[&write(1), &write(4)])
+}
+
+/// A chain of equal strides stays in open rows, and one in random order does not.
+#[test]
+fn hidden_costs_of_rows_are_recovered_from_a_models_own_benchmarks() -> Result<()> {
+    // In tenths of a nanosecond, as the file gives it.
+    let hidden = [("latency.l2", 15), ("memory.latency_ns", 105), ("memory.banks.precharge_ns", 220)];
+    let benchmarks = ["chase = { kib = 64 }", "chase = { kib = 2048 }", "stride = { kib = 2048 }"];
+    recover(&the_model(), &hidden, &benchmarks)
+}
+
+/// QEMU plays the board that nobody has: one whose latencies are hidden. Its console is the log of the kit.
+#[test]
+fn the_kits_log_from_a_board_becomes_measurements_to_which_a_model_is_fitted() -> Result<()> {
+    let directory = scratch();
+    let [board, log, output] = ["board.toml", "uart.log", "points.toml"].map(|name| directory.path().join(name));
+    let shipped = installation::root().join("configs/models/zcu102.toml");
+    let start = calibrate::Start::read(&shipped, &["latency.l2".to_owned(), "memory.latency_ns".to_owned()])?;
+    let hidden = [16, 140];
+    std::fs::write(&board, start.with(&hidden).replace("clock_mhz = 1000", "clock_mhz = 1200")).expect("a model");
+    let checked = cloison_tests::load(&installation::root().join("configs/kit/kit.toml"), ZCU102)?;
+    let image = directory.path().join("Image");
+    cloison_tests::image(&checked)?.write(&image)?;
+    let machine = Machine::new(checked.emulation()?, &image).limit(Duration::from_secs(300));
+    let stats = directory.path().join("model.json");
+    let outcome = Model::load(&board)?.attach(machine, 0, Caches::Warm, &stats).run()?;
+    assert!(outcome.exit.is_clean(), "{}", outcome.console);
+    std::fs::write(&log, &outcome.console).expect("a log");
+
+    let survey = Survey::read(&outcome.console).expect("a survey");
+    assert_eq!((survey.measurements(), survey.clock_mhz()), (17, Ok(1200)), "{}", outcome.console);
+    std::fs::write(&output, survey.to_toml("QEMU", "uart.log", 1200)).expect("measurements");
+    let mut points = points::load(&output)?;
+    points.points.retain(|point| ["chase-64k", "chase-4096k"].contains(&point.name.as_str()));
+    assert_eq!(points.points.len(), 2);
+    let fitted = calibrate::fit(&points, &start)?;
+    for ((name, _, found), hidden) in fitted.parameters.iter().zip(hidden) {
+        assert!((found.digits as f64 / hidden as f64 - 1.0).abs() <= 0.02, "{name} is {hidden}: {fitted:?}");
+    }
     Ok(())
 }

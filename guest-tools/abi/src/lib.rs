@@ -35,6 +35,8 @@ pub mod map {
 pub mod irq {
     /// The EL1 virtual timer (PPI 27).
     pub const VTIMER: u32 = 27;
+    /// High while the budget of a quota with `when_spent = "interrupt"` is spent (PPI 24).
+    pub const BUDGET: u32 = 24;
     /// The emulated PL011's interrupt (SPI 1).
     pub const UART: u32 = 33;
 }
@@ -85,6 +87,21 @@ pub mod psci {
     pub const SYSTEM_OFF: u32 = 0x8400_0008;
     pub const SYSTEM_RESET: u32 = 0x8400_0009;
     pub const FEATURES: u32 = 0x8400_000A;
+    /// The functions that a guest can call.
+    pub const ALL: [u32; 12] = [
+        VERSION,
+        CPU_SUSPEND_32,
+        CPU_SUSPEND_64,
+        CPU_OFF,
+        CPU_ON_32,
+        CPU_ON_64,
+        AFFINITY_INFO_32,
+        AFFINITY_INFO_64,
+        MIGRATE_INFO_TYPE,
+        SYSTEM_OFF,
+        SYSTEM_RESET,
+        FEATURES,
+    ];
 
     pub const SUCCESS: i64 = 0;
     pub const NOT_SUPPORTED: i64 = -1;
@@ -150,12 +167,18 @@ pub enum Call {
     /// allows in the running period. Service [`services::QUOTA`].
     QuotaTerms = 0xC600_000E,
     /// `(VM) -> (0, life and flags, name, name)`: the state and name of a VM, by its number ([`reply::VmInfo`]). Service
-    /// [`services::MANAGE`].
+    /// [`services::MANAGE`] or [`services::REGULATE`].
     VmRead = 0xC600_000F,
     /// `(VM, change) -> 0`: orders a VM that the caller's configuration names to stop (0), start (1) or restart (2). The
     /// order is carried out after the call returns; [`Call::VmRead`] says when it has been. What has happened already is
     /// no error. Service [`services::MANAGE`].
     VmOrder = 0xC600_0010,
+    /// `(VM, quota index) -> (0, budget, events in the last whole period, periods)`: a quota of a VM that the caller's
+    /// configuration names ([`reply::Budget`]). Service [`services::REGULATE`].
+    BudgetRead = 0xC600_0011,
+    /// `(VM, quota index, budget in events) -> 0`: sets the budget from that quota's next period on, for all lives of its
+    /// VM; never above the configured ceiling. Service [`services::REGULATE`].
+    BudgetSet = 0xC600_0012,
 }
 
 impl Call {
@@ -179,6 +202,8 @@ impl Call {
             0xC600_000E => Self::QuotaTerms,
             0xC600_000F => Self::VmRead,
             0xC600_0010 => Self::VmOrder,
+            0xC600_0011 => Self::BudgetRead,
+            0xC600_0012 => Self::BudgetSet,
             _ => return None,
         })
     }
@@ -247,4 +272,6 @@ pub mod services {
     pub const PROFILE: u32 = 1 << 3;
     /// Listing all VMs, and stopping, starting and restarting those that the VM's configuration names.
     pub const MANAGE: u32 = 1 << 4;
+    /// Reading and setting the quotas of the VMs that the VM's configuration names.
+    pub const REGULATE: u32 = 1 << 5;
 }

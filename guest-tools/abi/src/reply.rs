@@ -143,6 +143,16 @@ replies! {
         event: u16,
     }
 
+    /// A quota of another VM: after [`Call::BudgetRead`](crate::Call::BudgetRead).
+    Budget {
+        /// Events allowed from the next period on, unless the VM itself has lowered it.
+        budget: u64,
+        /// Events in the last whole period.
+        events: u32,
+        /// Periods since the core's vCPU first started.
+        periods: u32,
+    }
+
     /// The count of one HEM in a segment: after [`Call::HemRead`](crate::Call::HemRead).
     Hem {
         /// Events counted.

@@ -67,6 +67,9 @@ impl Error {
             Self::Refused { call: Call::VmOrder, error: CallError::Denied } => help(
                 "name the VM in `manages` in this VM's configuration, with the service `manage`, and boot the system again",
             ),
+            Self::Refused { call: Call::BudgetRead | Call::BudgetSet, error: CallError::Denied } => help(
+                "name the VM in `regulates` in this VM's configuration, with the service `regulate`, and boot the system again",
+            ),
             Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
                 format!("add \"{name}\" to `services` in the VM's configuration, and boot the system again")
             }),
@@ -86,6 +89,7 @@ fn service(call: Call) -> Option<&'static str> {
         Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => Some("migrate"),
         Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => Some("quota"),
         Call::VmRead | Call::VmOrder => Some("manage"),
+        Call::BudgetRead | Call::BudgetSet => Some("regulate"),
         Call::SetCacheability => Some("profile"),
         Call::Identify | Call::Time | Call::Region | Call::PageState => None,
     }
@@ -95,6 +99,7 @@ fn refusal(call: Call, error: CallError) -> String {
     let migrates = service(call) == Some("migrate");
     match (error, service(call)) {
         (CallError::Denied, _) if call == Call::VmOrder => "this VM may not manage that one".to_owned(),
+        (CallError::Denied, Some("regulate")) => "this VM may not set the quotas of that one".to_owned(),
         (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
         (CallError::Denied, None) => "this VM may not make this call".to_owned(),
         (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
@@ -103,6 +108,7 @@ fn refusal(call: Call, error: CallError) -> String {
         (CallError::Busy, _) => "another migration or change of cacheability of this VM is in progress".to_owned(),
         (CallError::Absent, _) if migrates => "the VM has no page profile, and so no private pool".to_owned(),
         (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
+        (CallError::Absent, Some("regulate")) => "there is no such VM, or it has no such quota".to_owned(),
         (CallError::Absent, Some("manage")) => "the machine has no such VM".to_owned(),
         (CallError::Absent, Some("hem")) => "this VM has no such HEM".to_owned(),
         (CallError::Absent, _) => "the call refers to something that this VM does not have".to_owned(),
@@ -112,6 +118,9 @@ fn refusal(call: Call, error: CallError) -> String {
         (CallError::Sequence, _) => "no observation segment is open on this vCPU".to_owned(),
         (CallError::Invalid, Some("quota")) => {
             "a budget can be lowered, not raised above the configured one".to_owned()
+        }
+        (CallError::Invalid, Some("regulate")) => {
+            "a budget is at least one event, and never above the quota's ceiling (`up_to`)".to_owned()
         }
         (CallError::Invalid, _) if call == Call::Migrate => "the VM's profile does not have that many pages".to_owned(),
         (CallError::Invalid, Some("migrate")) => {

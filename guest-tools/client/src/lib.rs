@@ -19,7 +19,7 @@ pub mod events;
 mod registers;
 
 pub use cloison_abi::reply::{
-    Change, Colors, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
+    Budget, Change, Colors, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
 };
 pub use error::Error;
 pub use registers::{MappedPage, Registers};
@@ -154,6 +154,16 @@ impl<R: Registers> Services<R> {
     /// Orders a VM to stop, start or restart. It has done so once [`vm`](Self::vm) no longer returns [`Life::Changing`].
     pub fn order_vm(&mut self, index: u64, change: Change) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::VmOrder, [index, change as u64, 0]).map(drop)
+    }
+
+    /// Returns what a quota of another VM allows, and what was used of it.
+    pub fn budget(&mut self, vm: u64, quota: u64) -> Result<Budget, Error> {
+        self.call(Call::BudgetRead, [vm, quota, 0])
+    }
+
+    /// Sets the budget of another VM's quota in events, from its next period on; never above its ceiling.
+    pub fn set_budget(&mut self, vm: u64, quota: u64, events: u64) -> Result<(), Error> {
+        self.call::<[u64; 3]>(Call::BudgetSet, [vm, quota, events]).map(drop)
     }
 
     /// Sets a quota's budget in events, from the next period on; never above the configured one.

@@ -32,6 +32,8 @@ enum Verb {
     Migrate(Migrate),
     /// Show the state of the quotas on the vCPUs' cores, or lower one
     Quota(Quota),
+    /// Show the budgets of other VMs that this VM regulates, or set one
+    Budget(Budget),
     /// List the machine's VMs, or stop, start or restart one that this VM manages
     Vm(Vm),
     /// Run a command on one vCPU in an observation segment, and print the counts of the VM's HEMs (they are also
@@ -93,6 +95,15 @@ struct Quota {
     vcpu: Option<usize>,
     /// Lower this quota, by its position in the VM's configuration, to this number of events per period
     #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vcpu")]
+    set: Option<Vec<u64>>,
+}
+
+#[derive(Debug, Args)]
+struct Budget {
+    /// Only the quotas of this VM
+    vm: Option<String>,
+    /// Set this quota, by its position in the VM's configuration, to this number of events per period, up to its ceiling
+    #[arg(long, num_args = 2, value_names = ["INDEX", "EVENTS"], value_parser = number, requires = "vm")]
     set: Option<Vec<u64>>,
 }
 
@@ -191,6 +202,7 @@ fn run(services: &mut Services, command: Verb) -> Result<ExitCode, Failure> {
         Verb::Colors(wanted) => colors(services, &wanted)?,
         Verb::Migrate(wanted) => migrate(services, &wanted)?,
         Verb::Quota(wanted) => quota(services, &wanted)?,
+        Verb::Budget(wanted) => budget(services, &wanted)?,
         Verb::Vm(Vm { change: None | Some(VmChange::List) }) => list_vms(services)?,
         Verb::Vm(Vm { change: Some(VmChange::Stop { name }) }) => change_vm(services, &name, Change::Stop)?,
         Verb::Vm(Vm { change: Some(VmChange::Start { name }) }) => change_vm(services, &name, Change::Start)?,
@@ -208,9 +220,16 @@ fn line(name: &str, value: impl Display) {
 }
 
 fn info(services: &mut Services) -> Result<(), Failure> {
-    use cloison_abi::services::{HEM, MANAGE, MIGRATE, PROFILE, QUOTA};
+    use cloison_abi::services::{HEM, MANAGE, MIGRATE, PROFILE, QUOTA, REGULATE};
     let identity = services.identify();
-    let names = [(HEM, "hem"), (MIGRATE, "migrate"), (QUOTA, "quota"), (PROFILE, "profile"), (MANAGE, "manage")];
+    let names = [
+        (HEM, "hem"),
+        (MIGRATE, "migrate"),
+        (QUOTA, "quota"),
+        (PROFILE, "profile"),
+        (MANAGE, "manage"),
+        (REGULATE, "regulate"),
+    ];
     let granted: Vec<&str> =
         names.iter().filter(|(bit, _)| identity.services & bit != 0).map(|(_, name)| *name).collect();
     line("interface", format_args!("version {}", identity.version));
@@ -275,10 +294,11 @@ fn migrate(services: &mut Services, wanted: &Migrate) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Upper bound on the quotas of a VM on all of its cores.
+const MOST: u64 = 64;
+
 fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
     use cloison_abi::CallError;
-    /// Upper bound on the quotas of a VM on all of its cores.
-    const MOST: u64 = 64;
     if let (Some([index, events]), Some(vcpu)) = (wanted.set.as_deref(), wanted.vcpu) {
         pin(vcpu)?;
         services.set_quota(*index, *events)?;
@@ -313,6 +333,41 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
     Ok(())
 }
 
+fn budget(services: &mut Services, wanted: &Budget) -> Result<(), Failure> {
+    use cloison_abi::CallError;
+    let vms = services.vms()?;
+    let chosen = wanted.vm.as_deref().map(|name| number_of(&vms, name)).transpose()?;
+    if let (Some(vm), Some([index, events])) = (chosen, wanted.set.as_deref()) {
+        services.set_budget(vm, *index, *events)?;
+        println!("{}, quota {index}: {events} events per period from its next one on", vms[vm as usize].name());
+        return Ok(());
+    }
+    println!("{:<16} {:>5} {:>12} {:>12} {:>10}", "VM", "quota", "budget", "last period", "periods");
+    for (number, vm) in (0..).zip(&vms).filter(|(number, _)| chosen.is_none_or(|chosen| chosen == *number)) {
+        for index in 0..MOST {
+            match services.budget(number, index) {
+                Ok(it) => {
+                    println!("{:<16} {index:>5} {:>12} {:>12} {:>10}", vm.name(), it.budget, it.events, it.periods);
+                }
+                Err(Error::Refused { error: CallError::Absent, .. }) => break,
+                // Of all VMs, those that it may regulate are shown.
+                Err(Error::Refused { error: CallError::Denied, .. }) if chosen.is_none() => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the number of the VM with a name.
+fn number_of(vms: &[VmInfo], name: &str) -> Result<u64, Failure> {
+    let found = vms.iter().position(|vm| vm.name() == name).ok_or_else(|| Failure {
+        message: format!("there is no VM `{name}`"),
+        help: Some(format!("this machine has: {}", vms.iter().map(VmInfo::name).collect::<Vec<_>>().join(", "))),
+    });
+    found.map(|number| number as u64)
+}
+
 fn list_vms(services: &mut Services) -> Result<(), Failure> {
     println!("{:>2}  {:<16} {:<9} managed", "VM", "name", "state");
     for (number, vm) in services.vms()?.iter().enumerate() {
@@ -326,11 +381,7 @@ fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), 
     /// How often to look, and how long: loading a large VM takes a second or two, and its budgets may hold it.
     const LOOK: Duration = Duration::from_millis(10);
     const LONGEST: u32 = 6000;
-    let vms = services.vms()?;
-    let number = vms.iter().position(|vm| vm.name() == name).ok_or_else(|| Failure {
-        message: format!("there is no VM `{name}`"),
-        help: Some(format!("this machine has: {}", vms.iter().map(VmInfo::name).collect::<Vec<_>>().join(", "))),
-    })? as u64;
+    let number = number_of(&services.vms()?, name)?;
     services.order_vm(number, change)?;
     for _ in 0..LONGEST {
         let life = services.vm(number)?.life;

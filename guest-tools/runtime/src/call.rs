@@ -1,7 +1,9 @@
 //! Cloison's hypercalls with typed arguments and results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::reply::{Change, Hem, Identity, Moved, PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo};
+use cloison_abi::reply::{
+    Budget, Change, Hem, Identity, Moved, PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo,
+};
 use cloison_abi::{Call, CallError};
 
 /// Makes any hypercall: function identifier in `w0`, arguments in `x1`–`x6`, results in `x0`–`x3`.
@@ -103,6 +105,16 @@ pub fn vm_read(vm: u64) -> Result<VmInfo, CallError> {
 /// Orders a VM to stop, start or restart, and returns before it has.
 pub fn vm_order(vm: u64, change: Change) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::VmOrder, [vm, change as u64, 0]).map(drop)
+}
+
+/// Returns what a quota of another VM allows, and what was used of it.
+pub fn budget_read(vm: u64, quota: u64) -> Result<Budget, CallError> {
+    call(Call::BudgetRead, [vm, quota, 0])
+}
+
+/// Sets the budget of another VM's quota in events, from its next period on.
+pub fn budget_set(vm: u64, quota: u64, events: u64) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::BudgetSet, [vm, quota, events]).map(drop)
 }
 
 /// Sets a quota's budget in events, from the next period on.

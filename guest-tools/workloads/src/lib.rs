@@ -4,6 +4,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+pub mod chain;
 pub mod stamps;
 
 use cloison_benchmarks::{Kernel, Size};

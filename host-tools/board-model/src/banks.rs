@@ -157,6 +157,8 @@ pub struct Banks {
     activations: Calendar,
     /// Addresses that wait to be written.
     pending: Vec<u64>,
+    /// When the last of the lines written before is on the bus.
+    written: u64,
 }
 
 impl Banks {
@@ -171,6 +173,7 @@ impl Banks {
             bus: Calendar::new(timing.burst),
             activations: Calendar::new(timing.activation),
             pending: Vec::with_capacity(timing.writes),
+            written: 0,
         }
     }
 
@@ -180,6 +183,7 @@ impl Banks {
         self.bus.clear();
         self.activations.clear();
         self.pending.clear();
+        self.written = 0;
         self.interval = 0;
     }
 
@@ -190,24 +194,25 @@ impl Banks {
         self.transfer(time, address) - time
     }
 
-    /// Writes the line at an address, together with others when there are enough.
-    pub fn write(&mut self, time: u64, address: u64) {
+    /// Writes the line at an address, together with others when there are enough. Returns the time until those collected
+    /// before are written, if these are now.
+    pub fn write(&mut self, time: u64, address: u64) -> u64 {
         self.pending.push(address);
-        if self.pending.len() >= self.timing.writes {
-            self.drain(time);
-        }
+        if self.pending.len() >= self.timing.writes { self.drain(time) } else { 0 }
     }
 
     #[cold]
-    fn drain(&mut self, time: u64) {
+    fn drain(&mut self, time: u64) -> u64 {
+        let wait = self.written.saturating_sub(time);
         for _ in 0..self.timing.turnaround.div_ceil(self.bus.slot) {
             self.use_bus(time);
         }
         let mut pending = std::mem::take(&mut self.pending);
         for address in pending.drain(..) {
-            self.transfer(time, address);
+            self.written = self.written.max(self.transfer(time, address) + self.timing.burst);
         }
         self.pending = pending;
+        wait
     }
 
     /// Moves a line. Returns when its transfer begins.

@@ -4,7 +4,10 @@
 use crate::banks::{BANK_BITS, BankTiming, TICKS};
 use crate::cache::{Cache, Policy};
 use crate::geometry::{Geometry, GeometryError};
+use crate::issue::MOST_LOADS;
+use crate::prefetch::{DataPrefetch, MOST_LINES, MOST_STREAMS};
 use crate::refresh::Refresh;
+use crate::streaming::Streaming;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -49,10 +52,30 @@ pub struct Timing {
     pub dram: u64,
     /// Time for which one line occupies the memory, unless its banks are modelled.
     pub dram_line: u64,
+    /// A line that another core's L1 data cache has, beyond an L1 hit; 0 if these caches are not coherent.
+    pub snoop: u64,
     /// An access to a device.
     pub device: u64,
     /// Number of lines that stores may wait for before the core waits too.
     pub store_linefills: usize,
+    /// Cycles from a load that hits the L1 to an instruction that needs its value.
+    pub load_to_use: u64,
+    /// Number of lines that loads may wait for until their first use; 0 if a core waits for each at once.
+    pub load_linefills: usize,
+}
+
+/// What a core fetches before it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetch {
+    /// Streams of data.
+    pub data: DataPrefetch,
+    /// Lines of instructions after the one that is reached.
+    pub instructions: u64,
+}
+
+impl Prefetch {
+    /// Nothing is prefetched.
+    pub const NONE: Self = Self { data: DataPrefetch::NONE, instructions: 0 };
 }
 
 /// A validated board.
@@ -74,6 +97,10 @@ pub struct Board {
     pub l2: Level,
     /// Costs of instructions and misses.
     pub timing: Timing,
+    /// What cores fetch before they need it.
+    pub prefetch: Prefetch,
+    /// When cores write lines without reading them.
+    pub streaming: Streaming,
     /// Refreshes of the memory.
     pub refresh: Refresh,
     /// The memory's banks, unless only its bandwidth is modelled.
@@ -136,9 +163,15 @@ pub enum BoardProblem {
     /// The caches have lines of different sizes.
     #[error("the lines of l1i, l1d and l2 are {0}, {1} and {2} bytes: they must be equal")]
     Lines(u64, u64, u64),
+    /// Banks are to be modelled, but the file does not describe them.
+    #[error("memory.queues = \"banks\": the table [memory.banks] is missing")]
+    NoBanks,
     /// The bits that choose a memory bank are invalid.
     #[error("memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit")]
     BankBits,
+    /// Lines that are too long for write streaming.
+    #[error("[streaming]: lines have {0} bytes: it is modelled for lines of 64 bytes or less")]
+    Streaming(u64),
     /// Opening a row takes longer than a whole access.
     #[error("memory.latency_ns = {0}: it includes precharge_ns and activate_ns, which take longer")]
     Latency(f64),
@@ -218,7 +251,14 @@ struct File {
     l1d: LevelFile,
     l2: L2File,
     latency: LatencyFile,
+    #[serde(default)]
+    prefetch: Option<PrefetchFile>,
+    #[serde(default)]
+    streaming: Option<StreamingFile>,
     memory: MemoryFile,
+    /// Which values are known, for those who ask what results owe to the others: no part of the model.
+    #[serde(default, rename = "sensitivity")]
+    _sensitivity: Option<serde::de::IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -227,7 +267,43 @@ struct CoreFile {
     clock_mhz: Spanned<u64>,
     cycles_per_instruction: Spanned<u64>,
     store_linefills: Spanned<u64>,
+    #[serde(default)]
+    load_linefills: Option<Spanned<u64>>,
+    #[serde(default)]
+    load_to_use: Option<Spanned<u64>>,
     quantum: Spanned<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PrefetchFile {
+    data_lines: Spanned<u64>,
+    data_streams: Spanned<u64>,
+    data_strides: Spanned<u64>,
+    data_reach: Spanned<u64>,
+    instruction_lines: Spanned<u64>,
+}
+
+impl PrefetchFile {
+    fn check(&self, text: &Text<'_>) -> Result<Prefetch, BoardError> {
+        let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
+        Ok(Prefetch {
+            data: DataPrefetch {
+                lines: range("prefetch.data_lines", &self.data_lines, 0, MOST_LINES as u64)? as usize,
+                streams: range("prefetch.data_streams", &self.data_streams, 1, MOST_STREAMS as u64)? as usize,
+                strides: range("prefetch.data_strides", &self.data_strides, 1, 16)?,
+                reach: range("prefetch.data_reach", &self.data_reach, 1, 64)?,
+            },
+            instructions: range("prefetch.instruction_lines", &self.instruction_lines, 0, 8)?,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamingFile {
+    l1_lines: Spanned<u64>,
+    l2_lines: Spanned<u64>,
 }
 
 #[derive(Deserialize)]
@@ -245,14 +321,16 @@ struct LevelFile {
 #[serde(deny_unknown_fields)]
 struct LatencyFile {
     l2: Spanned<u64>,
+    #[serde(default)]
+    snoop: Option<Spanned<u64>>,
     device_ns: Spanned<f64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MemoryFile {
-    queues: Queues,
-    banks: BanksFile,
+    queues: Spanned<Queues>,
+    banks: Option<BanksFile>,
     latency_ns: Spanned<f64>,
     line_ns: Spanned<f64>,
     refresh_interval_ns: Spanned<f64>,
@@ -348,6 +426,22 @@ impl Board {
         Self::parse(&text)
     }
 
+    /// Returns the board with cores that wait for each line, prefetch none, allocate all that they write, and do not know
+    /// of each other's.
+    pub const fn simple(mut self) -> Self {
+        self.prefetch = Prefetch::NONE;
+        self.streaming = Streaming::NONE;
+        self.timing.load_linefills = 0;
+        self.timing.load_to_use = 1;
+        self.timing.snoop = 0;
+        self
+    }
+
+    /// Returns whether a core may continue while a line is on its way.
+    pub const fn overlaps(&self) -> bool {
+        self.prefetch.data.lines > 0 || self.prefetch.instructions > 0 || self.timing.load_linefills > 0
+    }
+
     /// Sets what varies from run to run on a board: the victims of the pseudo-random policy (`seed` is added to each
     /// cache's own), and the time to the next memory refresh when the run starts.
     pub fn reseed(&mut self, seed: u64) {
@@ -368,10 +462,24 @@ impl Board {
         let cycles = |field, value: &Spanned<f64>, from, to| text.cycles(field, value, from, to, clock_mhz);
         let memory = &file.memory;
         let interval = cycles("memory.refresh_interval_ns", &memory.refresh_interval_ns, 1000.0, 10_000_000.0)?;
-        let banks = memory.banks.check(&text, clock_mhz)?;
+        let banks = memory.banks.as_ref().map(|banks| banks.check(&text, clock_mhz)).transpose()?;
+        if *memory.queues.get_ref() == Queues::Banks && banks.is_none() {
+            return Err(text.error(&memory.queues, BoardProblem::NoBanks));
+        }
+        let optional = |field, value: &Option<Spanned<u64>>, off: u64, to| match value {
+            Some(value) => range(field, value, off, to),
+            None => Ok(off),
+        };
+        let streaming = match &file.streaming {
+            Some(streaming) => Streaming {
+                l1: range("streaming.l1_lines", &streaming.l1_lines, 0, 100_000)?,
+                l2: range("streaming.l2_lines", &streaming.l2_lines, 0, 100_000)?,
+            },
+            None => Streaming::NONE,
+        };
         let board = Self {
             clock_mhz,
-            banks: (memory.queues == Queues::Banks).then_some(banks),
+            banks: banks.filter(|_| *memory.queues.get_ref() == Queues::Banks),
             quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
             l2_data: data,
             l1i: file.l1i.check(&text, "l1i")?,
@@ -380,11 +488,17 @@ impl Board {
             timing: Timing {
                 instruction: range("core.cycles_per_instruction", &file.core.cycles_per_instruction, 1, 100)?,
                 l2: range("latency.l2", &file.latency.l2, 1, 10_000)?,
+                snoop: optional("latency.snoop", &file.latency.snoop, 0, 10_000)?,
                 dram: cycles("memory.latency_ns", &memory.latency_ns, 1.0, 10_000.0)?,
                 dram_line: cycles("memory.line_ns", &memory.line_ns, 0.1, 100.0)?,
                 device: cycles("latency.device_ns", &file.latency.device_ns, 1.0, 10_000.0)?,
                 store_linefills: range("core.store_linefills", &file.core.store_linefills, 1, 64)? as usize,
+                load_to_use: optional("core.load_to_use", &file.core.load_to_use, 1, 100)?,
+                load_linefills: optional("core.load_linefills", &file.core.load_linefills, 0, MOST_LOADS as u64)?
+                    as usize,
             },
+            prefetch: file.prefetch.as_ref().map_or(Ok(Prefetch::NONE), |prefetch| prefetch.check(&text))?,
+            streaming,
             refresh: Refresh {
                 interval,
                 cycles: cycles("memory.refresh_ns", &memory.refresh_ns, 0.0, 999.0)?,
@@ -393,7 +507,8 @@ impl Board {
             name: file.name,
         };
         let latency = *memory.latency_ns.get_ref();
-        if memory.banks.precharge_ns.get_ref() + memory.banks.activate_ns.get_ref() > latency {
+        let row = |banks: &BanksFile| banks.precharge_ns.get_ref() + banks.activate_ns.get_ref();
+        if memory.banks.as_ref().is_some_and(|banks| row(banks) > latency) {
             return Err(text.error(&memory.latency_ns, BoardProblem::Latency(latency)));
         }
         let line = |level: &Level| level.geometry.line_bytes();
@@ -401,6 +516,9 @@ impl Board {
         if l1i != l2 || l1d != l2 {
             let odd = if l1i == l1d { &second.line } else { &file.l1i.line };
             return Err(text.error(odd, BoardProblem::Lines(l1i, l1d, l2)));
+        }
+        if let Some(streaming) = file.streaming.filter(|_| l1d > 64) {
+            return Err(text.error(&streaming.l1_lines, BoardProblem::Streaming(l1d)));
         }
         Ok(board)
     }
@@ -490,6 +608,13 @@ mod tests {
                 "core.store_linefills = 0: must be from 1 to 64",
             ),
             (
+                "data_streams = ",
+                "data_streams = 5 #",
+                at("data_streams"),
+                "prefetch.data_streams = 5: must be from 1 to 4",
+            ),
+            ("load_to_use = ", "load_to_use = 0 #", at("load_to_use"), "core.load_to_use = 0: must be from 1 to 100"),
+            (
                 "line = 64",
                 "line = 32",
                 at("line = 64"),
@@ -508,6 +633,45 @@ mod tests {
         assert!(data.contains("unknown variant `always`, expected `on-eviction` or `on-miss`"), "{data}");
         let field = refused("[latency]", "[latency]\nspeed = 3");
         assert!(field.contains("unknown field `speed`"), "{field}");
+    }
+
+    #[test]
+    fn another_core_is_another_file() {
+        let text = include_str!("../../../configs/models/bcm2711.toml");
+        let board = Board::parse(text).expect("it is valid");
+        assert_eq!((board.l1i.geometry.ways(), board.l1d.geometry.ways(), board.l1i.geometry.sets()), (3, 2, 256));
+        assert_eq!((board.l2_data, board.banks), (L2Data::OnMiss, None), "its banks are not known");
+        assert_eq!((board.timing.dram, board.timing.dram_line), (210, 17), "140 and 11.5 ns at 1500 MHz");
+        let line = 1 + text.lines().position(|line| line.starts_with("queues")).expect("it is there");
+        let error = Board::parse(&text.replacen("\"bandwidth\"", "\"banks\"", 1)).expect_err("it describes none");
+        let expected = format!("line {line}: memory.queues = \"banks\": the table [memory.banks] is missing");
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn the_model_without_prefetcher_differs_in_nothing_else() {
+        let without = include_str!("../../../configs/models/zcu102-no-prefetch.toml");
+        assert_eq!(Board::parse(without).expect("it is valid").prefetch.data.lines, 0);
+        let with =
+            without.replace("data_lines = 0", "data_lines = 5").replace("zcu102-model-no-prefetch", "zcu102-model");
+        let tables = |text: &str| text.parse::<toml::Table>().expect("TOML");
+        assert_eq!(tables(&with), tables(SHIPPED));
+    }
+
+    #[test]
+    fn a_board_without_the_tables_of_mechanisms_has_simple_cores() {
+        let mut text: toml::Table = SHIPPED.parse().expect("TOML");
+        for table in ["prefetch", "streaming"] {
+            text.remove(table).expect("it is there");
+        }
+        let core = text.get_mut("core").and_then(toml::Value::as_table_mut).expect("it is there");
+        for field in ["load_linefills", "load_to_use"] {
+            core.remove(field).expect("it is there");
+        }
+        let latency = text.get_mut("latency").and_then(toml::Value::as_table_mut).expect("it is there");
+        latency.remove("snoop").expect("it is there");
+        assert_eq!(Board::parse(&text.to_string()).expect("it is valid"), Board::zcu102().simple());
+        assert!(Board::zcu102().overlaps() && !Board::zcu102().simple().overlaps());
     }
 
     #[test]

@@ -183,6 +183,14 @@ impl Cache {
         evicted(std::mem::replace(&mut self.set(line)[way], new))
     }
 
+    /// Returns whether the cache holds a line, and if so, whether it is dirty.
+    #[inline]
+    pub fn state(&self, line: Line) -> Option<bool> {
+        let start = self.geometry.set_of(line) * self.geometry.ways();
+        let set = &self.entries[start..start + self.geometry.ways()];
+        set.iter().find(|found| **found & !DIRTY == entry(line)).map(|found| found & DIRTY != 0)
+    }
+
     /// Returns whether the cache holds a line.
     pub fn contains(&self, line: Line) -> bool {
         let start = self.geometry.set_of(line) * self.geometry.ways();

@@ -73,14 +73,13 @@ impl Dram {
         wait + self.refresh.wait(now + wait, &mut self.interval) + self.latency
     }
 
-    /// Writes the line at an address; nobody waits for it.
-    pub fn write(&mut self, now: u64, address: u64) {
+    /// Writes the line at an address. Returns how long who writes without end must wait: until the lines that were
+    /// collected before are written. Others need not wait for it.
+    pub fn write(&mut self, now: u64, address: u64) -> u64 {
         let now = now.saturating_sub(self.origin);
         match &mut self.banks {
-            Some(banks) => banks.write(now * TICKS, address),
-            None => {
-                self.wait(now);
-            }
+            Some(banks) => banks.write(now * TICKS, address).div_ceil(TICKS),
+            None => self.wait(now),
         }
     }
 

@@ -23,10 +23,19 @@ pub struct Counts {
     pub crossings: u64,
     /// Instruction cache lookups: one for each line that execution reaches.
     pub fetches: u64,
-    /// Lines brought into the L1 instruction cache.
+    /// Lines brought into the L1 instruction cache, by prefetching too.
     pub l1i_refills: u64,
-    /// Lines brought into the L1 data cache.
+    /// Lines brought into the L1 data cache because an access missed.
     pub l1d_refills: u64,
+    /// Lines that a prefetcher brought into the L1 data cache.
+    #[serde(default)]
+    pub prefetches: u64,
+    /// Lines that a core wrote as a whole past its L1.
+    #[serde(default)]
+    pub streamed: u64,
+    /// Lines that came from another core's L1 data cache.
+    #[serde(default)]
+    pub snoops: u64,
     /// Dirty lines written from L1 to L2.
     pub l1d_writebacks: u64,
     /// Lines that an L1 data cache gave to the L2: the dirty ones and, if the L2 takes data on eviction, the clean ones.
@@ -59,6 +68,9 @@ macro_rules! each {
             fetches: $one.fetches.$operator($other.fetches),
             l1i_refills: $one.l1i_refills.$operator($other.l1i_refills),
             l1d_refills: $one.l1d_refills.$operator($other.l1d_refills),
+            prefetches: $one.prefetches.$operator($other.prefetches),
+            snoops: $one.snoops.$operator($other.snoops),
+            streamed: $one.streamed.$operator($other.streamed),
             l1d_victims: $one.l1d_victims.$operator($other.l1d_victims),
             l1d_writebacks: $one.l1d_writebacks.$operator($other.l1d_writebacks),
             l2_fills: $one.l2_fills.$operator($other.l2_fills),
@@ -106,7 +118,7 @@ macro_rules! events {
 
 events! {
     0x01 L1I_CACHE_REFILL "Lines brought into the L1 instruction cache";
-    0x03 L1D_CACHE_REFILL "Lines brought into the L1 data cache";
+    0x03 L1D_CACHE_REFILL "Lines brought into the L1 data cache because an access missed";
     0x04 L1D_CACHE "Accesses to the L1 data cache of up to 16 bytes; one that crosses a line is two";
     0x06 LD_RETIRED "Load instructions";
     0x07 ST_RETIRED "Store instructions";
@@ -115,7 +127,7 @@ events! {
     0x13 MEM_ACCESS "Data accesses of the core, to devices and non-cacheable memory too";
     0x14 L1I_CACHE "Lines of instructions that execution reached";
     0x15 L1D_CACHE_WB "Dirty lines written back from the L1 data cache";
-    0x16 L2D_CACHE "Accesses to the L2: lines that an L1 asked for, and lines that an L1 data cache gave to it";
+    0x16 L2D_CACHE "Accesses to the L2: lines that an L1 asked for, and lines that an L1 data cache or a core gave to it";
     0x17 L2D_CACHE_REFILL "Lines that were not in the L2, for data and for instructions";
     0x18 L2D_CACHE_WB "Dirty lines written back from the L2";
     0x19 BUS_ACCESS "16-byte beats to and from memory, and accesses to devices";
@@ -136,7 +148,7 @@ impl Event {
             Self::MEM_ACCESS => cached + counts.device + counts.noncacheable,
             Self::L1I_CACHE => counts.fetches,
             Self::L1D_CACHE_WB => counts.l1d_writebacks,
-            Self::L2D_CACHE => counts.l2_fills + counts.l1d_victims,
+            Self::L2D_CACHE => counts.l2_fills + counts.l1d_victims + counts.streamed,
             Self::L2D_CACHE_REFILL => counts.l2_refills,
             Self::L2D_CACHE_WB => counts.l2_writebacks,
             Self::BUS_ACCESS => counts.bus_beats + counts.device,

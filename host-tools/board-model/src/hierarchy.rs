@@ -1,8 +1,7 @@
 //! The path of an access: L1, shared L2, memory.
 //!
-//! Not modelled: coherence between the L1 data caches (a line that two cores write stays in both), prefetching, TLBs,
-//! page walks, and the A53's switch to no-allocate after a long run of stores. A load waits for its line, but a load of
-//! a line that an earlier store still waits for hits at once.
+//! The L1 data caches are coherent: a line that is dirty in one of them is in no other one. Not modelled: TLBs and page
+//! walks.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::{Board, L2Data, Timing};
@@ -10,6 +9,8 @@ use crate::cache::{Cache, Evicted, Outcome};
 use crate::dram::Dram;
 use crate::events::Counts;
 use crate::geometry::Line;
+use crate::prefetch::{Flights, Prefetcher};
+use crate::streaming::{Destination, Writes, Written};
 
 /// Bytes in a page of stage 2.
 pub const PAGE: u64 = 4096;
@@ -65,6 +66,13 @@ struct Core {
     /// When the line of each pending store arrives; the oldest one is at `next_store`.
     stores: Vec<u64>,
     next_store: usize,
+    /// Lines on the way to the L1 data cache, and to the L1 instruction cache.
+    data_flights: Flights,
+    fetch_flights: Flights,
+    prefetcher: Prefetcher,
+    /// The first line after those that execution has reached.
+    next_fetch: u64,
+    writes: Writes,
     counts: Counts,
 }
 
@@ -90,6 +98,14 @@ pub struct Hierarchy {
     timing: Timing,
     line_shift: u32,
     noncacheable: Pages,
+    /// Lines of instructions that are prefetched.
+    next_lines: u64,
+    /// Accesses wait for lines that are on the way.
+    overlaps: bool,
+    /// Cores look into each other's L1 data caches.
+    coherent: bool,
+    /// The cores whose L1 data cache has lost a line to another core, or the right to write it, a bit each.
+    disturbed: u32,
 }
 
 impl Hierarchy {
@@ -100,6 +116,11 @@ impl Hierarchy {
             l1d: board.l1d.cache(),
             stores: vec![0; board.timing.store_linefills],
             next_store: 0,
+            data_flights: Flights::NONE,
+            fetch_flights: Flights::NONE,
+            prefetcher: Prefetcher::new(board.prefetch.data, PAGE / board.l1d.geometry.line_bytes()),
+            next_fetch: u64::MAX,
+            writes: Writes::new(board.streaming),
             counts: Counts::default(),
         };
         Self {
@@ -110,7 +131,18 @@ impl Hierarchy {
             timing: board.timing,
             line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
             noncacheable: Pages::default(),
+            next_lines: board.prefetch.instructions,
+            overlaps: board.overlaps(),
+            coherent: board.timing.snoop > 0 && cores > 1,
+            disturbed: 0,
         }
+    }
+
+    /// Returns the cores that have lost a line, or the right to write one, to another core since this was asked last: a
+    /// bit each.
+    #[inline]
+    pub const fn disturbed(&mut self) -> u32 {
+        std::mem::replace(&mut self.disturbed, 0)
     }
 
     /// Returns log2 of the bytes in a line.
@@ -134,12 +166,21 @@ impl Hierarchy {
     /// Tells the memory that the model is turned on at time `now`.
     pub fn begin(&mut self, now: u64) {
         self.dram.begin(now);
+        for core in &mut self.cores {
+            core.data_flights = Flights::NONE;
+            core.fetch_flights = Flights::NONE;
+            core.prefetcher.clear();
+        }
     }
     /// Empties all caches.
     pub fn make_cold(&mut self) {
         for core in &mut self.cores {
             core.l1i.clear();
             core.l1d.clear();
+            core.data_flights = Flights::NONE;
+            core.fetch_flights = Flights::NONE;
+            core.prefetcher.clear();
+            core.next_fetch = u64::MAX;
         }
         self.l2.clear();
     }
@@ -180,17 +221,168 @@ impl Hierarchy {
             return self.uncached(core, physical, write, now);
         }
         let line = self.line(physical);
-        match self.cores[core].l1d.access(line, write) {
-            Outcome::Hit => 0,
-            Outcome::Miss(evicted) => {
-                self.cores[core].counts.l1d_refills += 1;
-                let wait = match self.l2_data {
-                    L2Data::OnMiss => self.l2_fill(core, line, now),
-                    L2Data::OnEviction => self.l2_pass(core, line, now),
-                };
-                self.evict(core, evicted, now);
-                if write { self.cores[core].buffer_store(now, wait) } else { wait }
+        if self.cores[core].writes.is_on() {
+            return self.streamable(core, line, write, now);
+        }
+        let (wait, missed) = self.access_line(core, line, write, now);
+        if write { self.store(core, missed, now, wait) } else { wait }
+    }
+
+    /// Returns how long a core waits for a store. One whose line is there, or on the way, waits for nothing.
+    fn store(&mut self, core: usize, missed: bool, now: u64, wait: u64) -> u64 {
+        if missed { self.cores[core].buffer_store(now, wait) } else { 0 }
+    }
+
+    /// Handles an access to a line that may be being streamed.
+    fn streamable(&mut self, core: usize, line: Line, write: bool, now: u64) -> u64 {
+        let own = &mut self.cores[core];
+        let writes = &mut own.writes;
+        if !write {
+            let stall = if writes.is_streaming(line) { self.end_line(core, false, now) } else { 0 };
+            return stall + self.access_line(core, line, false, now + stall).0;
+        }
+        if writes.is_streaming(line) {
+            return 0;
+        }
+        let begins = !writes.is_writing(line);
+        if begins && writes.streams() && !own.l1d.contains(line) {
+            writes.begin(line, None);
+            if self.coherent {
+                self.take(core, line, now);
             }
+            return 0;
+        }
+        let (wait, missed) = self.access_line(core, line, true, now);
+        if begins {
+            self.cores[core].writes.begin(line, Some(if wait > 0 { now + wait } else { 0 }));
+        }
+        self.store(core, missed, now, wait)
+    }
+
+    /// Ends the line that a core writes, before it writes to another one: `whole` says whether it wrote all of its bytes.
+    /// Returns the cycles that the core waits.
+    pub fn end_line(&mut self, core: usize, whole: bool, now: u64) -> u64 {
+        match self.cores[core].writes.end(whole, now) {
+            Written::Allocated => 0,
+            Written::Part(line) => {
+                let (wait, missed) = self.access_line(core, line, true, now);
+                self.store(core, missed, now, wait)
+            }
+            Written::Whole(line, destination) => {
+                let counts = &mut self.cores[core].counts;
+                counts.streamed += 1;
+                if destination == Destination::L2 || self.l2.contains(line) {
+                    return self.l2_take(core, line, true, now);
+                }
+                counts.bus_beats += (1 << self.line_shift) / BEAT;
+                self.dram.write(now, line.0 << self.line_shift)
+            }
+        }
+    }
+
+    /// Looks a line up in a core's L1 data cache, and brings it there. Returns the cycles until it is there, and whether it
+    /// was neither there nor on the way.
+    #[inline]
+    fn access_line(&mut self, core: usize, line: Line, write: bool, now: u64) -> (u64, bool) {
+        if self.coherent && write && self.cores[core].l1d.state(line) == Some(false) {
+            self.take(core, line, now);
+        }
+        let own = &mut self.cores[core];
+        let outcome = own.l1d.access(line, write);
+        let wait = match outcome {
+            Outcome::Hit => own.data_flights.wait(line, now),
+            Outcome::Miss(evicted) => {
+                own.counts.l1d_refills += 1;
+                let wait = self.fill(core, line, write, now);
+                self.evict(core, evicted, now);
+                if self.overlaps {
+                    self.cores[core].data_flights.add(line, now + wait);
+                }
+                wait
+            }
+        };
+        let missed = outcome != Outcome::Hit;
+        if self.cores[core].prefetcher.is_on() {
+            self.prefetch(core, line, missed, now);
+        }
+        (wait, missed)
+    }
+
+    /// Lets the prefetcher see an access to a line, and fetches what it asks for.
+    fn prefetch(&mut self, core: usize, line: Line, missed: bool, now: u64) {
+        let prefetcher = &mut self.cores[core].prefetcher;
+        let expected = prefetcher.reach(line);
+        let Some(stream) = expected.or_else(|| if missed { prefetcher.miss(line) } else { None }) else { return };
+        while let Some(ahead) = self.cores[core].prefetcher.fetch(stream, now) {
+            if self.cores[core].l1d.contains(ahead) {
+                continue;
+            }
+            let wait = self.fill(core, ahead, false, now);
+            let own = &mut self.cores[core];
+            own.counts.prefetches += 1;
+            own.prefetcher.arrives(now + wait);
+            own.data_flights.add(ahead, now + wait);
+            if let Outcome::Miss(evicted) = own.l1d.access(ahead, false) {
+                self.evict(core, evicted, now);
+            }
+        }
+    }
+
+    /// Removes a line from the L1 data caches of all other cores, before a core writes it. Returns whether it was in one.
+    fn take(&mut self, core: usize, line: Line, now: u64) -> bool {
+        let mut found = false;
+        for other in (0..self.cores.len()).filter(|other| *other != core) {
+            if let Some(old) = self.cores[other].l1d.invalidate(line) {
+                found = true;
+                self.disturbed |= 1 << other;
+                if old.dirty {
+                    self.l2_accept(other, line, true, now);
+                }
+            }
+        }
+        found
+    }
+
+    /// Looks for a line in the L1 data caches of all other cores. Returns the cycles until it is there.
+    #[inline]
+    fn snoop(&mut self, core: usize, line: Line, write: bool, now: u64) -> Option<u64> {
+        let mut found = None;
+        for (number, other) in self.cores.iter().enumerate() {
+            if number != core
+                && let Some(dirty) = other.l1d.state(line)
+            {
+                found = Some((number, dirty));
+            }
+        }
+        let (owner, dirty) = found?;
+        if write {
+            self.take(core, line, now);
+        } else if dirty {
+            self.cores[owner].l1d.clean(line);
+            self.disturbed |= 1 << owner;
+            self.l2_accept(owner, line, true, now);
+        }
+        // The L2 is asked at the same time, and answers if it has the line and no L1 has written it.
+        if !dirty && self.l2.contains(line) {
+            return None;
+        }
+        let counts = &mut self.cores[core].counts;
+        counts.l2_fills += 1;
+        counts.snoops += 1;
+        Some(self.timing.snoop)
+    }
+
+    /// Brings a line of data from another L1, the L2 or from memory. Returns the cycles until it is there.
+    #[inline]
+    fn fill(&mut self, core: usize, line: Line, write: bool, now: u64) -> u64 {
+        if self.coherent
+            && let Some(wait) = self.snoop(core, line, write, now)
+        {
+            return wait;
+        }
+        match self.l2_data {
+            L2Data::OnMiss => self.l2_fill(core, line, now),
+            L2Data::OnEviction => self.l2_pass(core, line, now),
         }
     }
 
@@ -217,12 +409,38 @@ impl Hierarchy {
             own.counts.bus_beats += (1 << self.line_shift) / BEAT;
             return self.timing.l2 + self.dram.read(now, line.0 << self.line_shift);
         }
-        match own.l1i.access(line, false) {
-            Outcome::Hit => 0,
+        let wait = match own.l1i.access(line, false) {
+            Outcome::Hit if self.next_lines == 0 => return 0,
+            Outcome::Hit => own.fetch_flights.wait(line, now),
             Outcome::Miss(_) => {
                 own.counts.l1i_refills += 1;
-                self.l2_fill(core, line, now)
+                let wait = self.l2_fill(core, line, now);
+                if self.next_lines > 0 {
+                    self.fetch_next(core, line, now);
+                }
+                return wait;
             }
+        };
+        if line.0.wrapping_sub(own.next_fetch) < self.next_lines {
+            self.fetch_next(core, line, now);
+        }
+        wait
+    }
+
+    /// Prefetches the lines of instructions after one, up to the end of its page.
+    fn fetch_next(&mut self, core: usize, line: Line, now: u64) {
+        self.cores[core].next_fetch = line.0 + 1;
+        let page = PAGE >> self.line_shift;
+        for next in (line.0 + 1..=line.0 + self.next_lines).take_while(|next| next / page == line.0 / page) {
+            let next = Line(next);
+            let own = &mut self.cores[core];
+            if own.l1i.contains(next) {
+                continue;
+            }
+            own.l1i.access(next, false);
+            own.counts.l1i_refills += 1;
+            let wait = self.l2_fill(core, next, now);
+            self.cores[core].fetch_flights.add(next, now + wait);
         }
     }
 
@@ -238,6 +456,9 @@ impl Hierarchy {
             return self.uncached(core, physical, true, now);
         }
         let line = self.line(physical);
+        if self.coherent {
+            self.take(core, line, now);
+        }
         if let Outcome::Miss(evicted) = self.cores[core].l1d.access(line, true) {
             self.evict(core, evicted, now);
         }
@@ -329,19 +550,25 @@ impl Hierarchy {
         let counts = &mut self.cores[core].counts;
         counts.l1d_victims += 1;
         counts.l1d_writebacks += u64::from(dirty);
+        self.l2_take(core, line, dirty, now);
+    }
+
+    /// Allocates a line in the L2 that is there as a whole. Returns how long who does so without end must wait.
+    fn l2_take(&mut self, core: usize, line: Line, dirty: bool, now: u64) -> u64 {
         if let Outcome::Miss(evicted) = self.l2.accept(line, dirty) {
             self.cores[core].counts.l2_allocations += 1;
             if let Some(Evicted { line, dirty: true }) = evicted {
-                self.write_to_memory(core, line, now);
+                return self.write_to_memory(core, line, now);
             }
         }
+        0
     }
 
-    fn write_to_memory(&mut self, core: usize, line: Line, now: u64) {
+    fn write_to_memory(&mut self, core: usize, line: Line, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.l2_writebacks += 1;
         counts.bus_beats += (1 << self.line_shift) / BEAT;
-        self.dram.write(now, line.0 << self.line_shift);
+        self.dram.write(now, line.0 << self.line_shift)
     }
 }
 
@@ -349,14 +576,108 @@ impl Hierarchy {
 mod tests {
     use super::*;
     use crate::Event;
+    use crate::board::Prefetch;
     use crate::cache::Policy;
+    use crate::streaming::Streaming;
 
     /// Returns the shipped board with a memory whose every line costs the same: without refreshes and banks.
-    fn zcu102() -> Hierarchy {
+    fn flat() -> Board {
         let mut board = Board::zcu102();
         board.refresh.cycles = 0;
         board.banks = None;
-        Hierarchy::new(&board, 2)
+        board
+    }
+    /// Returns its caches, with cores that wait for each line.
+    fn zcu102() -> Hierarchy {
+        Hierarchy::new(&flat().simple(), 2)
+    }
+    /// Returns the cycles of loads of lines one after the other, `work` cycles apart.
+    fn walk(caches: &mut Hierarchy, lines: impl Iterator<Item = u64>, work: u64) -> u64 {
+        lines.fold(0, |now, line| now + work + caches.data(0, line * 64, 8, false, now))
+    }
+
+    #[test]
+    fn a_prefetched_stream_waits_for_what_is_left_and_counts_no_refills() {
+        let board = Board { streaming: Streaming::NONE, ..flat() };
+        let fill = board.timing.l2 + board.timing.dram;
+        let run = |board: &Board| {
+            let mut caches = Hierarchy::new(board, 1);
+            let cycles = walk(&mut caches, 0..640, 8);
+            (cycles, *caches.counts(0))
+        };
+        let (on, off) = (run(&board), run(&board.clone().simple()));
+        assert_eq!(off.0, 640 * (fill + 8));
+        assert!(on.0 < off.0 / 4, "{} and {} cycles", on.0, off.0);
+        assert_eq!((on.1.l2_refills, off.1.l2_refills), (640, 640), "the same lines");
+        // In each page of 64 lines, three misses start the stream.
+        assert_eq!((on.1.l1d_refills, on.1.prefetches, off.1.l1d_refills), (30, 610, 640));
+        // All loads of lines four pages apart miss.
+        let mut caches = Hierarchy::new(&board, 1);
+        assert_eq!(walk(&mut caches, (0..100).map(|at| at * 256), 8), 100 * (fill + 8));
+    }
+
+    #[test]
+    fn the_next_line_of_instructions_is_on_its_way() {
+        let run = |lines| {
+            let mut board = flat().simple();
+            board.prefetch.instructions = lines;
+            let mut caches = Hierarchy::new(&board, 1);
+            let mut pass = || (0..1024).fold(0, |now, line| now + 16 + caches.fetch(0, Line(line), now));
+            // The second pass misses the L1 and hits the L2.
+            let cycles = [pass(), pass()];
+            (cycles, caches.counts(0).l1i_refills)
+        };
+        let ((off, all), (on, same)) = (run(0), run(1));
+        let timing = flat().timing;
+        assert_eq!(off, [1024 * (16 + timing.l2 + timing.dram), 1024 * (16 + timing.l2)]);
+        assert!(on[0] < off[0] * 6 / 10 && on[1] < 1024 * 17, "{on:?} and {off:?}");
+        assert_eq!((all, same), (2048, 2048), "each line counts, by prefetching or not");
+    }
+
+    #[test]
+    fn a_line_is_dirty_in_one_l1_at_most_and_comes_from_there() {
+        let board = Board { prefetch: Prefetch::NONE, streaming: Streaming::NONE, ..flat() };
+        let timing = board.timing;
+        let mut caches = Hierarchy::new(&board, 2);
+        let fill = timing.l2 + timing.dram;
+        assert_eq!(caches.data(0, 0, 8, false, 0), fill);
+        assert_eq!(caches.data(1, 0, 8, false, 1000), timing.snoop, "clean, and not in the L2");
+        assert_eq!(caches.disturbed(), 0, "both may read it");
+        assert_eq!((caches.data(0, 0, 8, true, 2000), caches.disturbed()), (0, 0b10), "core 1 lost it");
+        assert_eq!((caches.data(0, 0, 8, true, 2000), caches.disturbed()), (0, 0), "it has it alone");
+        assert_eq!((caches.data(1, 0, 8, false, 3000), caches.disturbed()), (timing.snoop, 0b01), "dirty");
+        assert_eq!((caches.data(0, 0, 8, false, 4000), caches.disturbed()), (0, 0), "and it kept a copy");
+        caches.data(1, 0, 8, true, 5000);
+        assert_eq!(caches.data(0, 0, 8, false, 6000), timing.snoop, "the L2's is old");
+        let counts = [0, 1].map(|core| *caches.counts(core));
+        assert_eq!(counts.map(|counts| (counts.l1d_refills, counts.l2_refills, counts.snoops)), [(2, 1, 1), (2, 0, 2)]);
+        // Not coherent: both write.
+        let mut caches = Hierarchy::new(&board.simple(), 2);
+        for at in 0..6 {
+            caches.data(at % 2, 0, 8, true, 1000 * at as u64);
+        }
+        assert_eq!([0, 1].map(|core| caches.counts(core).l1d_refills), [1, 1]);
+    }
+
+    #[test]
+    fn whole_lines_are_written_without_being_read() {
+        let run = |whole: bool, work: u64| {
+            let board = flat();
+            let mut caches = Hierarchy::new(&Board { prefetch: Prefetch::NONE, ..board }, 1);
+            let mut now = 0;
+            for line in 0..1000u64 {
+                now += caches.data_part(0, line * 64, true, now) + work;
+                now += caches.end_line(0, whole, now);
+            }
+            *caches.counts(0)
+        };
+        let whole = run(true, 7);
+        assert_eq!((whole.l1d_refills, whole.l2_refills, whole.streamed), (3, 3, 997));
+        // From the 128th line on, each is on the bus once.
+        assert_eq!(whole.bus_beats, 4 * (3 + 1000 - 127));
+        for (counts, what) in [(run(false, 7), "in part"), (run(true, 400), "more slowly than it is read")] {
+            assert_eq!((counts.l1d_refills, counts.streamed), (1000, 0), "{what}");
+        }
     }
 
     #[test]
@@ -434,7 +755,7 @@ mod tests {
 
     #[test]
     fn disjoint_colors_keep_each_other_out() {
-        let mut board = Board::zcu102();
+        let mut board = Board::zcu102().simple();
         for level in [&mut board.l1d, &mut board.l2] {
             level.policy = Policy::Lru;
         }
@@ -462,7 +783,7 @@ mod tests {
     #[test]
     fn data_comes_to_the_l2_on_eviction_and_instructions_on_fetch() {
         let l2 = |data, fetch: bool| {
-            let mut board = Board::zcu102();
+            let mut board = Board::zcu102().simple();
             board.l2_data = data;
             let mut caches = Hierarchy::new(&board, 1);
             let mut at = |line: u64| match fetch {

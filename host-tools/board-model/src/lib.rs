@@ -16,10 +16,13 @@ pub mod dram;
 pub mod events;
 pub mod geometry;
 pub mod hierarchy;
+pub mod issue;
 pub mod plugin;
 pub mod pmu;
+pub mod prefetch;
 pub mod refresh;
 pub mod statistics;
+pub mod streaming;
 pub mod visits;
 
 pub use board::{Board, BoardError};

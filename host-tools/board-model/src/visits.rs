@@ -68,6 +68,8 @@ fn function(number: u32) -> &'static str {
         Some(Call::QuotaTerms) => "hypercall_quota_terms",
         Some(Call::VmRead) => "hypercall_vm_read",
         Some(Call::VmOrder) => "hypercall_vm_order",
+        Some(Call::BudgetRead) => "hypercall_budget_read",
+        Some(Call::BudgetSet) => "hypercall_budget_set",
         None => match number {
             psci::SYSTEM_OFF => "end",
             psci::SYSTEM_RESET => "restart",

@@ -4,7 +4,7 @@
 mod common;
 
 use cloison_board_model::statistics::{CoreCounts, Instructions, Statistics};
-use common::{board, build_guest, machine};
+use common::{SIMPLE, board, build_guest, machine};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -207,6 +207,76 @@ fn a_faster_clock_makes_cores_and_caches_faster_but_not_the_memory() {
     let ((l1, l2, memory), (fast_l1, fast_l2, fast_memory)) = (at(1000), at(2000));
     assert!((l1 / fast_l1 - 2.0).abs() < 0.01 && (l2 / fast_l2 - 2.0).abs() < 0.02, "{l1} {fast_l1} {l2} {fast_l2}");
     assert!((memory / fast_memory - 1.0).abs() < 0.02, "{memory} and {fast_memory}");
+}
+
+/// Turns on those mechanisms of the shipped board that begin with one of these names.
+fn with(names: &[&str]) -> impl Fn(String) -> String {
+    move |text| {
+        let chosen = SIMPLE.iter().filter(|(on, _)| names.iter().any(|name| on.starts_with(name)));
+        chosen.fold(text, |text, (on, off)| text.replace(off, on))
+    }
+}
+
+/// A region, and the range of its cycles with a mechanism in proportion to those without.
+type Change = (usize, f64, f64);
+
+/// The regions of program 12, by number.
+const REGIONS: [&str; 8] = [
+    "chain in L1",
+    "unused loads in L1",
+    "stream of loads",
+    "independent loads",
+    "whole lines written",
+    "words written",
+    "code from memory",
+    "code from L2",
+];
+
+#[test]
+fn each_mechanism_changes_what_it_is_for() {
+    let cycles = |names: &[&str]| {
+        let run = run_on(12, "roi=always", with(names));
+        (0..REGIONS.len()).map(|at| run.region(at).cycles).collect::<Vec<_>>()
+    };
+    let off = cycles(&[]);
+    // By mechanism: the regions that it makes faster or slower, and the ratio.
+    let mechanisms: [(&[&str], &[Change]); 5] = [
+        (&["load_to_use"], &[(0, 2.35, 2.42)]),
+        (&["load_linefills"], &[(3, 0.26, 0.31)]),
+        (&["data_lines"], &[(2, 0.21, 0.26), (4, 0.43, 0.49), (5, 0.42, 0.48)]),
+        (&["l1_lines"], &[(4, 0.18, 0.22)]),
+        (&["instruction_lines"], &[(6, 0.49, 0.54), (7, 0.58, 0.62)]),
+    ];
+    println!("{:>16} {REGIONS:?}\n{:>16} {off:?}", "", "off");
+    for (names, changes) in mechanisms {
+        let on = cycles(names);
+        println!("{:>16} {on:?}", names[0]);
+        for (at, (on, off)) in on.iter().zip(&off).enumerate() {
+            let ratio = *on as f64 / *off as f64;
+            let change = changes.iter().find(|(region, ..)| *region == at);
+            let (from, to) = change.map_or((0.97, 1.03), |(_, from, to)| (*from, *to));
+            assert!((from..=to).contains(&ratio), "{names:?}, {}: {off} to {on} cycles, {ratio:.3}", REGIONS[at]);
+        }
+    }
+    let all = cycles(&[""]);
+    println!("{:>16} {all:?}", "all");
+    assert_eq!(all, cycles(&[""]), "a run repeats");
+}
+
+#[test]
+fn cores_pay_for_a_line_that_they_share() {
+    let run = |program, names: &[&str]| {
+        let run = run_on(program, "roi=always", with(names));
+        let region = run.region(0);
+        (region.cycles, region.counts.snoops, region.counts.l1d_refills)
+    };
+    let [off, off_apart] = [13, 14].map(|program| run(program, &[]));
+    let [on, on_apart] = [13, 14].map(|program| run(program, &["snoop"]));
+    println!("20 000 additions: one line {off:?} to {on:?}, two lines {off_apart:?} to {on_apart:?}");
+    assert_eq!(off.1 + off_apart.1 + on_apart.1, 0, "nothing is shared");
+    assert!(on_apart.0.abs_diff(off_apart.0) < 200 && off.0.abs_diff(off_apart.0) < 200);
+    assert!(on.1 > 10_000 && on.1 == on.2, "{on:?}");
+    assert!(on.0 > 4 * on_apart.0, "{on:?} beside {on_apart:?}");
 }
 
 /// Returns what QEMU prints before it ends, with a library that changes what the plugin sees of it.

@@ -1,12 +1,17 @@
 //! `cloison check`: reports every error of a configuration with its position and a fix.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::events::EventNames;
 use cloison_config::problem::{count, display_path};
+use cloison_config::quantity::show_duration;
+use cloison_config::validation::record::Machine;
+use cloison_config::{Checked, Errors};
 use cloison_engine::board_argument::BoardArgument;
-use cloison_engine::counting::{self, Counting};
+use cloison_engine::counting::{self, Counting, machines};
+use cloison_engine::text::grouped;
 use cloison_engine::{configuration, installation};
 use miette::{Report, Result, miette};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `cloison check`.
 #[derive(Clone, Debug, clap::Args)]
@@ -17,19 +22,90 @@ pub struct CheckArgs {
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
+    /// The machine that will run the systems, whose verdicts on events their quotas need [default: any that has them]
+    #[arg(long, value_name = "MACHINE", value_parser = machines())]
+    pub machine: Option<Machine>,
+}
+
+impl CheckArgs {
+    fn load(&self, path: &Path) -> Result<Checked, Errors> {
+        let mut checked = configuration::load(path, self.board.as_deref())?;
+        if let Some(machine) = self.machine {
+            let warnings = counting::adapt(&mut checked, machine)?;
+            checked.warnings.extend(warnings);
+        }
+        Ok(checked)
+    }
+}
+
+/// Returns one line about the machines on which the quotas hold.
+fn where_quotas_hold(checked: &Checked) -> String {
+    let (holds, fails): (Vec<Machine>, Vec<Machine>) =
+        checked.quota_events.verdicts().machines().partition(|machine| checked.quota_events.holds_on(*machine));
+    let list =
+        |machines: &[Machine], word: &str| machines.iter().map(Machine::to_string).collect::<Vec<_>>().join(word);
+    let not = if fails.is_empty() { String::new() } else { format!(", not on {}", list(&fails, " or ")) };
+    format!("its quotas hold on {}{not}; --machine shows the evidence", list(&holds, " and "))
+}
+
+/// Returns what the quotas amount to, and what takes the event counters of each core: a line each.
+fn budgets(checked: &Checked) -> String {
+    let (names, events, board) = (EventNames::of(&checked.board.events), &checked.board.events, &checked.board);
+    let mut lines = String::new();
+    let each = if board.board.pmu_shadow && !board.board.pmu_irqs.is_empty() { 2 } else { 1 };
+    for vm in &checked.system.vms {
+        for (index, quota) in vm.quotas.iter().enumerate() {
+            let counted = &quota.counted;
+            let bytes = events.by_id(counted.event).and_then(|event| event.bytes);
+            let rate = bytes.map_or(String::new(), |bytes| {
+                let bytes = f64::from(bytes) / f64::from(counted.weight);
+                format!(
+                    " = {:.1} MB/s at {bytes} bytes each",
+                    quota.budget.0 as f64 * bytes * 1e3 / quota.period.0 as f64
+                )
+            });
+            let (vm, vcpu, what) = (&vm.name, quota.vcpu, names.counted(quota));
+            let (budget, period) = (grouped(quota.budget.0), show_duration(quota.period));
+            lines += &format!("  {vm} vCPU {vcpu}, quota {index}: {budget} {what} / {period}{rate}\n");
+        }
+        for vcpu in 0..vm.cores.len() {
+            let own = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu);
+            let of_quotas: usize = own.map(|quota| quota.counted().count()).sum();
+            let sets = vm.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&vm.hems]);
+            let hems = sets.map(Vec::len).max().unwrap_or(0);
+            if of_quotas == 0 && hems == 0 && !vm.pmu {
+                continue;
+            }
+            let (all, taken) = (board.counters as usize, of_quotas * each);
+            let shadow = if each == 2 { " (each has a shadow counter)" } else { "" };
+            let guest = if vm.pmu { ", the rest for its PMU" } else { "" };
+            let free = all.saturating_sub(taken + hems);
+            lines += &format!(
+                "  {} vCPU {vcpu}: of {all} event counters, {taken} for quotas{shadow}, {hems} for HEMs{guest}; {free} {}\n",
+                vm.name,
+                if vm.pmu { "for the guest" } else { "free" },
+            );
+        }
+    }
+    lines
 }
 
 /// Runs `cloison check`: reports for each file that it is valid, or everything that is wrong with it.
 pub fn check(args: &CheckArgs) -> Result<()> {
     let mut bad = 0;
     for path in &args.files {
-        match configuration::load(path, args.board.as_deref()) {
+        match args.load(path) {
             Ok(checked) => {
                 println!("{}: ok ({})", display_path(&installation::find(path)).display(), checked.summary());
-                if checked.board.emulation.is_some()
-                    && let Some(line) = counting::warning(&checked, Counting::Stock)
-                {
-                    eprintln!("note: {line}");
+                print!("{}", budgets(&checked));
+                let logged = || counting::warning(&checked, Counting::Stock);
+                let note = match (args.machine, checked.quota_events.is_empty()) {
+                    (None, false) => Some(where_quotas_hold(&checked)),
+                    (None, true) if checked.board.emulation.is_some() => logged(),
+                    _ => None,
+                };
+                if let Some(note) = note {
+                    eprintln!("note: {note}");
                 }
                 for warning in checked.warnings {
                     eprintln!("{:?}", Report::new(warning));

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_config::events::{Bounds, Event, EventTable};
+use cloison_config::trust::{Evidence, Trust, Verdicts};
+use cloison_config::validation::Verdict;
+use cloison_config::validation::record::Machine;
+use cloison_config::{BoardFile, Errors};
 use cloison_engine::configuration;
 use cloison_engine::counting::Counting;
 use cloison_engine::report::Section;
@@ -101,6 +105,26 @@ fn list(table: &EventTable, topic: Option<&str>) -> Result<()> {
     Ok(())
 }
 
+/// Returns the shipped verdicts on an event, by machine of a board.
+fn verdicts(board: &BoardFile, event: &str) -> Result<String> {
+    let mut problems = vec![];
+    let all = Verdicts::load(board, &[configuration::directory().join("validation/verdicts")], &mut problems);
+    if !problems.is_empty() {
+        return Err(Errors::new(&board.board.name, problems).into());
+    }
+    let of = |machine: Machine| {
+        let verdict = match all.of(machine, event) {
+            Ok(Trust::Trusted) => Verdict::Trusted.to_string(),
+            Ok(Trust::Corrected) => Verdict::Corrected.to_string(),
+            Err(Evidence::Against { verdict, .. }) => verdict.to_string(),
+            Err(Evidence::NotValidated { .. } | Evidence::NoVerdict { .. }) => return None,
+        };
+        Some(format!("{verdict} on {machine}"))
+    };
+    let found: Vec<String> = all.machines().filter_map(of).collect();
+    Ok(if found.is_empty() { "none: a quota on it is refused".to_owned() } else { found.join(", ") })
+}
+
 fn show(table: &EventTable, wanted: &str) -> Result<()> {
     let event = table.find(wanted).map_err(|help| miette!(help = help, "the {} has no event `{wanted}`", table.cpu))?;
     let mut section = Section::new(&format!("{} of the {}", event.name, table.cpu), &["", ""]);
@@ -124,6 +148,7 @@ fn show(table: &EventTable, wanted: &str) -> Result<()> {
                 machines.iter().filter(|machine| machine.counts(&board, event.id)).map(Counting::to_string).collect();
             let by = if counting.is_empty() { "nothing that emulates it".to_owned() } else { counting.join(", ") };
             row(&format!("counted on {name}"), &by);
+            row(&format!("verdicts on {name}"), &verdicts(&board, &event.name)?);
         }
     }
     print!("{}", section.to_text());

@@ -1,7 +1,9 @@
 //! `cloison image`: writes the files for an SD card from which U-Boot starts Cloison.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::validation::record::Machine;
 use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::{self, machines};
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{keep_apart, write_atomic};
 use cloison_engine::image::{self, Image};
@@ -17,6 +19,12 @@ pub struct ImageArgs {
     /// The board, if not the configuration's
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
     pub board: Option<String>,
+    /// The machine that will boot the image, whose verdicts on events its quotas need
+    #[arg(long, value_name = "MACHINE", default_value = "hardware", value_parser = machines())]
+    pub machine: Machine,
+    /// Take quotas on events that nobody has validated there, as `allow_untrusted = true` in each does
+    #[arg(long)]
+    pub allow_untrusted: bool,
     /// Directory for the files [default: image/CONFIG-BOARD in target/cloison, without a checkout in cloison-output]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -27,7 +35,11 @@ pub struct ImageArgs {
 
 /// Runs `cloison image`.
 pub fn image(args: &ImageArgs) -> Result<()> {
-    let checked = configuration::load(&args.config, args.board.as_deref())?;
+    let mut checked = configuration::load(&args.config, args.board.as_deref())?;
+    if args.allow_untrusted {
+        checked.allow_untrusted();
+    }
+    counting::prepare_for(&mut checked, args.machine)?;
     let image = image::build(&checked, &[])?;
     let stem = args.config.file_stem().unwrap_or_default().to_string_lossy();
     let name = format!("{stem}-{}", image.system.board.name);

@@ -572,6 +572,7 @@ mod tests {
             args: [0; 4],
             services: 0,
             manages: 0,
+            regulates: 0,
             on_fault: OnFault::Kill,
             irqs: vec![],
             quotas: vec![],
@@ -633,6 +634,8 @@ mod tests {
             audit: true,
             ends_with: None,
             console_manages: 0,
+            trusted: vec![],
+            announced: [0; 2],
         }
     }
 

@@ -123,7 +123,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// Builds the system of a configuration.
 fn prepare(args: &RunArgs) -> Result<Prepared> {
-    let checked = configuration::load(&args.config, args.board.as_deref())?;
+    let mut checked = configuration::load(&args.config, args.board.as_deref())?;
+    counting::prepare_for(&mut checked, counting(args).machine())?;
     let vm = args.exec.as_ref().map(|_| linux_vm(&checked, args.vm.as_deref())).transpose()?;
     let emulation = checked.emulation()?;
     parts::prepare()?;

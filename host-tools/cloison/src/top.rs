@@ -131,7 +131,7 @@ impl Usage {
                     let used = share(latest.events, latest.budget);
                     let time = Nanos(latest.periods * quota.period.0);
                     let cells = Cells {
-                        event: names.name(quota.event),
+                        event: names.counted(quota),
                         budget: format!("{} / {}", grouped(quota.budget.0), duration(quota.period)),
                         used: if latest.periods == 0 { "-".into() } else { format!("{:.1} %", used * 100.0) },
                         bar: bar(used),
@@ -234,6 +234,12 @@ pub fn top(args: &TopArgs) -> Result<()> {
             args.config.display()
         ));
     }
+    let counting = match (args.model, args.icount) {
+        (true, _) => Counting::Model,
+        (false, Some(_)) => Counting::Icount,
+        (false, None) => Counting::Stock,
+    };
+    counting::prepare_for(&mut checked, counting.machine())?;
     parts::prepare()?;
     setup::qemu()?;
     let image = image::build(&checked, &[])?;
@@ -250,11 +256,6 @@ pub fn top(args: &TopArgs) -> Result<()> {
         let model = Model::load(model::of(emulation)?)?;
         machine = model.attach(machine, 0, Caches::Warm, &directory.join("statistics.json"));
     }
-    let counting = match (args.model, args.icount) {
-        (true, _) => Counting::Model,
-        (false, Some(_)) => Counting::Icount,
-        (false, None) => Counting::Stock,
-    };
     let warning = counting::warning(&checked, counting).map(|line| format!("warning: {line}"));
     let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });
     let names = EventNames::of(&checked.board.events);
@@ -423,7 +424,8 @@ mod tests {
             index: 0,
             events: Events(events),
             budget: Events(100),
-            throttled_at: None,
+            reclaimed: Events(0),
+            spent_at: None,
             due: Nanos(0),
             throttled: Nanos(throttled),
         };

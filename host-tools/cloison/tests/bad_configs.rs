@@ -1,12 +1,17 @@
 //! The messages on wrong configurations, and that the shipped ones are right.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod common {
+    pub mod messages;
+    pub mod snapshots;
+}
+
 use cloison::color_map;
 use cloison_config::Errors;
 use cloison_config::problem::Problem;
 use cloison_engine::{configuration, installation};
 use cloison_lab::model::points;
-use miette::{GraphicalReportHandler, GraphicalTheme};
+use common::messages::render;
 use std::path::{Path, PathBuf};
 
 /// The `.toml` files of a directory of the checkout, sorted, relative to the checkout, which becomes the current one.
@@ -19,17 +24,6 @@ fn configurations(dir: &str) -> Vec<PathBuf> {
     files
 }
 
-fn render(errors: &Errors) -> String {
-    let mut text = String::new();
-    GraphicalReportHandler::new_themed(GraphicalTheme::none())
-        .with_width(110)
-        .with_links(false)
-        .render_report(&mut text, errors)
-        .expect("a string takes it");
-    // The handler pads lines to the width of what they annotate.
-    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
 fn refused(path: &Path) -> Errors {
     configuration::load(path, None).err().unwrap_or_else(|| panic!("{} was accepted", path.display()))
 }
@@ -38,10 +32,7 @@ fn refused(path: &Path) -> Errors {
 fn every_bad_configuration_has_its_message() {
     let files = configurations("tests/bad-configs");
     assert!(files.len() >= 30, "{} bad configurations", files.len());
-    let mut settings = insta::Settings::clone_current();
-    settings.set_snapshot_path(installation::root().join("tests/bad-configs/expected"));
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
+    let settings = common::snapshots::settings(installation::root().join("tests/bad-configs/expected"));
     settings.bind(|| {
         for path in &files {
             let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
@@ -54,10 +45,7 @@ fn every_bad_configuration_has_its_message() {
 fn every_bad_file_of_measurements_has_its_message() {
     let files = configurations("tests/bad-points");
     assert!(files.len() >= 20, "{} bad files of measurements", files.len());
-    let mut settings = insta::Settings::clone_current();
-    settings.set_snapshot_path(installation::root().join("tests/bad-points/expected"));
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
+    let settings = common::snapshots::settings(installation::root().join("tests/bad-points/expected"));
     settings.bind(|| {
         for path in &files {
             let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a plain file name");
@@ -253,7 +241,10 @@ fn warnings_about_bounds(events: &[&str]) -> Vec<String> {
     let text = std::fs::read_to_string("configs/demo.toml").expect("it is there");
     let start = text.find("[[vm.quota]]").expect("the neighbor has a quota");
     let end = start + text[start..].find("[[vm]]").expect("the next neighbor");
-    let quota = |event: &&str| format!("[[vm.quota]]\nevent = \"{event}\"\nbudget = \"20000 events / 1 ms\"\n\n");
+    let quota = |event: &&str| {
+        let rest = "budget = \"20000 events / 1 ms\"\nallow_untrusted = true";
+        format!("[[vm.quota]]\nevent = \"{event}\"\n{rest}\n\n")
+    };
     let quotas: String = events.iter().map(quota).collect();
     let checked = changed(&[(&text[start..end], &quotas)]).unwrap_or_else(|errors| panic!("{}", render(&errors)));
     let about = checked.warnings.into_iter().filter(|warning| warning.message().contains("bounds the memory traffic"));
@@ -365,7 +356,10 @@ fn no_value_and_no_missing_line_panics() {
     let dir = tempfile::tempdir().expect("a scratch directory");
     let (path, board, profile) =
         (dir.path().join("odd.toml"), dir.path().join("boards/odd.toml"), dir.path().join("c2is.toml"));
-    std::fs::create_dir(dir.path().join("boards")).expect("a scratch directory");
+    let verdicts = dir.path().join("verdicts/odd-icount.toml");
+    for name in ["boards", "verdicts"] {
+        std::fs::create_dir(dir.path().join(name)).expect("a scratch directory");
+    }
     let text = read("configs/demo.toml").replace("../profiles/c2is.toml", "c2is.toml");
     let text = text.replace("name = \"demo\"", "name = \"demo\"\nboard = \"odd\"");
     let board_text = read("configs/boards/zcu102.toml").replace("name = \"zcu102\"", "name = \"odd\"");
@@ -373,10 +367,16 @@ fn no_value_and_no_missing_line_panics() {
     std::fs::write(&path, &text).expect("it can be written");
     std::fs::write(&board, &board_text).expect("it can be written");
     std::fs::write(&profile, &profile_text).expect("it can be written");
+    let shipped = read("configs/validation/verdicts/zcu102-icount.toml").replace("\"zcu102\"", "\"odd\"");
+    let mut parts = shipped.split("\n[[verdict]]");
+    let (head, own) = (parts.next(), parts.find(|verdict| verdict.contains("\"INST_RETIRED\"")));
+    let verdicts_text = [head, own].map(|part| part.expect("a verdict on instructions")).join("\n[[verdict]]");
+    std::fs::write(&verdicts, &verdicts_text).expect("it can be written");
     if let Err(errors) = configuration::load(&path, None) {
         panic!("{}", render(&errors));
     }
-    for (text, file) in [(&text, &path), (&board_text, &board), (&profile_text, &profile)] {
+    for (text, file) in [(&text, &path), (&board_text, &board), (&profile_text, &profile), (&verdicts_text, &verdicts)]
+    {
         let (tried, refused) = try_variants(text, file, &path);
         assert!(tried > 40 && refused > tried / 2, "{}: {refused} of {tried} refused", file.display());
     }

@@ -1,10 +1,15 @@
 //! The messages on wrong manifests, hypotheses, counts and files of verdicts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod common {
+    pub mod messages;
+    pub mod snapshots;
+}
+
 use cloison_config::Errors;
 use cloison_config::problem::Problem;
 use cloison_config::validation::{Counts, Hypothesis, Manifest, Record};
-use miette::{GraphicalReportHandler, GraphicalTheme};
+use common::messages::render;
 use std::path::Path;
 
 const MANIFEST: &str = r#"title = "Two benchmarks"
@@ -65,9 +70,11 @@ source = "table 1"
 counts = { L1D_CACHE_REFILL = [64, 65], LD_RETIRED = 64 }
 "#;
 
-const VERDICTS: &str = r#"cpu = "cortex-a53"
+const VERDICTS: &str = r#"version = 2
+cpu = "cortex-a53"
 board = "virt"
 machine = "model"
+model = "zcu102"
 prefetcher = "not modelled"
 tool = "cloison"
 date = "2026-01-01T00:00:00Z"
@@ -135,16 +142,6 @@ const CASES: [(&str, &str, &str, &str); 45] = [
     ("verdicts", "evidence-none", "counts = \"executed_LDR\"\nbecause = \"loads\"\nevidence", "tried"),
 ];
 
-fn render(errors: &Errors) -> String {
-    let mut text = String::new();
-    GraphicalReportHandler::new_themed(GraphicalTheme::none())
-        .with_width(110)
-        .with_links(false)
-        .render_report(&mut text, errors)
-        .expect("a string takes it");
-    text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
-}
-
 /// Reads a file as what it is by its name. The manifest of the others is the right one.
 fn read(kind: &str) -> Result<(), Errors> {
     let path = Path::new(kind).with_extension("toml");
@@ -167,10 +164,8 @@ fn every_wrong_file_has_its_message() {
         std::fs::write(Path::new(kind).with_extension("toml"), right).expect("it can be written");
         read(kind).unwrap_or_else(|errors| panic!("{kind}: {}", render(&errors)));
     }
-    let mut settings = insta::Settings::clone_current();
-    settings.set_snapshot_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/validation"));
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
+    let settings =
+        common::snapshots::settings(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots/validation"));
     for (kind, case, from, to) in CASES {
         let (_, right) = KINDS.iter().find(|(name, _)| *name == kind).expect("a kind of file");
         assert!(right.contains(from), "{kind} {case}: `{from}` is not in the file");

@@ -1,6 +1,10 @@
 //! HEM logs as they should not be: each damage has its message, and the good ones survive CSV and Parquet.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod common {
+    pub mod snapshots;
+}
+
 use cloison::hem::DecodeArgs;
 use cloison_config::events::EventNames;
 use cloison_engine::hem::{self, COLUMNS, Table};
@@ -30,7 +34,7 @@ fn boot(version: u16) -> Message {
 }
 
 fn vm(name: &str, core: u8) -> Message {
-    Message::Vm(VmInfo { name: name.into(), cores: vec![core], pages: 64 })
+    Message::Vm(VmInfo { name: name.into(), cores: vec![core], pages: 64, untrusted: vec![] })
 }
 
 fn run(number: u32) -> HemRecord {
@@ -88,10 +92,7 @@ fn verdict(bytes: Option<&[u8]>) -> String {
 }
 
 fn check(name: &str, bytes: Option<&[u8]>) {
-    let mut settings = insta::Settings::clone_current();
-    settings.set_snapshot_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corrupt/logs"));
-    settings.set_prepend_module_to_snapshot(false);
-    settings.set_omit_expression(true);
+    let settings = common::snapshots::settings(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corrupt/logs"));
     settings.bind(|| insta::assert_snapshot!(name, verdict(bytes)));
 }
 

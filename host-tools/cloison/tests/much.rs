@@ -123,6 +123,10 @@ fn events_have_numbers_and_may_be_bound_or_anchored() {
     assert_eq!(plan["events"][1]["name"], "L2D_CACHE_REFILL");
     let bound = good(&directory, "plan --events A B C D E --pmcs 3 --bind A=0 --bind B=0,1");
     assert!(bound.out.contains("A on 0") && !bound.out.contains("B on 2"), "{}", bound.out);
+    // Each of this CPU's events has one counter, which its table says.
+    let fixed = "--events riscv_cycles riscv_instret ariane_load ariane_store --cpu cva6";
+    let bound = good(&directory, &format!("plan {fixed} --pmcs 17"));
+    assert!(bound.out.contains("riscv_cycles on 0") && bound.out.contains("riscv_instret on 2"), "{}", bound.out);
     let anchored = good(&directory, &format!("plan {events} --cpu cortex-a53 --pmcs 3 --anchor CPU_CYCLES"));
     assert_eq!(anchored.out.matches("CPU_CYCLES").count(), 2, "{}", anchored.out);
 }
@@ -340,6 +344,9 @@ fn bad_input_is_named_and_nothing_is_written() {
         "plan --events INST_RETIRD LD_RETIRED --cpu cortex-a53",
         "plan --events A B C --pmcs 2 --bind A=0 --bind B=0",
         "plan --events A B --bind A=9",
+        "plan --events riscv_cycles riscv_instret --cpu cva6 --pmcs 2",
+        "plan --events riscv_cycles riscv_instret --cpu cva6 --bind riscv_cycles=1",
+        "plan --events riscv_cycles riscv_instret --cpu cva6 --anchor riscv_cycles",
         "plan --count 500",
         "plan --count 9 --pmcs 1",
     ] {

@@ -4,8 +4,10 @@
 use crate::board::BoardFile;
 use crate::emulation::Emulation;
 use crate::memory;
-use crate::problem::{Problem, count};
+use crate::problem::{Errors, Problem, count, display_path};
 use crate::sources::ImageSource;
+use crate::trust::QuotaEvents;
+use crate::validation::record::Machine;
 use cloison_formats::image::System;
 use miette::Diagnostic;
 use std::path::PathBuf;
@@ -25,6 +27,8 @@ pub struct Checked {
     pub images: Vec<ImageSource>,
     /// The board on which it runs.
     pub board: BoardFile,
+    /// The events that its quotas count. Whether they can be trusted depends on the machine that runs the system.
+    pub quota_events: QuotaEvents,
     /// What is probably not intended.
     pub warnings: Vec<Problem>,
 }
@@ -48,6 +52,35 @@ impl Checked {
     /// Returns [`NotEmulated`] where the board file has no `[qemu]` table.
     pub fn emulation(&self) -> Result<&Emulation, NotEmulated> {
         self.board.emulation.as_ref().ok_or_else(|| NotEmulated { board: self.board.board.name.clone() })
+    }
+
+    /// Makes it the system of one machine: returns warnings about the events of its quotas.
+    ///
+    /// # Errors
+    ///
+    /// Returns the quotas whose events cannot be trusted on that machine, with the evidence.
+    pub fn on(&mut self, machine: Machine) -> Result<Vec<Problem>, Errors> {
+        let problems = self.quota_events.on(machine);
+        if problems.iter().any(Problem::is_error) {
+            return Err(Errors::new(&display_path(&self.path).display().to_string(), problems));
+        }
+        self.system.trusted = self.quota_events.trusted(machine, &self.board);
+        let trusted = &self.system.trusted;
+        for quota in self.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
+            for counted in [Some(&mut quota.counted), quota.also.as_mut()].into_iter().flatten() {
+                counted.allowed &= !trusted.contains(&counted.event);
+            }
+        }
+        Ok(problems)
+    }
+
+    /// Takes the events of all quotas, whatever is known of them.
+    pub fn allow_untrusted(&mut self) {
+        self.quota_events.allow_untrusted();
+        for quota in self.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
+            quota.counted.allowed = true;
+            quota.also.iter_mut().for_each(|counted| counted.allowed = true);
+        }
     }
 
     /// Summarizes the configuration in one line: board, VMs, cores, colors, memory.

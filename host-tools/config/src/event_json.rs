@@ -26,7 +26,7 @@ const STRICT: ParseOptions = ParseOptions {
 };
 
 /// Keys that are read, and those of upstream's files that say nothing that Cloison uses.
-const READ: [&str; 11] = [
+const READ: [&str; 12] = [
     "EventName",
     "EventCode",
     "ArchStdEvent",
@@ -34,6 +34,7 @@ const READ: [&str; 11] = [
     "PublicDescription",
     "CounterMask",
     "Bounds",
+    "Bytes",
     "MetricName",
     "MetricExpr",
     "MetricGroup",
@@ -109,6 +110,7 @@ pub(crate) struct Entry {
     pub public: Option<Text>,
     pub mask: Option<CounterMask>,
     pub bounds: Option<Text>,
+    pub bytes: Option<Text>,
     pub metric: Option<Text>,
     pub expression: Option<Text>,
     pub scale: Option<Text>,
@@ -202,6 +204,7 @@ impl Reader<'_> {
             public: self.text("PublicDescription"),
             mask: self.mask(),
             bounds: self.text("Bounds"),
+            bytes: self.text("Bytes"),
             expression: self.text("MetricExpr"),
             scale: self.text("ScaleUnit"),
             name,

@@ -1,11 +1,13 @@
 //! The events that a CPU can count, and what follows from them: a folder of `configs/events`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::event_json::{self, CounterMask, Entry, Text};
+pub use crate::event_json::CounterMask;
+use crate::event_json::{self, Entry, Text};
 use crate::event_metrics::Metric;
 use crate::files;
 use crate::node::{Context, Field, closest, suggest};
 use crate::problem::{Problem, SourceFile};
+use cloison_formats::image::{Counted, Quota};
 use cloison_formats::units::EventId;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -62,6 +64,8 @@ pub struct Event {
     pub counters: CounterMask,
     /// What a budget of it limits, if anything.
     pub bounds: Option<Bounds>,
+    /// Bytes that one event stands for, if each stands for as many.
+    pub bytes: Option<u32>,
 }
 
 /// The events of one CPU.
@@ -193,6 +197,15 @@ impl EventTable {
             }
             known.map(|(_, bounds)| *bounds)
         });
+        let bytes = entry.bytes.as_ref().and_then(|Text { text, span }| {
+            let bytes = text.parse().ok().filter(|bytes| (1..=4096).contains(bytes));
+            if bytes.is_none() {
+                let path = format!("{}.Bytes", entry.path);
+                let error = Problem::error(file, path, span.clone(), format!("`{text}` is not a number of bytes"));
+                problems.push(error.label("1 to 4096").help("write what one event moves, as text: \"64\""));
+            }
+            bytes
+        });
         Some(Event {
             id,
             name: name.text.clone(),
@@ -201,6 +214,7 @@ impl EventTable {
             topic: topic.to_owned(),
             counters: entry.mask.or(of.mask).unwrap_or(CounterMask::ANY),
             bounds,
+            bytes,
         })
     }
 
@@ -302,11 +316,21 @@ fn read_file(path: &Path, problems: &mut Vec<Problem>) -> (SourceFile, Vec<Entry
     (file, entries)
 }
 
-/// Reads a list of events without duplicates.
+/// Records an event that the counter which the hypervisor gives to this place in a list cannot count.
+fn check_counter(element: &Field<'_>, events: &EventTable, event: EventId, place: usize) {
+    let Some(event) = events.by_id(event).filter(|event| !event.counters.allows(place as u32)) else { return };
+    let message = format!("counter {place} cannot count {}", event.name);
+    let can = format!("only counters {} can", event.counters);
+    let help = "events get counters in the order of their list, from 0: list it elsewhere, or in another run";
+    element.push(element.error(message).label(can).help(help));
+}
+
+/// Reads a list of events without duplicates, each of which its counter can count.
 pub(crate) fn read_events(field: &Field<'_>, events: &EventTable) -> Vec<EventId> {
     let mut hems = Vec::new();
     for element in field.elements().unwrap_or_default() {
         let Some(event) = events.resolve(&element) else { continue };
+        check_counter(&element, events, event, hems.len());
         if hems.contains(&event) {
             let name = events.by_id(event).map_or("?", |event| event.name.as_str());
             element.push(
@@ -331,6 +355,15 @@ impl EventNames {
     pub fn of(table: &EventTable) -> Self {
         Self(table.events.iter().map(|event| (event.id.0, event.name.clone())).collect())
     }
+    /// Returns what a quota counts: `L2D_CACHE_REFILL + 2 x L2D_CACHE_WB`.
+    pub fn counted(&self, quota: &Quota) -> String {
+        let term = |counted: Counted| match counted.weight {
+            1 => self.name(counted.event),
+            weight => format!("{weight} x {}", self.name(counted.event)),
+        };
+        quota.counted().map(term).collect::<Vec<_>>().join(" + ")
+    }
+
     /// Returns an event's name, or its number if it has none.
     pub fn name(&self, event: EventId) -> String {
         self.0.get(&event.0).cloned().unwrap_or_else(|| event.to_string())
@@ -399,6 +432,23 @@ mod tests {
         let shown: Vec<String> = cva6.metrics.iter().map(shown).collect();
         assert_eq!(shown, ["18.14%", "0.95%", "0.58%", "0.38%", "10.12%", "0.6195", "0.00%", "0.47%"]);
         assert!(counts.iter().all(|(name, _)| cva6.by_name(name).is_some()));
+    }
+
+    /// The hypervisor gives counters in the order of a list, so a mask decides about its places.
+    #[test]
+    fn an_event_is_listed_where_its_counter_can_count_it() {
+        let cva6 = table("riscv", "cva6");
+        let problems = |list: &str| -> Vec<String> {
+            let context = Context::new(SourceFile::new(Path::new("list.toml"), format!("hems = {list}\n")));
+            let document = context.parse().expect("TOML");
+            let root = context.root(&document);
+            let events = read_events(&root.optional("hems").expect("it is there"), &cva6);
+            assert!(!events.is_empty());
+            context.into_problems().iter().map(|it| format!("{}: {}", it.field(), it.message())).collect()
+        };
+        // The cycles are counted by counter 0, the retired instructions by counter 2.
+        assert_eq!(problems(r#"["riscv_cycles"]"#), [""; 0]);
+        assert_eq!(problems(r#"["riscv_cycles", "riscv_instret"]"#), ["hems[1]: counter 1 cannot count riscv_instret"]);
     }
 
     /// Returns the problems of a folder with these files, below one with the events of the architecture.

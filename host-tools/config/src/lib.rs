@@ -11,6 +11,7 @@
 //! | [`events`], `event_json`, `event_metrics`, [`event_map`] | the files below `configs/events` |
 //! | [`formula`] | arithmetic with names |
 //! | [`validation`] | which events can be trusted: expectations, hypotheses, verdicts |
+//! | [`trust`] | which events quotas may count on which machine |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
 //! | `system`, `vm`, `region`, `campaign`, `profile` | the configuration itself, its VMs, their memory, campaigns and page profiles |
 //! | `vm_image`, `vm_linux`, [`sources`] | the image of a VM |
@@ -45,11 +46,13 @@ mod node;
 pub mod problem;
 mod profile;
 pub mod quantity;
+mod quota;
 mod region;
 mod scene;
 pub mod shipped;
 pub mod sources;
 mod system;
+pub mod trust;
 pub mod validation;
 mod vm;
 mod vm_image;

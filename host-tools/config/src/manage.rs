@@ -1,7 +1,7 @@
-//! The VMs that another VM, or the console, may stop and start.
+//! The VMs that another VM, or the console, may stop and start, or whose quotas it may set.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::node::{Context, Table, suggest};
+use crate::node::{Context, Field, Table, suggest};
 use crate::problem::Problem;
 use cloison_abi::services;
 use std::ops::Range;
@@ -16,22 +16,28 @@ pub(crate) struct Named {
 
 /// Reads the list in a field of a table.
 pub(crate) fn read(table: &Table<'_>, field: &'static str) -> Named {
-    let Some(list) = table.optional(field) else { return Named::default() };
+    table.optional(field).map_or_else(Named::default, |list| names(table, field, &list))
+}
+
+fn names(table: &Table<'_>, field: &'static str, list: &Field<'_>) -> Named {
     let elements = list.elements().unwrap_or_default();
-    let name =
-        |element: &crate::node::Field<'_>| Some((element.string("the name of a VM")?.to_owned(), element.span()));
+    let name = |element: &Field<'_>| Some((element.string("the name of a VM")?.to_owned(), element.span()));
     Named { path: table.path_of(field), names: elements.iter().filter_map(name).collect() }
 }
 
-/// Reads the list of a VM, which needs the service to use it.
-pub(crate) fn read_of_vm(table: &Table<'_>, granted: u32) -> Named {
-    if let Some(field) = table.optional("manages")
-        && granted & services::MANAGE == 0
-    {
-        let unused = field.error("the VM may manage others, but lacks the service to do so");
-        field.push(unused.label("without the service `manage`").help("add \"manage\" to `services`, or leave it out"));
+/// Reads a VM's list `manages` or `regulates`, which needs the service to use it.
+pub(crate) fn read_of_vm(table: &Table<'_>, field: &'static str, granted: u32) -> Named {
+    let Some(list) = table.optional(field) else { return Named::default() };
+    let (service, bit) = match field {
+        "regulates" => ("regulate", services::REGULATE),
+        _ => ("manage", services::MANAGE),
+    };
+    if granted & bit == 0 {
+        let unused = list.error(format!("the VM may {service} others, but lacks the service to do so"));
+        let help = format!("add \"{service}\" to `services`, or leave it out");
+        list.push(unused.label(format!("without the service `{service}`")).help(help));
     }
-    read(table, "manages")
+    names(table, field, &list)
 }
 
 impl Named {
@@ -46,7 +52,7 @@ impl Named {
                 Some(index) if Some(index) == own => context.push(
                     error(format!("`{name}` names itself"))
                         .label("the VM itself")
-                        .help("a VM stops and restarts itself by PSCI; list other VMs"),
+                        .help("a VM restarts itself by PSCI and lowers its quotas itself; list other VMs"),
                 ),
                 Some(index) => bits |= 1 << index,
                 None if complete => context.push(

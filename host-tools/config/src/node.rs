@@ -5,8 +5,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::problem::{self, Problem, SourceFile};
-use crate::quantity::{self, Malformed};
-use cloison_formats::units::{Events, Nanos};
+use crate::quantity::{self, Amount, Malformed};
+use cloison_formats::units::Nanos;
 use std::cell::RefCell;
 use std::ops::Range;
 use toml::de::{DeArray, DeTable, DeValue};
@@ -456,8 +456,13 @@ impl<'a> Field<'a> {
     }
 
     /// Reads events per period.
-    pub fn budget(&self) -> Option<(Events, Nanos)> {
+    pub fn budget(&self) -> Option<(Amount, Nanos)> {
         self.quantity("events per period: \"20000 events / 1 ms\"", quantity::budget)
+    }
+
+    /// Reads a number of events, or a rate.
+    pub fn amount(&self) -> Option<Amount> {
+        self.quantity("a number of events, or a rate: \"20000 events\", \"200 MB/s\"", quantity::amount)
     }
 
     /// Reads a set of numbers, each with its position: `"0-3,8"` or `[0, 1, 2, 3, 8]`.

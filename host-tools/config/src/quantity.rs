@@ -19,7 +19,8 @@ pub struct Malformed {
 const SIZE_HELP: &str =
     "write a whole number of bytes, with K, M or G for 2^10, 2^20 or 2^30 of them, or of pages: \"64M\", \"16 pages\"";
 const DURATION_HELP: &str = "write a whole number and its unit, one of ns, us, ms, s: \"50 us\"";
-const BUDGET_HELP: &str = "write events and period: \"20000 events / 1 ms\"";
+const BUDGET_HELP: &str = "write events and period: \"20000 events / 1 ms\"; or a rate: \"200 MB/s / 1 ms\"";
+const AMOUNT_HELP: &str = "write a number of events, or a rate: \"20000 events\", \"200 MB/s\"";
 const SET_HELP: &str = "write numbers and ranges, lowest first, with commas: \"0-3,8\"";
 
 /// Splits a text into its leading number and the trimmed rest, which is the unit.
@@ -65,28 +66,50 @@ pub fn duration(text: &str) -> Result<Nanos, Malformed> {
     nanos.map(Nanos).ok_or_else(|| whole(text, format!("`{}` is more than 584 years", text.trim()), DURATION_HELP))
 }
 
-/// Parses events per period: `20000 events / 1 ms`.
-pub fn budget(text: &str) -> Result<(Events, Nanos), Malformed> {
-    let (events, period) =
-        text.split_once('/').ok_or_else(|| whole(text, format!("`{text}` has no period after a `/`"), BUDGET_HELP))?;
-    let (number, unit) = number_and_unit(events).ok_or_else(|| Malformed {
-        at: 0..events.len(),
-        ..whole(text, format!("`{}` is not a number of events", events.trim()), BUDGET_HELP)
-    })?;
-    if !matches!(unit, "event" | "events") {
-        let message = if unit.is_empty() {
-            format!("missing unit after `{}`", events.trim())
-        } else {
-            format!("unknown unit `{unit}`; a budget counts events")
-        };
-        return Err(Malformed { at: 0..events.trim_end().len(), ..whole(text, message, BUDGET_HELP) });
-    }
-    let offset = events.len() + 1;
+/// What a budget allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// Events in a period.
+    Events(Events),
+    /// Bytes in a second, whatever the period.
+    BytesPerSecond(u64),
+}
+
+/// Parses events or a rate: `20000 events`, `200 MB/s`.
+pub fn amount(text: &str) -> Result<Amount, Malformed> {
+    let (number, unit) = number_and_unit(text)
+        .ok_or_else(|| whole(text, format!("`{}` is not a number of events", text.trim()), AMOUNT_HELP))?;
+    let scale = match unit {
+        "event" | "events" => return Ok(Amount::Events(Events(number))),
+        "kB/s" => 1_000,
+        "MB/s" => 1_000_000,
+        "GB/s" => 1_000_000_000,
+        _ => {
+            let message = if unit.is_empty() {
+                format!("missing unit after `{}`", text.trim())
+            } else {
+                format!("unknown unit `{unit}`; a budget counts events, or bytes per second")
+            };
+            return Err(Malformed { at: 0..text.trim_end().len(), ..whole(text, message, AMOUNT_HELP) });
+        }
+    };
+    let rate = number.checked_mul(scale).map(Amount::BytesPerSecond);
+    rate.ok_or_else(|| whole(text, format!("`{}` is more than 2^64 bytes per second", text.trim()), AMOUNT_HELP))
+}
+
+/// Parses an amount per period: `20000 events / 1 ms`, `200 MB/s / 1 ms`.
+pub fn budget(text: &str) -> Result<(Amount, Nanos), Malformed> {
+    let (allowed, period) = text
+        .rsplit_once('/')
+        .filter(|(_, period)| period.trim() != "s")
+        .ok_or_else(|| whole(text, format!("`{text}` has no period after a `/`"), BUDGET_HELP))?;
+    let allowed_amount = amount(allowed).map_err(|error| Malformed { help: BUDGET_HELP.to_owned(), ..error })?;
+    let offset = allowed.len() + 1;
     let period = duration(period).map_err(|error| {
         let blank = period.len() - period.trim_start().len();
         Malformed { at: offset + blank..offset + error.at.end, help: BUDGET_HELP.to_owned(), ..error }
     })?;
-    Ok((Events(number), period))
+    Ok((allowed_amount, period))
 }
 
 /// Parses a set of small numbers: `0-3,8`. Keeps their order and rejects duplicates.
@@ -174,8 +197,14 @@ mod tests {
     fn durations_and_budgets() {
         assert_eq!(duration("50us"), Ok(Nanos(50_000)));
         assert!(duration("50").is_err() && duration("5 min").is_err() && duration("99999999999 s").is_err());
-        assert_eq!(budget("20_000 events / 1 ms"), Ok((Events(20_000), Nanos(1_000_000))));
-        assert_eq!(budget("1 event/2s"), Ok((Events(1), Nanos(2_000_000_000))));
+        let events = |number| Amount::Events(Events(number));
+        assert_eq!(budget("20_000 events / 1 ms"), Ok((events(20_000), Nanos(1_000_000))));
+        assert_eq!(budget("1 event/2s"), Ok((events(1), Nanos(2_000_000_000))));
+        assert_eq!(budget("200 MB/s / 1 ms"), Ok((Amount::BytesPerSecond(200_000_000), Nanos(1_000_000))));
+        assert_eq!(budget("3 GB/s/50us"), Ok((Amount::BytesPerSecond(3_000_000_000), Nanos(50_000))));
+        assert!(budget("200 MB/s").is_err() && budget("200 MB / 1 ms").is_err());
+        assert_eq!(amount("7 events"), Ok(events(7)));
+        assert!(amount("7").is_err() && amount("99999999999 GB/s").is_err() && amount("7 events / 1 ms").is_err());
         assert!(budget("20000 / 1 ms").is_err() && budget("20000 events").is_err());
         assert_eq!(budget("20000 events / 1 week").map_err(|error| error.at), Err(15..21));
         assert_eq!(show_duration(Nanos(1_500_000)), "1500 us");

@@ -11,7 +11,7 @@ pub const DEFAULT_BOARD: &str = "virt";
 /// The location of boards and events that are not next to the configuration, and access to downloaded kernels.
 #[derive(Clone, Copy)]
 pub struct Shipped<'a> {
-    /// The directory with `boards/` and `events/`.
+    /// The directory with `boards/`, `events/` and `validation/`.
     pub configs: &'a Path,
     /// Returns the bytes of a Debian kernel if it has been downloaded. Otherwise it is checked after the download.
     pub kept_kernel: &'a dyn Fn(Release, Flavor) -> Option<Vec<u8>>,
@@ -27,5 +27,10 @@ impl Shipped<'_> {
     /// Returns the directories searched for board files: next to the configuration in `base`, then the shipped ones.
     pub(crate) fn board_dirs(&self, base: &Path) -> [PathBuf; 2] {
         [base.join("boards"), self.configs.join("boards")]
+    }
+
+    /// Returns the directory of the shipped verdicts on events.
+    pub(crate) fn verdicts(&self) -> PathBuf {
+        self.configs.join("validation/verdicts")
     }
 }

@@ -45,11 +45,12 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("matrix-copy", "copies a matrix"),
     (
         "memory",
-        "reads, writes or copies a buffer; args: operation (0 to 4), bytes, passes in each run, runs (0: forever)",
+        "reads, writes or copies a buffer; args: operation (0 to 5), bytes, passes in each run, runs (0: forever)",
     ),
     ("migrate-check", "writes and checks its pages while they migrate"),
     ("pmu-check", "counts with its own PMU, and looks for counters that it should not have"),
     ("quota-check", "watches its own quota"),
+    ("regulator", "sets the quota of another VM, and checks that it holds; args: its VM, calls, ceiling"),
     ("remains", "restarts once and looks for what its first life left"),
     ("restart", "resets itself and checks that it starts again"),
     ("rtc", "drives a passed-through clock by its interrupts, or tries to reach one"),

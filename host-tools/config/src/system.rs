@@ -9,13 +9,17 @@ use crate::memory::{self, Account, Demand};
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::{Problem, SourceFile, count, first};
 use crate::quantity::show_size;
+use crate::quota;
 use crate::scene::{PoolSpec, PoolUse, Scene, name};
 use crate::shipped::{DEFAULT_BOARD, Shipped};
 use crate::sources::ImageSource;
+use crate::trust::QuotaEvents;
 use crate::vm::{self, VmSpec};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::{Color, ColorSet};
-use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System};
+use cloison_formats::image::{Backing, LogLevel, Pool, PoolKind, System, Vm};
+use cloison_formats::limits::MAX_VMS;
+use cloison_formats::units::EventId;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -48,15 +52,16 @@ pub(crate) fn load(
     if problems.iter().any(Problem::is_error) {
         return Err(problems);
     }
-    let Some(Found { system, images, board }) = found else { return Err(problems) };
+    let Some(Found { system, images, board, quota_events }) = found else { return Err(problems) };
     let warnings = first(problems);
-    Ok(Checked { path: path.to_path_buf(), source, system, images, board, warnings })
+    Ok(Checked { path: path.to_path_buf(), source, system, images, board, quota_events, warnings })
 }
 
 struct Found {
     system: System,
     images: Vec<ImageSource>,
     board: BoardFile,
+    quota_events: QuotaEvents,
 }
 
 /// The hypervisor's share of the machine.
@@ -107,12 +112,29 @@ fn read(
     let console_manages = manage::read(&root, "console_manages").resolve(context, &names, None, complete);
     for (index, spec) in vms.iter_mut().enumerate() {
         spec.vm.manages = spec.manages.resolve(context, &names, Some(index), complete);
+        spec.vm.regulates = spec.regulates.resolve(context, &names, Some(index), complete);
     }
     root.finish();
-    let (hypervisor, board) = (hypervisor?, board?);
+    let (hypervisor, board) = (hypervisor?, board.as_ref()?);
     if vms.len() != vm_count {
         return None;
     }
+    let mut all: Vec<Vm> = vms.iter().map(|spec| spec.vm.clone()).collect();
+    let sharing = quota::connect(&mut all);
+    if sharing > MAX_VMS {
+        let message = format!("quotas with `reclaim` count {sharing} different things or have as many periods");
+        context.push(Problem::error(&context.file, "vm", 0..0, message).help(format!(
+            "unused budgets are shared in at most {MAX_VMS} pools: give more of them the same events and period"
+        )));
+        return None;
+    }
+    let budgeted = vms.iter_mut().flat_map(|spec| std::mem::take(&mut spec.budgeted)).collect();
+    let quota_events = QuotaEvents::read(budgeted, &scene, context, others);
+    // Until the machine is known (`Checked::on`), what one of the board's machines can be trusted with.
+    let mut trusted: Vec<EventId> =
+        quota_events.verdicts().machines().flat_map(|machine| quota_events.trusted(machine, board)).collect();
+    trusted.sort_unstable();
+    trusted.dedup();
     let system = System {
         name: system_name?.0.to_owned(),
         board: board.board.clone(),
@@ -120,10 +142,12 @@ fn read(
         hypervisor_colors: hypervisor.colors,
         contiguous: 0,
         pools: pools.iter().map(|spec| spec.pool.clone()).collect(),
-        vms: vms.iter().map(|spec| spec.vm.clone()).collect(),
+        vms: all,
         audit: false,
         ends_with,
         console_manages,
+        trusted,
+        announced: [0; 2],
     };
     let contiguous = check_contiguous(context, &system, &vms, &hypervisor);
     let system = System { contiguous, ..system };
@@ -141,7 +165,7 @@ fn read(
         return None;
     }
     let images = vms.into_iter().map(|spec| spec.image).collect::<Option<Vec<_>>>()?;
-    Some(Found { system, images, board })
+    Some(Found { system, images, board: board.clone(), quota_events })
 }
 
 fn read_board(

@@ -2,39 +2,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::BoardFile;
-use crate::events::{Bounds, EventTable, read_events};
+use crate::events::{EventTable, read_events};
 use crate::files;
 use crate::manage::{self, Named};
 use crate::node::{Context, Field, Table};
 use crate::problem::{Problem, SourceFile, count, display_path};
-use crate::quantity::show_duration;
 use crate::region::{self, RegionSpec};
 use crate::scene::{ImageScene, PoolSpec, PoolUse, Scene, name};
 use crate::sources::ImageSource;
-use crate::{profile, vm_image};
+use crate::trust::Budgeted;
+use crate::{profile, quota, vm_image};
 use cloison_abi::{irq, services};
-use cloison_formats::image::{Backing, OnFault, PoolKind, Profile, ProfiledPage, Quota, Region, Vm};
-use cloison_formats::units::{EventId, Nanos};
+use cloison_formats::image::{Backing, OnFault, PoolKind, Profile, ProfiledPage, Region, Vm};
+use cloison_formats::units::EventId;
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Minimum length of a quota's period, so that the EL2 timer and the replenishment have time.
-const SHORTEST_PERIOD: Nanos = Nanos(50_000);
-/// The shortest poll interval.
-const SHORTEST_POLL: Nanos = Nanos(5_000);
-/// Default number of polls per period.
-const POLLS_PER_PERIOD: u64 = 50;
-/// Largest budget: an event counter has 32 bits and overflows after the budget.
-const LARGEST_BUDGET: u64 = u32::MAX as u64;
 /// Number of arguments of a guest.
 const ARGS: usize = 4;
-const SERVICES: [(&str, u32); 5] = [
+const SERVICES: [(&str, u32); 6] = [
     ("hem", services::HEM),
     ("migrate", services::MIGRATE),
     ("quota", services::QUOTA),
     ("profile", services::PROFILE),
     ("manage", services::MANAGE),
+    ("regulate", services::REGULATE),
 ];
 
 /// A VM with the positions to which later checks refer.
@@ -51,6 +44,10 @@ pub(crate) struct VmSpec {
     pub irqs: Vec<(u32, Range<usize>)>,
     /// The VMs that it may stop and start.
     pub manages: Named,
+    /// The VMs whose quotas it may set.
+    pub regulates: Named,
+    /// The events that its quotas count.
+    pub budgeted: Vec<Budgeted>,
     /// Where the number of pages that the hypervisor moves by itself is configured: field of the profile, position.
     pub top: Option<(&'static str, Range<usize>)>,
 }
@@ -61,7 +58,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let cores = read_cores(&table, scene.board);
     let args = read_args(&table);
     let services = read_services(&table);
-    let manages = manage::read_of_vm(&table, services);
+    let [manages, regulates] = ["manages", "regulates"].map(|list| manage::read_of_vm(&table, list, services));
     let on_fault = table
         .optional("on_fault")
         .and_then(|field| field.one_of("reaction", &[("abort", OnFault::Abort), ("kill", OnFault::Kill)]))
@@ -87,13 +84,13 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         })
         .collect();
     let vcpus = cores.as_ref().map(|cores| cores.len());
-    let quotas = read_quotas(&table, vcpus, scene.board);
+    let quotas = quota::read(&table, &quota::Owner { vcpus, board: scene.board, services });
     let campaign = crate::campaign::read(&table, events, !hems.is_empty());
     if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
         let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
         let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
-        check_counters(&table, board, quotas, most, vcpus);
-        warn_of_no_bound(&table, &board.events, quotas, vcpus);
+        quota::check_counters(&table, board, quotas, most, vcpus);
+        quota::warn_of_no_bound(&table, &board.events, quotas, vcpus);
     }
     let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
     let image_scene = ImageScene {
@@ -120,6 +117,8 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         span: profile.pool_span.clone(),
     }));
     let cores = cores?;
+    let (quotas, budgeted): (_, Vec<_>) =
+        quotas.unwrap_or_default().into_iter().map(|spec| (spec.quota, spec.budgeted)).unzip();
     Some(VmSpec {
         vm: Vm {
             name: name.to_owned(),
@@ -130,9 +129,10 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             args,
             services,
             manages: 0,
+            regulates: 0,
             on_fault,
             irqs: irqs.iter().map(|(irq, _)| *irq).collect(),
-            quotas: quotas.unwrap_or_default().into_iter().map(|spec| spec.quota).collect(),
+            quotas,
             hems,
             pmu,
             services_page,
@@ -148,6 +148,8 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         pool_uses,
         irqs,
         manages,
+        regulates,
+        budgeted: budgeted.into_iter().flatten().collect(),
         top,
     })
 }
@@ -302,165 +304,6 @@ fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
         );
     }
     wanted
-}
-
-/// A quota with the positions of its table and of its event.
-struct QuotaSpec {
-    quota: Quota,
-    span: Range<usize>,
-    event_path: String,
-    event_span: Range<usize>,
-}
-
-fn read_quotas(table: &Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>) -> Option<Vec<QuotaSpec>> {
-    table.tables("quota").into_iter().map(|quota| read_quota(quota, vcpus, board)).collect()
-}
-
-fn read_quota(table: Table<'_>, vcpus: Option<usize>, board: Option<&BoardFile>) -> Option<QuotaSpec> {
-    let vcpu_field = table.optional("vcpu");
-    let vcpu = match &vcpu_field {
-        Some(field) => field.integer_up_to(255, "the number of a vCPU"),
-        None => Some(0),
-    };
-    if let (Some(field), Some(vcpu), Some(vcpus)) = (&vcpu_field, vcpu, vcpus)
-        && vcpu >= vcpus as u64
-    {
-        field.push(
-            field
-                .error(format!("the VM has no vCPU {vcpu}"))
-                .label(format!("it has {}: 0 to {}", count(vcpus, "vCPU"), vcpus.saturating_sub(1)))
-                .help("vCPUs count from 0 in the order of `cores`; they are not core numbers"),
-        );
-    }
-    let event_field = table.required("event", "name the event: event = \"INST_RETIRED\"");
-    let event = event_field.as_ref().and_then(|field| board.map(|board| board.events.resolve(field)));
-    let budget_field = table.required("budget", "say how much per period: budget = \"20000 events / 1 ms\"");
-    let budget = budget_field.as_ref().and_then(|field| field.budget());
-    if let (Some(field), Some((events, period))) = (&budget_field, budget) {
-        let problem = if events.0 == 0 {
-            Some(("the budget is zero: the core would never run".to_owned(), "allow at least one event"))
-        } else if events.0 > LARGEST_BUDGET {
-            Some((
-                format!("{} events are more than a counter of 32 bits holds, {LARGEST_BUDGET}", events.0),
-                "make budget and period smaller by the same factor",
-            ))
-        } else if period < SHORTEST_PERIOD {
-            Some((
-                format!(
-                    "a period of {} is too short: the shortest is {}",
-                    show_duration(period),
-                    show_duration(SHORTEST_PERIOD)
-                ),
-                "make budget and period larger by the same factor",
-            ))
-        } else {
-            None
-        };
-        if let Some((message, help)) = problem {
-            field.push(field.error(message).label("budget").help(help));
-        }
-    }
-    let poll_field = table.optional("poll");
-    let poll = poll_field.as_ref().map(|field| field.duration());
-    if let (Some(field), Some(Some(poll)), Some((_, period))) = (&poll_field, poll, budget) {
-        if poll >= period {
-            field.push(
-                field
-                    .error("the counter is polled less than once per period")
-                    .label(format!("{} >= {}", show_duration(poll), show_duration(period)))
-                    .help(format!(
-                        "poll at most every {}, half the period; the default is period / {POLLS_PER_PERIOD}",
-                        show_duration(Nanos(period.0 / 2))
-                    )),
-            );
-        } else if poll < SHORTEST_POLL {
-            field.push(
-                field
-                    .error(format!("{} between two polls is too short", show_duration(poll)))
-                    .label(format!("the shortest is {}", show_duration(SHORTEST_POLL)))
-                    .help("more frequent polls would use up the core's time in the hypervisor"),
-            );
-        }
-    }
-    let trace = table.optional("trace").map(|field| field.boolean());
-    let span = table.span();
-    table.finish_ref();
-    let (budget, period) = budget?;
-    let default_poll = Nanos((period.0 / POLLS_PER_PERIOD).max(SHORTEST_POLL.0));
-    let event = event??;
-    let quota = Quota {
-        vcpu: vcpu? as u8,
-        event,
-        budget,
-        period,
-        poll: poll.unwrap_or(Some(default_poll))?,
-        backstop: poll_field.is_some(),
-        trace: trace.unwrap_or(Some(false))?,
-        page_cost: board?.page_cost(event),
-    };
-    Some(QuotaSpec { quota, span, event_path: table.path_of("event"), event_span: event_field?.span() })
-}
-
-/// Checks that the quotas and HEMs of a core fit in its counters.
-fn check_counters(table: &Table<'_>, board: &BoardFile, quotas: &[QuotaSpec], hems: &[EventId], vcpus: usize) {
-    let each = if board.board.pmu_shadow { 2 } else { 1 };
-    for vcpu in 0..vcpus {
-        let mut bound = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
-        let count_of_quotas = bound.clone().count();
-        let needed = count_of_quotas * each + hems.len();
-        if needed <= board.counters as usize {
-            continue;
-        }
-        let why = if each == 2 { " (a quota takes 2 where its interrupt needs a shadow counter)" } else { "" };
-        let arithmetic = format!(
-            "{} x {each} + {} = {needed} > {}",
-            count(count_of_quotas, "quota"),
-            count(hems.len(), "HEM"),
-            board.counters
-        );
-        let counted = table.optional("hems").or_else(|| table.optional("campaign"));
-        let problem = match (counted, bound.next_back()) {
-            (Some(field), _) if !hems.is_empty() => field.error(""),
-            (_, Some(spec)) => table.error("quota", spec.span.clone(), ""),
-            (_, None) => table.error("quota", table.span(), ""),
-        };
-        let message = format!("vCPU {vcpu} needs {needed} event counters, its core has {}", board.counters);
-        table.push(problem.with_message(message).label(arithmetic).help(format!(
-            "remove {}{why}; HEMs can be counted in different runs",
-            count(needed - board.counters as usize, "counter")
-        )));
-        break;
-    }
-}
-
-/// Warns of cores that have quotas, but none that bounds the memory traffic of a hostile guest.
-fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &[QuotaSpec], vcpus: usize) {
-    for vcpu in 0..vcpus {
-        let mut own = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
-        let counted = own.clone().filter_map(|spec| events.by_id(spec.quota.event));
-        let bounds: Vec<Bounds> = counted.clone().filter_map(|event| event.bounds).collect();
-        let Some(first) = own.next().filter(|_| !Bounds::suffice(&bounds)) else { continue };
-        let names = counted.map(|event| event.name.as_str()).collect::<Vec<_>>().join(" and ");
-        let label = match bounds.first() {
-            None => format!("a guest can reach memory without {names}"),
-            Some(Bounds::Reads) => format!("{names} bounds only what the guest reads"),
-            Some(_) => format!("{names} bounds only what the guest writes"),
-        };
-        let advice = match events.bounding_traffic().next() {
-            Some(event) => format!("add a quota on {} ({})", event.name, event.meaning.to_lowercase()),
-            None => "add a quota on an event that counts all accesses to the bus".to_owned(),
-        };
-        table.push(
-            Problem::warning(
-                table.file(),
-                first.event_path.clone(),
-                first.event_span.clone(),
-                format!("no quota of vCPU {vcpu} bounds the memory traffic of a hostile guest"),
-            )
-            .label(label)
-            .help(format!("{advice}; `cloison events list --cpu {}` says which events do", events.cpu)),
-        );
-    }
 }
 
 struct ProfileSpec {

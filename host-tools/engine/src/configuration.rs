@@ -43,17 +43,18 @@ pub fn load_text(path: &Path, text: String, board: Option<&str>) -> Result<Check
     cloison_config::load_text(path, text, board, &shipped)
 }
 
-/// Reads and checks a shipped board file.
+/// Reads and checks a board file: a shipped one by its name, another one by its path, which ends in `.toml`.
 ///
 /// # Errors
 ///
 /// Returns all errors of the file with their positions.
 pub fn board(name: &str) -> Result<BoardFile, Errors> {
-    let path = directory().join("boards").join(format!("{name}.toml"));
+    let shipped = || directory().join("boards").join(format!("{name}.toml"));
+    let path = if name.ends_with(".toml") { PathBuf::from(name) } else { shipped() };
     BoardFile::load(&path, &directory()).map_err(|problems| Errors::new(&path.display().to_string(), problems))
 }
 
-/// Returns how QEMU emulates a shipped board.
+/// Returns how QEMU emulates a board.
 ///
 /// # Errors
 ///

@@ -1,12 +1,17 @@
 //! What a machine's PMU counts, and the configured events that it leaves at zero.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use cloison_board_model::events::Event as Modelled;
-use cloison_config::Checked;
 use cloison_config::board::BoardFile;
 use cloison_config::emulation::Emulated;
 use cloison_config::events::Event;
+use cloison_config::problem::Problem;
+use cloison_config::validation::record as validated;
+use cloison_config::{Checked, Errors};
+use cloison_formats::image::Quota;
 use cloison_formats::units::EventId;
+use miette::Report;
 use std::fmt;
 
 /// What counts the events of a machine.
@@ -30,6 +35,25 @@ impl Counting {
         }
     }
 
+    /// Returns the events that the machine counts as bits of PMCEID0_EL0 and PMCEID1_EL0, which announce the common events
+    /// 0x00 to 0x1f and 0x20 to 0x3f. The board model counts more than QEMU announces.
+    pub fn announced(self, board: &BoardFile) -> [u32; 2] {
+        let common = board.events.events.iter().map(|event| event.id).filter(|id| id.0 < 64 && self.counts(board, *id));
+        common.fold([0; 2], |mut bits, id| {
+            bits[usize::from(id.0 / 32)] |= 1 << (id.0 % 32);
+            bits
+        })
+    }
+
+    /// Returns the machine whose verdicts on events apply.
+    pub const fn machine(self) -> validated::Machine {
+        match self {
+            Self::Stock => validated::Machine::Stock,
+            Self::Icount => validated::Machine::Icount,
+            Self::Model => validated::Machine::Model,
+        }
+    }
+
     /// Returns the option of `run` and `top` that selects it.
     const fn option(self) -> Option<&'static str> {
         match self {
@@ -50,6 +74,38 @@ impl fmt::Display for Counting {
     }
 }
 
+/// Accepts the name of a machine whose events can be validated.
+pub fn machines() -> impl TypedValueParser<Value = validated::Machine> {
+    let named = |word: &str| validated::Machine::ALL.into_iter().find(|(name, _)| *name == word);
+    PossibleValuesParser::new(validated::Machine::ALL.map(|(name, _)| name))
+        .try_map(move |word| named(&word).map(|(_, machine)| machine).ok_or("no machine"))
+}
+
+/// Makes a configuration the system of one machine, whose events its guests' PMUs announce. Returns warnings about the events
+/// of its quotas.
+///
+/// # Errors
+///
+/// Returns the quotas whose events cannot be trusted on that machine, with the evidence.
+pub fn adapt(checked: &mut Checked, machine: validated::Machine) -> Result<Vec<Problem>, Errors> {
+    let counting = [Counting::Stock, Counting::Icount, Counting::Model].into_iter().find(|it| it.machine() == machine);
+    // Hardware announces itself what it counts.
+    checked.system.announced = counting.map_or([0; 2], |counting| counting.announced(&checked.board));
+    checked.on(machine)
+}
+
+/// Makes a configuration the system of one machine, and prints warnings about the events of its quotas.
+///
+/// # Errors
+///
+/// Returns the quotas whose events cannot be trusted on that machine, with the evidence.
+pub fn prepare_for(checked: &mut Checked, machine: validated::Machine) -> Result<(), Errors> {
+    for warning in adapt(checked, machine)? {
+        eprintln!("{:?}", Report::new(warning));
+    }
+    Ok(())
+}
+
 /// Returns one line about the configured events that stay zero on a machine: which, whose budgets on them cannot act,
 /// and the option that changes it. Returns `None` if all events count.
 pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
@@ -57,7 +113,8 @@ pub fn warning(checked: &Checked, machine: Counting) -> Option<String> {
     let mut missing: Vec<&Event> = Vec::new();
     let mut held: Vec<String> = Vec::new();
     for vm in &checked.system.vms {
-        let budgets: Vec<&Event> = vm.quotas.iter().filter_map(|quota| event(quota.event)).collect();
+        let budgets: Vec<&Event> =
+            vm.quotas.iter().flat_map(Quota::counted).filter_map(|counted| event(counted.event)).collect();
         if !budgets.is_empty() {
             held.push(format!("`{}`", vm.name));
         }
@@ -125,7 +182,7 @@ mod tests {
 
     fn demo(event: &str) -> Checked {
         let text = std::fs::read_to_string(configuration::directory().join("demo.toml")).expect("it is there");
-        let text = text.replace("event = \"INST_RETIRED\"", &format!("event = \"{event}\""));
+        let text = text.replace("event = \"INST_RETIRED\"", &format!("event = \"{event}\"\nallow_untrusted = true"));
         configuration::load_text(&configuration::directory().join("demo.toml"), text, None).expect("a good one")
     }
 
@@ -157,11 +214,27 @@ mod tests {
         assert!(line.ends_with("; --model counts INST_RETIRED"), "{line}");
     }
 
+    /// The bits by which a guest's perf knows events by name.
+    #[test]
+    fn each_machine_announces_what_it_counts() {
+        let board = configuration::board("virt").expect("a good one");
+        let bits = |machine: Counting| machine.announced(&board);
+        assert_eq!(bits(Counting::Stock), [1 << 0x00 | 1 << 0x11, 0], "SW_INCR and CPU_CYCLES");
+        assert_eq!(bits(Counting::Icount), [1 << 0x00 | 1 << 0x08 | 1 << 0x11, 0], "and INST_RETIRED");
+        let [low, high] = bits(Counting::Model);
+        for event in Modelled::ALL.iter().filter(|event| (**event as u64) < 32) {
+            assert_eq!(low >> *event as u64 & 1, 1, "{}", event.name());
+        }
+        assert_eq!((low >> 0x10 & 1, high), (0, 0), "it has no branch predictor");
+        let a72 = configuration::board("virt-a72").expect("a good one");
+        assert_eq!(Counting::Stock.announced(&a72), [1 << 0x00 | 1 << 0x11, 0]);
+    }
+
     #[test]
     fn events_that_are_only_logged_hold_nobody() {
         let path = configuration::directory().join("demo.toml");
         let text = std::fs::read_to_string(&path).expect("it is there");
-        let text = text.replace("event = \"INST_RETIRED\"", "event = \"CPU_CYCLES\"");
+        let text = text.replace("event = \"INST_RETIRED\"", "event = \"CPU_CYCLES\"\nallow_untrusted = true");
         let checked = configuration::load_text(Path::new(&path), text, None).expect("a good one");
         let line = warning(&checked, Counting::Stock).expect("the victim logs INST_RETIRED");
         assert!(line.contains("INST_RETIRED, which stays zero in the log; add --model or --icount"), "{line}");

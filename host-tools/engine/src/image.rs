@@ -330,7 +330,7 @@ pub fn system_image(hypervisor: &Flat, system: System, payload: &[u8]) -> Result
     let place = bytes.get_mut(boot::OFFSET..boot::OFFSET + boot::LEN).filter(|place| place.starts_with(&boot::MAGIC));
     let (console, psci) = (system.board.console, system.board.power_off.is_none());
     let parameters = BootParameters { console: Some((console.kind, console.base)), psci };
-    place.ok_or(ImageError::NoHeader)?.copy_from_slice(&parameters.to_bytes());
+    place.ok_or(ImageError::NoHeader)?.copy_from_slice(&seal::boot_parameters(&parameters));
     let image_size = (bytes.len() as u64).next_multiple_of(IMAGE_SIZE_UNIT);
     bytes[IMAGE_SIZE_OFFSET..IMAGE_SIZE_OFFSET + 8].copy_from_slice(&image_size.to_le_bytes());
     let end = bytes.len() - image::END_MARKER.len();
@@ -437,6 +437,7 @@ pub(crate) mod tests {
             args: [0; 4],
             services: 0,
             manages: 0,
+            regulates: 0,
             on_fault: OnFault::Kill,
             irqs: vec![],
             quotas: vec![],
@@ -464,6 +465,8 @@ pub(crate) mod tests {
             audit: false,
             ends_with: None,
             console_manages: 0,
+            trusted: vec![],
+            announced: [0; 2],
         }
     }
 
@@ -665,16 +668,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_system_needs_the_counters_of_its_busiest_core() {
-        let quota = |vcpu| image::Quota {
-            vcpu,
-            event: EventId(8),
-            budget: Events(1),
-            period: Nanos(1),
-            poll: Nanos(1),
-            backstop: false,
-            trace: false,
-            page_cost: Events(0),
-        };
+        let quota = |vcpu| image::Quota { vcpu, ..quota() };
         let mut system = system();
         assert_eq!(system.counters(), 0);
         let vm = &mut system.vms[0];
@@ -690,6 +684,65 @@ pub(crate) mod tests {
         let sub_experiments = vec![vec![EventId(8); 2], vec![EventId(8); 4]];
         system.vms[0].campaign = Some(image::Campaign { sub_experiments, runs: 1, vary: None });
         assert_eq!(system.counters(), 8);
+        system.vms[0].quotas[0].also = Some(quota(0).counted);
+        assert_eq!(system.counters(), 8, "vCPU 0 has as many now");
+    }
+
+    fn quota() -> image::Quota {
+        image::Quota {
+            vcpu: 0,
+            counted: image::Counted { event: EventId(8), weight: 1, allowed: false },
+            also: None,
+            budget: Events(1),
+            ceiling: Events(1),
+            period: Nanos(1),
+            poll: Nanos(1),
+            backstop: false,
+            trace: false,
+            exact: true,
+            page_cost: Events(0),
+            when_spent: image::WhenSpent::Throttle,
+            reclaim: None,
+        }
+    }
+
+    #[test]
+    fn quotas_are_whole_and_trusted() {
+        let with = |change: &dyn Fn(&mut System, &mut image::Quota)| {
+            let (mut system, mut quota) = (system(), quota());
+            change(&mut system, &mut quota);
+            system.vms[0].quotas.push(quota);
+            system.validate(u32::MAX).map_err(|what| what.to_string())
+        };
+        let is = |what: &str, change: &dyn Fn(&mut System, &mut image::Quota)| {
+            let refused = with(change).expect_err("refused");
+            assert!(refused.contains(what), "{refused}");
+        };
+        let trusted = |system: &mut System| system.trusted = vec![EventId(8)];
+        assert_eq!(with(&|system, _| trusted(system)), Ok(()));
+        assert_eq!(with(&|_, quota| quota.counted.allowed = true), Ok(()));
+        is("event 0x8, which no verdict trusts", &|_, _| {});
+        is("event 0x16, which no verdict trusts", &|system, quota| {
+            trusted(system);
+            quota.also = Some(image::Counted { event: EventId(0x16), ..quota.counted });
+        });
+        is("no budget, weight or period", &|system, quota| (trusted(system), quota.counted.weight = 0).1);
+        is("no budget, weight or period", &|system, quota| (trusted(system), quota.budget = Events(2)).1);
+        is("no budget, weight or period", &|system, quota| (trusted(system), quota.ceiling = Events(1 << 32)).1);
+        let shared = |pool, guarantee| Some(image::Reclaim { pool, guarantee: Events(guarantee) });
+        assert_eq!(with(&|system, quota| (trusted(system), quota.reclaim = shared(7, 1)).1), Ok(()));
+        for (pool, guarantee, exact) in [(8, 1, true), (0, 0, true), (0, 2, true), (0, 1, false)] {
+            is("guarantees nothing or more", &|system, quota| {
+                trusted(system);
+                (quota.reclaim, quota.exact) = (shared(pool, guarantee), exact);
+            });
+        }
+        is("another period", &|system, quota| {
+            trusted(system);
+            quota.reclaim = shared(0, 1);
+            system.vms[0].quotas.push(image::Quota { period: Nanos(2), ..*quota });
+        });
+        is("regulates VMs 0b1,", &|system, _| system.vms[0].regulates = 1);
     }
 
     #[test]

@@ -294,7 +294,7 @@ impl Telemetry {
         })
     }
 
-    /// Returns the traced quota periods, each with its core.
+    /// Returns the logged quota periods, each with its core.
     pub fn quota_periods(&self) -> impl Iterator<Item = (u8, &QuotaPeriod)> {
         self.entries.iter().filter_map(|entry| match &entry.record {
             Record::QuotaPeriod(period) => Some((entry.core, period)),
@@ -394,7 +394,7 @@ mod tests {
     }
 
     fn vm(name: &str) -> Message {
-        Message::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16 })
+        Message::Vm(VmInfo { name: name.into(), cores: vec![0], pages: 16, untrusted: vec![] })
     }
 
     fn entry(at: u64, record: Record) -> Message {

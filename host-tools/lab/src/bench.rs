@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::{lines, visits};
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
 use cloison_engine::installation::{self, Installation};
@@ -101,7 +102,8 @@ impl Aim {
 /// Runs `cloison bench`.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     let path = installation::root().join(CONFIG);
-    let checked = configuration::load(&path, Some(BOARD))?;
+    let mut checked = configuration::load(&path, Some(BOARD))?;
+    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     stage("set-up", || {
         parts::prepare()?;
         setup::qemu()
@@ -253,8 +255,8 @@ fn counts(outcome: &Outcome) -> Result<BTreeMap<String, u64>> {
         let period = telemetry
             .quota_periods()
             .map(|(_, record)| record.period)
-            .find(|period| period.throttled_at.is_some_and(|at| (before..=after).contains(&at.0)))?;
-        Some((period.throttled_at?.0 - before, after.checked_sub(period.due.0)?))
+            .find(|period| period.spent_at.is_some_and(|at| (before..=after).contains(&at.0)))?;
+        Some((period.spent_at?.0 - before, after.checked_sub(period.due.0)?))
     });
     let (stopping, going): (Vec<u64>, Vec<u64>) = held.unzip();
     for (name, values) in [("quota_overflow_to_throttled", stopping), ("replenish_to_guest", going)] {
@@ -291,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_matched_with_the_period_that_held_the_core() {
-        let period = |index, throttled_at, due| {
+        let period = |index, spent_at, due| {
             Message::Entry(Entry {
                 core: 0,
                 at: Nanos(due),
@@ -302,9 +304,10 @@ mod tests {
                         index,
                         events: Events(0),
                         budget: Events(0),
-                        throttled_at: Some(Nanos(throttled_at)),
+                        reclaimed: Events(0),
+                        spent_at: Some(Nanos(spent_at)),
                         due: Nanos(due),
-                        throttled: Nanos(due - throttled_at),
+                        throttled: Nanos(due - spent_at),
                     },
                 }),
             })
@@ -319,7 +322,7 @@ mod tests {
             hypervisor_frames: vec![],
             timer_hz: CNTFRQ,
         });
-        let vm = Message::Vm(VmInfo { name: "bench".into(), cores: vec![0], pages: 1 });
+        let vm = Message::Vm(VmInfo { name: "bench".into(), cores: vec![0], pages: 1, untrusted: vec![] });
         let frames = [boot, vm, period(0, 1_060, 2_000), period(1, 3_070, 4_000), period(2, 9_000, 9_500)];
         let encode =
             |frame: &Message| telemetry::encode(frame, &mut [0; telemetry::MAX_MESSAGE]).expect("fits").to_vec();

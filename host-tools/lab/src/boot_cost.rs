@@ -9,6 +9,7 @@
 use cloison_config::Emulation;
 use cloison_config::guest_linux::Release;
 use cloison_config::{Checked, ImageSource};
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
 use cloison_engine::linux::{device_tree, load};
@@ -124,6 +125,7 @@ pub fn boot_cost(args: &BootCostArgs) -> Result<()> {
 pub fn measure(name: &'static str, release: Release, plugin: &Path) -> Result<Boots> {
     let file = installation::root().join("configs").join(name).with_extension("toml");
     let mut checked = configuration::load(&file, Some(BOARD))?;
+    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     for image in &mut checked.images {
         if let ImageSource::Linux(linux) = image {
             linux.exec = Some("true".to_owned());

@@ -10,6 +10,7 @@ use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::hem::Table;
@@ -99,7 +100,8 @@ fn stock(args: &DemoArgs) -> Result<()> {
     let default = || installation::output_dir().join("demo").join(format!("{}-stock", args.board));
     let directory = args.out.clone().unwrap_or_else(default);
     let path = installation::root().join(CONFIG);
-    let checked = stage("configuration", || Ok(configuration::load(&path, Some(&args.board))?))?;
+    let mut checked = stage("configuration", || Ok(configuration::load(&path, Some(&args.board))?))?;
+    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
     stage("set-up", || {
         parts::prepare()?;
         setup::qemu()

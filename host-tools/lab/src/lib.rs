@@ -9,6 +9,7 @@
 //! | [`demo`] | the main task from end to end |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
+//! | [`parameters`] | the values in a model's file, found and changed in place |
 //! | [`visits`] | the longest visits to EL2, and a neighbor's interrupt latency |
 //! | [`boot_cost`] | instruction overhead of booting Linux |
 //! | [`lines`] | counts the source lines that run at EL2 |
@@ -24,4 +25,5 @@ pub mod experiment;
 pub mod lines;
 pub mod model;
 pub mod much;
+pub mod parameters;
 pub mod visits;

@@ -7,6 +7,7 @@
 
 use cloison_board_model::statistics::{Stretch, Visits};
 use cloison_config::Checked;
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image;
 use cloison_engine::installation;
@@ -149,7 +150,9 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
 }
 
 fn load(config: &str) -> Result<Checked> {
-    Ok(configuration::load(&installation::root().join(config), Some(BOARD))?)
+    let mut checked = configuration::load(&installation::root().join(config), Some(BOARD))?;
+    counting::prepare_for(&mut checked, Counting::Icount.machine())?;
+    Ok(checked)
 }
 
 /// Runs one system, and returns the longest stretch of each cause.

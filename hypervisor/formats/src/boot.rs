@@ -12,17 +12,6 @@ pub const MAGIC: [u8; 8] = *b"CLOIBOOT";
 pub const LEN: usize = 32;
 
 /// The boot parameters.
-///
-/// ```
-/// use cloison_formats::addr::PhysAddr;
-/// use cloison_formats::boot::{BootParameters, MAGIC};
-/// use cloison_formats::image::UartKind;
-///
-/// let parameters = BootParameters { console: Some((UartKind::Cadence, PhysAddr(0xff00_0000))), psci: true };
-/// let bytes = parameters.to_bytes();
-/// assert_eq!(bytes[..8], MAGIC);
-/// assert_eq!(BootParameters::from_bytes(&bytes), parameters);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BootParameters {
     /// The console's UART; `None` in an image that the image builder has not completed.
@@ -32,21 +21,11 @@ pub struct BootParameters {
 }
 
 /// The numbers of the UART kinds.
-const KINDS: [(u64, UartKind); 3] = [(1, UartKind::Pl011), (2, UartKind::Cadence), (3, UartKind::Mini)];
+pub const KINDS: [(u64, UartKind); 3] = [(1, UartKind::Pl011), (2, UartKind::Cadence), (3, UartKind::Mini)];
 
 impl BootParameters {
-    /// Returns the bytes that stand in the image: the magic, the console's base and kind, and 1 if there is no PSCI,
-    /// each of 8 bytes, little-endian. The hypervisor's first instructions read the base.
-    pub fn to_bytes(&self) -> [u8; LEN] {
-        let number = |wanted| KINDS.iter().find(|(_, kind)| *kind == wanted).map_or(0, |(number, _)| *number);
-        let (kind, base) = self.console.map_or((0, 0), |(kind, base)| (number(kind), base.0));
-        let words = [u64::from_le_bytes(MAGIC), base, kind, u64::from(!self.psci)];
-        let mut bytes = [0; LEN];
-        bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
-        bytes
-    }
-
-    /// Reads them. A console of an unknown kind is none.
+    /// Reads them: the magic, the console's base and kind, and 1 if there is no PSCI, each of 8 bytes, little-endian. The
+    /// hypervisor's first instructions read the base. A console of an unknown kind is none.
     pub fn from_bytes(bytes: &[u8; LEN]) -> Self {
         let word = |index: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[index * 8 + byte]));
         let kind = KINDS.iter().find(|(number, _)| *number == word(2));

@@ -81,18 +81,7 @@ impl ColorSet {
 impl fmt::Display for ColorSet {
     /// Formats the set as ranges, as configurations do: `0-3,8`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut rest, mut separator) = (self.0, "");
-        while rest != 0 {
-            let low = rest.trailing_zeros();
-            let high = low + (rest >> low).trailing_ones() - 1;
-            write!(f, "{separator}{low}")?;
-            if high > low {
-                write!(f, "-{high}")?;
-            }
-            rest &= u64::MAX.checked_shl(high + 1).unwrap_or(0);
-            separator = ",";
-        }
-        if self.is_empty() { f.write_str("none") } else { Ok(()) }
+        cloison_abi::reply::Colors(self.0).fmt(f)
     }
 }
 

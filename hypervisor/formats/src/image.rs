@@ -29,7 +29,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -165,6 +165,10 @@ pub struct System {
     pub ends_with: Option<u8>,
     /// The VMs that the console can stop and start, a bit each.
     pub console_manages: u8,
+    /// The events whose counts were validated on the machine for which the image is made.
+    pub trusted: Vec<EventId>,
+    /// Events that this machine counts although its PMCEID0 and PMCEID1 do not say so: bits of these registers.
+    pub announced: [u32; 2],
 }
 
 /// Level of the hypervisor's messages on the console.
@@ -302,6 +306,8 @@ pub struct Vm {
     pub services: u32,
     /// The VMs that it can stop and start, a bit each; never itself.
     pub manages: u8,
+    /// The VMs whose quotas it can set, a bit each; never itself.
+    pub regulates: u8,
     /// Effect of a forbidden access.
     pub on_fault: OnFault,
     /// Physical SPIs that belong to this VM, with the same numbers.
@@ -408,9 +414,13 @@ pub struct Quota {
     /// The vCPU (not the physical core) that it applies to.
     pub vcpu: u8,
     /// The event that is counted.
-    pub event: EventId,
+    pub counted: Counted,
+    /// A second event: the budget is one of the weighted sum.
+    pub also: Option<Counted>,
     /// Events allowed per period.
     pub budget: Events,
+    /// The largest budget that a VM which regulates this one may set.
+    pub ceiling: Events,
     /// The period.
     pub period: Period,
     /// Poll interval, if there is no overflow interrupt or `backstop` is set.
@@ -419,8 +429,54 @@ pub struct Quota {
     pub backstop: bool,
     /// Log every period, not only the totals.
     pub trace: bool,
+    /// Whether each period is counted apart. Otherwise, nobody looks at a period's end as long as half the budget lasts.
+    pub exact: bool,
     /// What the hypervisor's work on one page (moved, changed, loaded, cleaned) costs this budget.
     pub page_cost: Events,
+    /// What happens when the budget is spent.
+    pub when_spent: WhenSpent,
+    /// With whom it shares what is left.
+    pub reclaim: Option<Reclaim>,
+}
+
+impl Quota {
+    /// Returns what it counts.
+    pub fn counted(&self) -> impl Iterator<Item = Counted> {
+        [Some(self.counted), self.also].into_iter().flatten()
+    }
+}
+
+/// An event that a quota counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Counted {
+    /// The event.
+    pub event: EventId,
+    /// What one event costs the budget.
+    pub weight: u16,
+    /// The configuration allows it without a verdict ([`System::trusted`]).
+    pub allowed: bool,
+}
+
+/// What happens when a budget is spent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WhenSpent {
+    /// The core waits until the period ends.
+    Throttle,
+    /// The period is logged, and the core runs on.
+    Log,
+    /// The vCPU gets the interrupt `cloison_abi::irq::BUDGET` until the period ends, and runs on.
+    Interrupt,
+    /// The VM is stopped.
+    Stop,
+}
+
+/// A quota's share in a pool to which cores give what they do not expect to use, and from which they take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reclaim {
+    /// The pool, below [`MAX_VMS`]; quotas of the same pool have the same period.
+    pub pool: u8,
+    /// What the core keeps of its budget in each period, whatever it used in the one before; not zero.
+    pub guarantee: Events,
 }
 
 /// A VM's page profile: which pages matter, and when they move.
@@ -464,8 +520,9 @@ impl System {
         let exist = |vms: u8| u32::from(vms) >> self.vms.len() == 0;
         Part::System.check(exist(self.console_manages), Rule::Manages, self.console_manages.into())?;
         for (index, vm) in self.vms.iter().enumerate() {
-            let others = exist(vm.manages) && vm.manages >> index & 1 == 0;
-            Part::Vm(index).check(others, Rule::Manages, vm.manages.into())?;
+            for (vms, rule) in [(vm.manages, Rule::Manages), (vm.regulates, Rule::Regulates)] {
+                Part::Vm(index).check(exist(vms) && vms >> index & 1 == 0, rule, vms.into())?;
+            }
         }
         for (index, pool) in self.pools.iter().enumerate() {
             self.validate_pool(index, pool, all)?;
@@ -537,8 +594,7 @@ impl System {
             part.check(grants == 1, Rule::InterruptTwice, irq.into())?;
         }
         for quota in &vm.quotas {
-            let is_used = usize::from(quota.vcpu) < vm.cores.len() && quota.period.0 > 0 && quota.budget.0 > 0;
-            part.check(is_used, Rule::Quota, quota.vcpu.into())?;
+            self.validate_quota(part, quota, vm.cores.len())?;
         }
         part.check(!vm.pmu || vm.hems.is_empty(), Rule::PmuAndHems, vm.hems.len() as u64)?;
         let Some(profile) = &vm.profile else { return Ok(()) };
@@ -553,13 +609,32 @@ impl System {
         Ok(())
     }
 
+    fn validate_quota(&self, part: Part, quota: &Quota, vcpus: usize) -> Result<(), Invalid> {
+        let is_used = usize::from(quota.vcpu) < vcpus && quota.period.0 > 0 && quota.budget.0 > 0;
+        let is_bounded = quota.budget <= quota.ceiling
+            && quota.ceiling.0 <= u32::MAX.into()
+            && quota.counted().all(|counted| counted.weight > 0);
+        part.check(is_used && is_bounded, Rule::Quota, quota.vcpu.into())?;
+        for Counted { event, allowed, .. } in quota.counted() {
+            part.check(allowed || self.trusted.contains(&event), Rule::Untrusted, event.0.into())?;
+        }
+        let Some(Reclaim { pool, guarantee }) = quota.reclaim else { return Ok(()) };
+        let mates =
+            self.vms.iter().flat_map(|vm| &vm.quotas).filter(|mate| mate.reclaim.is_some_and(|own| own.pool == pool));
+        let alike = mates.map(|mate| mate.period).all(|period| period == quota.period);
+        let is_kept = guarantee.0 > 0 && guarantee <= quota.budget;
+        let is_whole = usize::from(pool) < MAX_VMS && is_kept && quota.exact && alike;
+        part.check(is_whole, Rule::Reclaim, pool.into())
+    }
+
     /// Returns the number of event counters that the quotas and HEMs of one core need, of the core that needs the most.
     pub fn counters(&self) -> usize {
         let each = if self.board.pmu_shadow && !self.board.pmu_irqs.is_empty() { 2 } else { 1 };
         let of = |(vm, vcpu): (&Vm, usize)| {
             let sets = vm.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&vm.hems]);
-            let quotas = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu).count();
-            quotas * each + sets.map(Vec::len).max().unwrap_or(0)
+            let own = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu);
+            let counted: usize = own.map(|quota| quota.counted().count()).sum();
+            counted * each + sets.map(Vec::len).max().unwrap_or(0)
         };
         let vcpus = self.vms.iter().flat_map(|vm| (0..vm.cores.len()).map(move |vcpu| (vm, vcpu)));
         vcpus.map(of).max().unwrap_or(0)

@@ -10,13 +10,12 @@ use crate::image::PoolKind;
 use crate::units::{Cycles, EventId, Events, Nanos};
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use crc::{CRC_32_ISO_HDLC, Crc, Table};
 use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -95,6 +94,8 @@ pub struct VmInfo {
     pub cores: Vec<u8>,
     /// Number of mapped pages.
     pub pages: u32,
+    /// Events that its quotas count although no verdict trusts them (`allow_untrusted`).
+    pub untrusted: Vec<EventId>,
 }
 
 /// Consecutive IPA pages with the same attributes, and the frames that back them.
@@ -160,7 +161,7 @@ pub enum Record {
     Hem(HemRecord),
     /// One page was moved (or a plan failed: see `outcome`).
     Migration(MigrationRecord),
-    /// A quota period ended (only with `trace`).
+    /// A quota period ended: with `trace`, and if the budget was spent and that is only logged.
     QuotaPeriod(QuotaPeriod),
     /// A quota's totals, when its vCPU stopped.
     QuotaTotal(QuotaTotal),
@@ -295,10 +296,12 @@ pub struct Period<I, D> {
     pub index: u32,
     /// Events counted in the period.
     pub events: Events,
-    /// Budget that applied in the period.
+    /// Budget that applied in the period, with what was reclaimed.
     pub budget: Events,
-    /// Time when the core was stopped; `None` if the budget lasted.
-    pub throttled_at: Option<I>,
+    /// What was taken from the pool of unused budgets.
+    pub reclaimed: Events,
+    /// Time when the budget was spent; `None` if it lasted.
+    pub spent_at: Option<I>,
     /// Time when the period was due to end.
     pub due: I,
     /// How long the core was held in the hypervisor.
@@ -309,9 +312,9 @@ impl<I, D> Period<I, D> {
     /// Returns it with other types of instants and durations.
     #[inline]
     pub fn map<J, E>(self, at: impl Fn(I) -> J, lasting: impl FnOnce(D) -> E) -> Period<J, E> {
-        let Self { index, events, budget, .. } = self;
-        let (throttled_at, due, throttled) = (self.throttled_at.map(&at), at(self.due), lasting(self.throttled));
-        Period { index, events, budget, throttled_at, due, throttled }
+        let Self { index, events, budget, reclaimed, .. } = self;
+        let (spent_at, due, throttled) = (self.spent_at.map(&at), at(self.due), lasting(self.throttled));
+        Period { index, events, budget, reclaimed, spent_at, due, throttled }
     }
 }
 
@@ -324,32 +327,52 @@ pub struct QuotaTotal {
     pub quota: u8,
     /// Whether the budget is enforced by overflow interrupt (otherwise by polling).
     pub by_interrupt: bool,
+    /// How long its core was held.
+    pub throttled: Nanos,
     /// The totals.
-    pub totals: Totals<Nanos>,
+    pub totals: Totals,
 }
 
-/// The totals of a quota since its vCPU started, without the running period; durations are of type `D`.
+/// The totals of a quota since its vCPU started, without the running period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Totals<D> {
+pub struct Totals {
     /// Number of periods that ended.
-    pub periods: u32,
-    /// Number of periods in which the core was held.
-    pub throttled_periods: u32,
-    /// Total time held.
-    pub throttled: D,
+    pub periods: u64,
+    /// Number of periods in which the budget was spent.
+    pub spent_periods: u64,
     /// Total number of events.
     pub events: Events,
     /// Maximum overshoot in one period.
     pub max_overshoot: Events,
     /// Total overshoot.
     pub overshoot: Events,
+    /// Total taken from the pool of unused budgets.
+    pub reclaimed: Events,
+    /// Total given to it.
+    pub given: Events,
+    /// How the periods went.
+    pub histogram: Histogram,
 }
 
-impl<D> Totals<D> {
-    /// Returns them with another type of durations.
-    pub fn map<E>(self, lasting: impl FnOnce(D) -> E) -> Totals<E> {
-        let Self { periods, throttled_periods, throttled, events, max_overshoot, overshoot } = self;
-        Totals { periods, throttled_periods, throttled: lasting(throttled), events, max_overshoot, overshoot }
+/// Numbers of periods by what was used in them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Histogram {
+    /// By the share of the budget that was used, in eighths; the last one: all of it.
+    pub used: [u64; 9],
+    /// By overshoot: none, 1, 2 to 3, 4 to 7, 8 to 15 events, more.
+    pub overshoot: [u64; 6],
+    /// Periods at whose end nobody looked, as less than half a budget had been used since somebody did.
+    pub quiet: u64,
+}
+
+impl Histogram {
+    /// Counts a period.
+    #[inline]
+    pub fn add(&mut self, used: Events, budget: Events) {
+        let share = (used.0.saturating_mul(8) / budget.0.max(1)).min(8);
+        self.used[share as usize] += 1;
+        let over = used.0.saturating_sub(budget.0);
+        self.overshoot[(64 - over.leading_zeros()).min(5) as usize] += 1;
     }
 }
 
@@ -366,18 +389,6 @@ pub enum VmState {
     Killed,
     /// It was stopped from outside, or because the VM named by `ends_with` is off.
     Stopped,
-}
-
-impl fmt::Display for VmState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Started => "started",
-            Self::Restarted => "restarted",
-            Self::Off => "off",
-            Self::Killed => "killed",
-            Self::Stopped => "stopped",
-        })
-    }
 }
 
 /// Encodes a message into `buffer`. Returns the bytes to send, including the terminating zero byte; `None` if it does

@@ -61,14 +61,6 @@ impl Ticks {
     }
 }
 
-impl Add for Ticks {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self(self.0.saturating_add(other.0))
-    }
-}
-
 /// The system counter's frequency, with what converts its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clock {

@@ -8,6 +8,7 @@
 //! | [`power`] | power states of vCPUs: start, stop, restart, end; requests from core to core |
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
+//! | [`reclaim`] | the pool of unused budgets that cores share |
 //! | [`features`] | what a guest reads from the feature registers |
 //! | [`migrate`] | which pages of a profile move, and where |
 //! | [`segment`] | the counters of an observation segment, and its record |
@@ -37,6 +38,7 @@ pub mod placement;
 pub mod pool;
 pub mod power;
 pub mod quota;
+pub mod reclaim;
 pub mod ring;
 pub mod segment;
 pub mod services_page;

@@ -69,6 +69,12 @@ mod tests {
         Entry { core: 1, at: Nanos(number), record: Record::VmState { vm: 0, state: VmState::Started } }
     }
 
+    /// `heap_extension` in the hypervisor's layout counts on it.
+    #[test]
+    fn a_ring_fits_in_its_part_of_the_heap() {
+        assert!(CAPACITY * size_of::<Entry>() <= 56 * 1024, "{} bytes for each record", size_of::<Entry>());
+    }
+
     #[test]
     fn a_full_ring_reports_its_losses_before_the_next_entry() {
         let mut ring = Ring::default();

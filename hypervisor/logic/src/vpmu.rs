@@ -13,15 +13,12 @@
 //! that raised it are disabled, so that they do not repeat.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::quota::Counters;
 use crate::syndrome::Encoding;
 
 /// What this module needs of the physical PMU on the calling core; a fake in the tests. Masks have a bit per event counter
 /// and bit 31 for the cycle counter, as the registers do.
-pub trait PhysicalPmu {
-    /// Reads an event counter.
-    fn counter(&self, counter: u32) -> u32;
-    /// Writes an event counter.
-    fn set_counter(&self, counter: u32, value: u32);
+pub trait PhysicalPmu: Counters {
     /// Sets an event counter's event and exception levels (PMEVTYPER).
     fn set_type(&self, counter: u32, value: u32);
     /// Reads the cycle counter.
@@ -141,7 +138,7 @@ impl Vpmu {
         physical.set_cycle_filter(0);
         for counter in 0..self.counters {
             physical.set_type(counter, 0);
-            physical.set_counter(counter, 0);
+            physical.set(counter, 0);
         }
         physical.interrupts(0, self.all());
         physical.change_overflows(0, self.all());
@@ -169,7 +166,7 @@ impl Vpmu {
         match register {
             Register::Control => {
                 if word & P != 0 {
-                    (0..self.counters).for_each(|counter| physical.set_counter(counter, 0));
+                    (0..self.counters).for_each(|counter| physical.set(counter, 0));
                 }
                 if word & C != 0 {
                     physical.set_cycles(0);
@@ -200,7 +197,7 @@ impl Vpmu {
                 self.user = word & 0xf;
                 physical.allow_user(self.user);
             }
-            Register::Counter(counter) if counter < self.counters => physical.set_counter(counter, word),
+            Register::Counter(counter) if counter < self.counters => physical.set(counter, word),
             Register::Type(counter) if counter < self.counters => {
                 self.types[counter as usize % MOST] = word & TYPE;
                 physical.set_type(counter, word & TYPE);
@@ -224,7 +221,7 @@ impl Vpmu {
             Register::SelectedType => return self.read(physical, Register::Type(self.select)),
             Register::SelectedCounter => return self.read(physical, Register::Counter(self.select)),
             Register::User => self.user,
-            Register::Counter(counter) if counter < self.counters => physical.counter(counter),
+            Register::Counter(counter) if counter < self.counters => physical.get(counter),
             Register::Type(counter) if counter < self.counters => self.types[counter as usize % MOST],
             Register::Increment | Register::Counter(_) | Register::Type(_) => 0,
         })
@@ -241,8 +238,8 @@ impl Vpmu {
         let on = if self.control & E != 0 { self.enabled & bits } else { 0 };
         for counter in (0..self.counters).filter(|counter| on >> counter & 1 == 1) {
             if self.types[counter as usize % MOST] & 0xffff == 0 {
-                let value = physical.counter(counter).wrapping_add(1);
-                physical.set_counter(counter, value);
+                let value = physical.get(counter).wrapping_add(1);
+                physical.set(counter, value);
                 if value == 0 {
                     physical.change_overflows(1 << counter, 0);
                 }
@@ -271,15 +268,18 @@ mod tests {
     const GUESTS: u32 = 4;
     const OTHERS: u32 = 0x7fff_fff0;
 
-    impl PhysicalPmu for Fake {
-        fn counter(&self, counter: u32) -> u32 {
+    impl Counters for Fake {
+        fn get(&self, counter: u32) -> u32 {
             assert!(counter < GUESTS);
             self.counters.borrow()[counter as usize]
         }
-        fn set_counter(&self, counter: u32, value: u32) {
+        fn set(&self, counter: u32, value: u32) {
             assert!(counter < GUESTS);
             self.counters.borrow_mut()[counter as usize] = value;
         }
+    }
+
+    impl PhysicalPmu for Fake {
         fn set_type(&self, counter: u32, value: u32) {
             assert!(counter < GUESTS && value & 0x0fff_0000 == 0);
             self.types.borrow_mut()[counter as usize] = value;

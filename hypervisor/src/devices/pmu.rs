@@ -57,15 +57,19 @@ const fn counter_bit(counter: u32) -> u64 {
     1 << counter
 }
 
+/// Selects a counter, unless it is selected: guests cannot.
+#[inline]
 fn select(counter: u32) {
-    PMSELR_EL0.set(u64::from(counter));
-    sysreg::isb();
+    if PMSELR_EL0.get() != u64::from(counter) {
+        PMSELR_EL0.set(u64::from(counter));
+        sysreg::isb();
+    }
 }
 
 /// Sets a counter's event (at EL1 and EL0) and initial value.
 pub fn configure(counter: u32, event: EventId, start: u32) {
     set_type(counter, event.0.into());
-    preset_last(start);
+    preset(counter, start);
 }
 
 /// Sets a counter's event and exception levels, in the format of PMEVTYPER.
@@ -78,12 +82,6 @@ pub fn set_type(counter: u32, value: u32) {
 #[inline]
 pub fn preset(counter: u32, value: u32) {
     select(counter);
-    PMXEVCNTR_EL0.set(u64::from(value));
-}
-
-/// Sets the value of the counter that was selected last, by any of the functions that take a counter.
-#[inline]
-pub fn preset_last(value: u32) {
     PMXEVCNTR_EL0.set(u64::from(value));
 }
 

@@ -92,7 +92,9 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => services::MIGRATE,
         Call::SetCacheability => services::PROFILE,
         Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => services::QUOTA,
+        Call::VmRead if vm.spec.services & services::REGULATE != 0 => services::REGULATE,
         Call::VmRead | Call::VmOrder => services::MANAGE,
+        Call::BudgetRead | Call::BudgetSet => services::REGULATE,
     };
     if vm.spec.services & service != service {
         return Err(CallError::Denied);
@@ -102,6 +104,12 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
     let moved = |pages: u64| Moved { pages }.into();
     let other = || usize::try_from(x1).ok().and_then(|index| partition::all().get(index)).ok_or(CallError::Absent);
     let may_manage = |other: &Vm| vm.spec.manages >> other.id & 1 == 1;
+    let regulated = || {
+        other().and_then(|other| match vm.spec.regulates >> other.id & 1 {
+            1 => Ok(other),
+            _ => Err(CallError::Denied),
+        })
+    };
     match call {
         Call::Identify => Err(CallError::NotSupported),
         Call::Time => Ok(Time { nanos: cpu.clock.since_reset(timer::now()).0 }.into()),
@@ -140,5 +148,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
             }
             other.order(change).map(|()| [0; 3])
         }
+        Call::BudgetRead => quota::budget(regulated()?, x2).map(Into::into),
+        Call::BudgetSet => quota::set_budget(regulated()?, x2, Events(x3)).map(|()| [0; 3]),
     }
 }

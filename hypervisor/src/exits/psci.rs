@@ -54,19 +54,7 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, function: u32, [x1, x2, x3]: [u64; 3
         },
         psci::MIGRATE_INFO_TYPE => NO_TRUSTED_OS,
         psci::FEATURES => match narrow(x1) as u32 {
-            psci::VERSION
-            | psci::CPU_OFF
-            | psci::SYSTEM_OFF
-            | psci::SYSTEM_RESET
-            | psci::CPU_SUSPEND_32
-            | psci::CPU_SUSPEND_64
-            | psci::CPU_ON_32
-            | psci::CPU_ON_64
-            | psci::AFFINITY_INFO_32
-            | psci::AFFINITY_INFO_64
-            | psci::MIGRATE_INFO_TYPE
-            | psci::FEATURES
-            | SMCCC_VERSION => psci::SUCCESS,
+            known if psci::ALL.contains(&known) || known == SMCCC_VERSION => psci::SUCCESS,
             _ => psci::NOT_SUPPORTED,
         },
         _ => return None,

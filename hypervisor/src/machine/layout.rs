@@ -37,9 +37,9 @@ pub const STACK_SIZE: u64 = 4 * PAGE_SIZE;
 /// Distance from one core's stack to the next.
 pub const STACK_STRIDE: u64 = 8 * PAGE_SIZE;
 /// Returns the bytes of the heap beyond the part in the image, in whole pages, in frames of the hypervisor's colors:
-/// for VMs, for each core (mainly its ring of records), and one bit per page of RAM.
+/// for VMs, for each core (its ring of records, of at most 56 KiB, and 16 KiB), and one bit per page of RAM.
 pub const fn heap_extension(cores: usize, ram: u64) -> u64 {
-    (64 * 1024 + cores as u64 * 40 * 1024 + ram / PAGE_SIZE / 8).next_multiple_of(PAGE_SIZE)
+    (64 * 1024 + cores as u64 * 72 * 1024 + ram / PAGE_SIZE / 8).next_multiple_of(PAGE_SIZE)
 }
 
 /// Link addresses of the image's parts.

@@ -12,8 +12,9 @@ use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_formats::addr::{PhysAddr, PhysRange};
 use cloison_formats::color::CacheGeometry;
-use cloison_formats::image::{Header, ImageError, System};
+use cloison_formats::image::{Header, ImageError, Quota, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
+use cloison_formats::units::EventId;
 use cloison_logic::features::is_coherent;
 use cloison_logic::own_frames::OwnFrames;
 use cloison_logic::placement::{set_aside, tables_needed};
@@ -237,10 +238,15 @@ fn describe(system: &System, colors: u32, frames: &OwnFrames) {
         }));
     }
     for vm in partition::all() {
+        let counted = vm.spec.quotas.iter().flat_map(Quota::counted);
+        let untrusted = counted.filter(|counted| counted.allowed).map(|counted| counted.event);
+        let warn = |event: &EventId| log::warn!("VM {}: a quota counts {event}, which no verdict trusts", vm.spec.name);
+        let untrusted = untrusted.inspect(warn);
         telemetry::send(&Message::Vm(VmInfo {
             name: vm.spec.name.clone(),
             cores: vm.spec.cores.clone(),
             pages: vm.spec.regions.iter().map(|region| region.pages).sum(),
+            untrusted: untrusted.collect(),
         }));
     }
 }

@@ -85,6 +85,8 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
             power: Power::default(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
+            announced: system.announced,
+            budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
         });
     }
     life::init(system.ends_with);

@@ -13,6 +13,10 @@ use core::sync::atomic::Ordering;
 use spin::Once;
 use spin::mutex::TicketMutex;
 
+/// What the user can type, apart from the numbers of the VMs.
+const HELP: &str =
+    "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a Ctrl-T";
+
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
 static CONSOLE_IRQ: Once<u32> = Once::new();
 /// The VMs that the console can stop and start, a bit each.
@@ -58,17 +62,10 @@ pub fn receive(cpu: &'static Cpu) {
             }
             Action::Help => {
                 let vms = fmt::from_fn(|text| {
-                    let mut numbered = all().iter().zip(1..);
-                    numbered
-                        .try_for_each(|(vm, number)| write!(text, ", {number} {} ({})", vm.spec.name, vm.power.life()))
+                    let mut all = all().iter().zip(1..);
+                    all.try_for_each(|(vm, number)| write!(text, ", {number} {} ({})", vm.spec.name, vm.power.life()))
                 });
-                logger::say(
-                    cpu,
-                    format_args!(
-                        "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a \
-                         Ctrl-T{vms}"
-                    ),
-                );
+                logger::say(cpu, format_args!("{HELP}{vms}"));
             }
             Action::None => {}
         }

@@ -237,13 +237,13 @@ fn print_end(cpu: &'static Cpu, vm: &Vm) {
 /// The VM's vCPUs but for the running one have stopped, and there is no next life.
 fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     print_end(cpu, vm);
-    let state = match vm.power.bury() {
-        Doom::Killed => VmState::Killed,
-        Doom::Off => VmState::Off,
-        Doom::Stopped => VmState::Stopped,
+    let (state, is) = match vm.power.bury() {
+        Doom::Killed => (VmState::Killed, "killed"),
+        Doom::Off => (VmState::Off, "off"),
+        Doom::Stopped => (VmState::Stopped, "stopped"),
     };
     telemetry::record(cpu, Record::VmState { vm: vm.id, state });
-    log::info!("VM {} is {state}", vm.spec.name);
+    log::info!("VM {} is {is}", vm.spec.name);
     // An order may wait for this.
     mailbox::ask(vm.spec.cores[0], Request::Power);
     let is_last = all().iter().all(|vm| vm.power.is_dead());

@@ -17,6 +17,7 @@ use cloison_logic::features::Features;
 use cloison_logic::migrate::Migration;
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::power::{Power, State};
+use cloison_logic::quota;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
 use cloison_logic::vuart::Pl011;
@@ -63,6 +64,10 @@ pub struct Vm {
     pub vcpus: Vec<Vcpu>,
     /// Runs of its campaign that are over.
     pub runs: AtomicU32,
+    /// Events that its PMUs announce besides those of the hardware (`image::System::announced`).
+    pub announced: [u32; 2],
+    /// What others know of its quotas, and change.
+    pub budgets: Vec<quota::Shared>,
 }
 
 /// The memory from which VMs are built.

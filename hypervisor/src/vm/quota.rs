@@ -2,60 +2,56 @@
 //!
 //! A quota's counter starts `budget` before its overflow. If the board wires the PMU's interrupt, the overflow itself
 //! stops the core; otherwise, or if a quota requests both, the EL2 timer checks the counter in every poll interval.
-//! Either way the EL2 timer ends the period. Counting happens at EL1 and EL0 only, so a core that waits in EL2 uses up
-//! nothing.
+//! Where somebody has to look at it, the EL2 timer ends the period. Counting happens at EL1 and EL0 only, so a core that
+//! waits in EL2 uses up nothing.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::{pmu, timer};
 use crate::vm::cpu::Cpu;
-use crate::vm::telemetry;
-use cloison_abi::{CallError, reply};
+use crate::vm::partition::Vm;
+use crate::vm::vpmu::Physical;
+use crate::vm::{telemetry, virq};
+use cloison_abi::reply::{self, Change};
+use cloison_abi::{CallError, irq};
+use cloison_formats::image::{Quota, WhenSpent};
+use cloison_formats::limits::MAX_VMS;
 use cloison_formats::telemetry::{QuotaPeriod, QuotaTotal, Record};
 use cloison_formats::units::Events;
 use cloison_logic::clock::Instant;
-use cloison_logic::quota::{Entry, Regulator, Verdict};
+use cloison_logic::quota::{Entry, Quotas, Shared, Verdict};
+use cloison_logic::reclaim::Pool;
 
-/// Returns the events in an entry's running period.
-fn counted(entry: &Entry) -> Events {
-    entry.counted(pmu::count(entry.counter))
-}
+/// The unused budgets that cores share.
+static POOLS: [Pool; MAX_VMS] = [const { Pool::new() }; MAX_VMS];
 
-/// Starts counting from zero toward `budget`. The entry's counter was selected last.
-fn rearm(entry: &mut Entry, budget: Events) {
-    let preset = entry.preset_for(budget);
-    pmu::preset_last(preset);
-    if let Some(shadow) = entry.shadow {
-        pmu::preset(shadow, preset.wrapping_sub(1));
-    }
-    pmu::clear_overflows(entry.mask());
-}
-
-/// Adds events to a quota's counters.
-fn add(entry: &Entry, events: Events) {
-    for counter in [Some(entry.counter), entry.shadow].into_iter().flatten() {
-        pmu::preset(counter, pmu::count(counter).wrapping_add(events.0 as u32));
+/// Does what follows from a verdict. The caller sees to it that a core which has spent a budget is held.
+fn act(cpu: &Cpu, spec: &Quota, verdict: Verdict) {
+    let Some(vm) = cpu.vm.filter(|_| verdict == Verdict::Spent) else { return };
+    match spec.when_spent {
+        WhenSpent::Throttle | WhenSpent::Log => {}
+        WhenSpent::Interrupt => virq::set_private_line(cpu, irq::BUDGET, true),
+        // Fails only where the VM is ending already.
+        WhenSpent::Stop => drop(vm.order(Change::Stop)),
     }
 }
 
 /// Charges the core's budgets for work on `pages` pages of its VM. A core that has spent one is then held, at the latest
 /// before it returns to its guest.
 pub fn charge(cpu: &Cpu, pages: u64) {
-    let mut quotas = cpu.quotas.borrow_mut();
+    let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
     for entry in &mut quotas.entries {
-        let (counted, cost) = (counted(entry), Events(entry.spec.page_cost.0.saturating_mul(pages)));
-        if let Some(regulator) = &mut entry.regulator {
-            let part = regulator.charge(counted, cost, timer::now());
-            add(entry, part);
-        }
+        let cost = Events(entry.spec.page_cost.0.saturating_mul(pages));
+        let verdict = entry.charge(&Physical, cost, now);
+        act(cpu, &entry.spec, verdict);
     }
     cpu.throttled.set(quotas.is_throttled());
 }
 
 /// Returns whether the core may restart its VM now: once per period. Otherwise it has to be held.
 pub fn may_restart(cpu: &Cpu) -> bool {
-    let mut quotas = cpu.quotas.borrow_mut();
-    let may = quotas.restart(timer::now());
-    cpu.throttled.set(quotas.is_throttled());
+    let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
+    let may = quotas.restart(now);
+    hold(cpu, &quotas, now);
     may
 }
 
@@ -70,16 +66,17 @@ pub fn start(cpu: &Cpu) {
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         if entry.regulator.is_none() {
-            entry.regulator = Some(Regulator::new(entry.spec.budget, entry.period, now));
-            if let Some(shadow) = entry.shadow {
-                pmu::configure(shadow, entry.spec.event, 0);
+            entry.begin(now, &POOLS[entry.spec.reclaim.map_or(0, |reclaim| usize::from(reclaim.pool))]);
+            for counter in &entry.counters {
+                let both = [Some(counter.number), counter.shadow].into_iter().flatten();
+                both.for_each(|at| pmu::configure(at, counter.event, 0));
             }
-            pmu::configure(entry.counter, entry.spec.event, 0);
-            rearm(entry, entry.spec.budget);
+            entry.arm(Events(0), &Physical);
+            pmu::clear_overflows(entry.mask());
         }
         // Each stop ends this too.
         if by_interrupt {
-            pmu::enable_interrupt(entry.counter);
+            entry.counters.iter().for_each(|counter| pmu::enable_interrupt(counter.number));
         }
         pmu::start(entry.mask());
     }
@@ -90,14 +87,15 @@ pub fn start(cpu: &Cpu) {
 
 /// Logs the totals, because the vCPU has stopped.
 pub fn stop(cpu: &Cpu) {
-    let mut quotas = cpu.quotas.borrow_mut();
+    let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         pmu::stop(entry.mask());
+        let counted = entry.counted(&Physical);
         if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.as_mut()) {
-            let totals = regulator.stop().map(|lasting| cpu.clock.nanos(lasting));
-            let record = QuotaTotal { vm: vm.id, quota: entry.index, by_interrupt, totals };
-            telemetry::record(cpu, Record::QuotaTotal(record));
+            let (throttled, totals) = regulator.stop(counted, now);
+            let (vm, quota, throttled) = (vm.id, entry.index, cpu.clock.nanos(throttled));
+            telemetry::record(cpu, Record::QuotaTotal(QuotaTotal { vm, quota, by_interrupt, throttled, totals }));
         }
     }
     cpu.throttled.set(false);
@@ -110,14 +108,19 @@ pub fn on_overflow(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
         if pmu::take_overflows(entry.mask()) != 0 {
-            let counted = counted(entry);
-            if let Some(regulator) = &mut entry.regulator
-                && regulator.check(counted, now) == Verdict::Throttle
-            {
-                cpu.throttled.set(true);
-            }
+            let verdict = entry.look(&Physical, true, now);
+            act(cpu, &entry.spec, verdict);
         }
     }
+    hold(cpu, &quotas, now);
+    cpu.deadlines.program();
+}
+
+/// Has the core held if a budget is spent, and wakes it when it has to look again.
+#[inline(always)]
+fn hold(cpu: &Cpu, quotas: &Quotas, now: Instant) {
+    cpu.throttled.set(quotas.is_throttled());
+    cpu.deadlines.quota.set(quotas.next_deadline(now));
 }
 
 /// Handles a poll, the end of a period, or the start of the vCPU. Inlined: the end of a period is a hot path.
@@ -125,62 +128,77 @@ pub fn on_overflow(cpu: &Cpu) {
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
-        let counted = counted(entry);
-        let Some(regulator) = &mut entry.regulator else { continue };
-        if let Some(report) = regulator.replenish(counted, now) {
-            if regulator.owes() {
-                rearm_and_pay(entry, now);
-            } else {
-                let budget = regulator.budget();
-                rearm(entry, budget);
+        let shared = cpu.vm.and_then(|vm| vm.budgets.get(usize::from(entry.index)));
+        let verdict = match entry.turn(&Physical, now, shared.and_then(Shared::set)) {
+            Some((report, verdict)) => {
+                pmu::clear_overflows(entry.mask());
+                shared.iter().for_each(|shared| shared.publish(&report));
+                if entry.spec.when_spent == WhenSpent::Interrupt && report.spent_at.is_some() {
+                    virq::set_private_line(cpu, irq::BUDGET, false);
+                }
+                let logged = entry.spec.trace || entry.spec.when_spent == WhenSpent::Log && report.spent_at.is_some();
+                if let Some(vm) = cpu.vm.filter(|_| logged) {
+                    let period = report.map(|at| cpu.clock.since_reset(at), |lasting| cpu.clock.nanos(lasting));
+                    let (quota, vm) = (entry.index, vm.id);
+                    telemetry::record_at(cpu, now, Record::QuotaPeriod(QuotaPeriod { quota, vm, period }));
+                }
+                verdict
             }
-            if let Some(vm) = cpu.vm.filter(|_| entry.spec.trace) {
-                let period = report.map(|at| cpu.clock.since_reset(at), |lasting| cpu.clock.nanos(lasting));
-                telemetry::record_at(
-                    cpu,
-                    now,
-                    Record::QuotaPeriod(QuotaPeriod { quota: entry.index, vm: vm.id, period }),
-                );
-            }
-        } else {
-            regulator.check(counted, now);
-        }
+            None => entry.look(&Physical, false, now),
+        };
+        act(cpu, &entry.spec, verdict);
     }
-    cpu.throttled.set(quotas.is_throttled());
-    cpu.deadlines.quota.set(quotas.next_deadline(now));
+    hold(cpu, &quotas, now);
 }
 
-/// Pays debts with the budget of a period that has just begun.
-#[cold]
-fn rearm_and_pay(entry: &mut Entry, now: Instant) {
-    if let Some(regulator) = &mut entry.regulator {
-        let (budget, part) = (regulator.budget(), regulator.pay(now));
-        rearm(entry, budget);
-        add(entry, part);
-    }
+/// Calls `with` for the started quota of this core with an index in its VM.
+fn find<T>(cpu: &Cpu, index: u64, with: impl FnOnce(&mut Entry) -> Option<T>) -> Result<T, CallError> {
+    let mut quotas = cpu.quotas.borrow_mut();
+    let entry = quotas.entries.iter_mut().find(|entry| u64::from(entry.index) == index);
+    entry.and_then(with).ok_or(CallError::Absent)
 }
 
 /// Returns the state of a quota.
 pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
-    let quotas = cpu.quotas.borrow();
-    let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
-    let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
-    let (events, periods) = (counted(entry).0, regulator.period_index().into());
-    Ok(reply::Quota { events, periods, throttled_nanos: cpu.clock.nanos(regulator.totals().throttled).0 })
+    find(cpu, index, |entry| {
+        let (regulator, events) = (entry.regulator.as_ref()?, entry.counted(&Physical).0);
+        let throttled_nanos = cpu.clock.nanos(regulator.throttled).0;
+        Some(reply::Quota { events, periods: regulator.index.into(), throttled_nanos })
+    })
 }
 
 /// Returns what a quota allows in its running period.
 pub fn terms(cpu: &Cpu, index: u64) -> Result<reply::QuotaTerms, CallError> {
-    let quotas = cpu.quotas.borrow();
-    let entry = quotas.entries.iter().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
-    let regulator = entry.regulator.as_ref().ok_or(CallError::Absent)?;
-    Ok(reply::QuotaTerms { budget: regulator.budget().0, period_nanos: entry.spec.period.0, event: entry.spec.event.0 })
+    find(cpu, index, |entry| {
+        let (budget, spec) = (entry.regulator.as_ref()?.budget.0, &entry.spec);
+        Some(reply::QuotaTerms { budget, period_nanos: spec.period.0, event: spec.counted.event.0 })
+    })
 }
 
 /// Lowers a budget from the next period on.
 pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
-    let mut quotas = cpu.quotas.borrow_mut();
-    let entry = quotas.entries.iter_mut().find(|entry| u64::from(entry.index) == index).ok_or(CallError::Absent)?;
-    let regulator = entry.regulator.as_mut().ok_or(CallError::Absent)?;
-    regulator.set_budget(budget).map_err(|_| CallError::Invalid)
+    let now = timer::now();
+    let done = find(cpu, index, |entry| Some(entry.regulator.as_mut()?.set_budget(budget, now)))?;
+    hold(cpu, &cpu.quotas.borrow(), now);
+    cpu.deadlines.program();
+    done.map_err(|_| CallError::Invalid)
+}
+
+/// A quota of a VM, for another one that may set it.
+fn shared(vm: &Vm, index: u64) -> Result<(&Quota, &Shared), CallError> {
+    let index = usize::try_from(index).map_err(|_| CallError::Absent)?;
+    vm.spec.quotas.get(index).zip(vm.budgets.get(index)).ok_or(CallError::Absent)
+}
+
+/// Returns what another VM's quota allows, and what was used of it.
+pub fn budget(vm: &Vm, index: u64) -> Result<reply::Budget, CallError> {
+    let (spec, shared) = shared(vm, index)?;
+    let (events, periods) = shared.last();
+    Ok(reply::Budget { budget: shared.set().unwrap_or(spec.budget).0, events, periods })
+}
+
+/// Sets the budget of another VM's quota from its next period on.
+pub fn set_budget(vm: &Vm, index: u64, budget: Events) -> Result<(), CallError> {
+    let (spec, shared) = shared(vm, index)?;
+    shared.change(budget, spec.ceiling).map_err(|_| CallError::Invalid)
 }

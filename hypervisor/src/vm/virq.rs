@@ -5,7 +5,9 @@ use crate::devices::gic;
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
 use crate::vm::partition::Vm;
+use cloison_abi::irq;
 use cloison_formats::bits::ones;
+use cloison_formats::image::WhenSpent;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Refused, Shared, Trigger, Vcpus};
 use core::ops::DerefMut;
@@ -144,7 +146,8 @@ pub fn set_private_line(cpu: &Cpu, irq: u32, high: bool) {
 
 /// Resets enables and list registers when a vCPU starts. SGIs that were sent to it since it was turned on stay pending.
 pub fn start(cpu: &Cpu, vm: &Vm) {
-    let emulated = vm.pmu_irq.map_or(0, |irq| 1 << irq);
+    let told = vm.spec.quotas.iter().any(|quota| quota.when_spent == WhenSpent::Interrupt);
+    let emulated = vm.pmu_irq.map_or(0, |irq| 1 << irq) | u32::from(told) << irq::BUDGET;
     cpu.virq.borrow_mut().get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, vm.mediated_timer));
     stop(cpu);
     fill(cpu);

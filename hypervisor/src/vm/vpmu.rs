@@ -7,18 +7,24 @@ use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
 use crate::vm::virq;
+use cloison_logic::quota::Counters;
 use cloison_logic::vpmu::{PhysicalPmu, Register};
 
 /// This core's physical PMU.
-struct Physical;
+pub struct Physical;
 
-impl PhysicalPmu for Physical {
-    fn counter(&self, counter: u32) -> u32 {
+impl Counters for Physical {
+    #[inline(always)]
+    fn get(&self, counter: u32) -> u32 {
         pmu::count(counter)
     }
-    fn set_counter(&self, counter: u32, value: u32) {
+    #[inline(always)]
+    fn set(&self, counter: u32, value: u32) {
         pmu::preset(counter, value);
     }
+}
+
+impl PhysicalPmu for Physical {
     fn set_type(&self, counter: u32, value: u32) {
         pmu::set_type(counter, value);
     }
@@ -66,7 +72,10 @@ pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64
     if write.is_some() {
         set_line(cpu, vm);
     }
-    value
+    match register {
+        Register::CommonEvents(which) => value | u64::from(vm.announced[which as usize & 1]),
+        _ => value,
+    }
 }
 
 /// Handles a PMU interrupt that may be the guest's.

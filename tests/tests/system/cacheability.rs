@@ -60,7 +60,7 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
     checked.system.vms[0].args = [pages, rounds, 0, 0];
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let stats = scratch.path().join("stats.json");
-    let outcome = modelled::boot(&image(&checked)?, Some(&stats))?;
+    let outcome = modelled::boot_on("zcu102-no-prefetch", &image(&checked)?, Some(&stats))?;
     assert!(outcome.exit.is_clean(), "{}\n{}", outcome.exit, outcome.errors);
     assert!(
         outcome.console.contains("errors=0 ") && outcome.console.contains("restarted wrong=0"),

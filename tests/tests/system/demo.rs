@@ -67,9 +67,9 @@ pub fn the_stock_demo(board: &str) -> Result<()> {
     assert_eq!(telemetry.quota_totals().count(), 3);
     for (core, total) in telemetry.quota_totals() {
         let of = |what: &str| figure(&format!("core{core}_quota0_{what}"));
-        assert_eq!(total.totals.throttled.0, of("throttled_ns"));
+        assert_eq!(total.throttled.0, of("throttled_ns"));
         assert_eq!(total.totals.max_overshoot.0, of("overshoot_max"));
-        assert_eq!(u64::from(total.totals.periods), of("periods"));
+        assert_eq!(total.totals.periods, of("periods"));
     }
 
     // Every run is in the CSV file and the page names what it shows.

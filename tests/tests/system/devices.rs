@@ -5,7 +5,7 @@ use cloison::live;
 use cloison_config::Checked;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::image::{Backing, Quota, Region, System};
+use cloison_formats::image::{Backing, Counted, Quota, Region, System, WhenSpent};
 use cloison_formats::telemetry::{LoggedPeriod, VmState};
 use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run};
@@ -148,13 +148,18 @@ fn a_budget_of_cycles(board: &str, interrupts: u64, slack: u64) -> Result<()> {
     let (budget, period, poll) = (Events(200_000), Nanos(1_000_000), Nanos(20_000));
     vm.quotas.push(Quota {
         vcpu: 0,
-        event: CYCLES,
+        counted: Counted { event: CYCLES, weight: 1, allowed: true },
+        also: None,
         budget,
+        ceiling: budget,
         period,
         poll,
         backstop: false,
         trace: true,
+        exact: true,
         page_cost: Events(0),
+        when_spent: WhenSpent::Throttle,
+        reclaim: None,
     });
     let run = boot(&checked, board, Clock::Counted)?.whole();
     none_was_lost(&run, board);
@@ -167,7 +172,7 @@ fn a_budget_of_cycles(board: &str, interrupts: u64, slack: u64) -> Result<()> {
     }
     let (_, total) = run.telemetry.quota_totals().next().expect("a total");
     assert_eq!(total.by_interrupt, board == VIRT);
-    assert!(total.totals.throttled.0 > periods.len() as u64 * period.0 / 2, "{total:?}");
+    assert!(total.throttled.0 > periods.len() as u64 * period.0 / 2, "{total:?}");
     Ok(())
 }
 

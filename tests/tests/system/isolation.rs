@@ -102,7 +102,7 @@ fn quota_stayed_in_force(run: &Run) {
         // The guest may lower its budget and restore it, but not raise it further.
         assert!(period.budget <= budget, "{period:?}");
         let spent = period.events >= period.budget;
-        let held = period.throttled_at.is_some() && period.throttled.0 > 0;
+        let held = period.spent_at.is_some() && period.throttled.0 > 0;
         // A polled counter may reach the budget between a period's last poll and its end: at one instruction per
         // nanosecond, by less than a poll interval.
         let unseen = !total.by_interrupt && spent && period.events.0 - period.budget.0 < poll.0;
@@ -110,7 +110,7 @@ fn quota_stayed_in_force(run: &Run) {
     }
     let throttled = periods.iter().filter(|period| period.throttled.0 > 0).count();
     assert!(throttled * 2 > periods.len(), "{throttled} of {} periods were spent", periods.len());
-    assert!(total.totals.throttled.0 > 0 && total.totals.throttled_periods as usize >= throttled, "{total:?}");
+    assert!(total.throttled.0 > 0 && total.totals.spent_periods as usize >= throttled, "{total:?}");
 }
 
 /// Loads `hostile.toml` with another last act.

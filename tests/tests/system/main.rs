@@ -3,6 +3,7 @@
 
 mod audit;
 mod boards;
+mod budgets;
 mod cacheability;
 mod console;
 mod damaged;

@@ -106,6 +106,7 @@ fn a_quota_stops_the_guest_and_not_what_it_counts() -> Result<()> {
         let quota = &mut checked.system.vms[0].quotas[0];
         assert_eq!(quota.period, Nanos(10_000_000));
         quota.budget = budget.unwrap_or(quota.budget);
+        quota.ceiling = quota.budget;
         let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
         linux.open("linux")?;
         let events = ["instructions", "cycles", "duration_time"];

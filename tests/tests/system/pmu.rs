@@ -31,7 +31,7 @@ fn a_guest_counts_for_itself(board: &str) -> Result<()> {
     assert_eq!(run.end_of("pmu"), End::Off);
     // The quota counted throughout, and was enforced.
     let (_, total) = run.telemetry.quota_totals().next().expect("a total");
-    assert!(total.totals.throttled_periods > 0 && total.totals.throttled.0 > 0, "{total:?}");
+    assert!(total.totals.spent_periods > 0 && total.throttled.0 > 0, "{total:?}");
     Ok(())
 }
 

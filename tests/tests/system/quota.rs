@@ -7,6 +7,7 @@ use cloison_config::Checked;
 use cloison_config::events::EventNames;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::text::Style;
+use cloison_formats::image::Counted;
 use cloison_formats::telemetry::{LoggedPeriod, QuotaTotal, Record, VmState};
 use cloison_formats::units::{EventId, Events, Nanos};
 use cloison_tests::{Clock, Run, VIRT, ZCU102, config, image, load, machine, number, run, shipped};
@@ -36,9 +37,9 @@ pub fn periods(run: &Run) -> (Vec<LoggedPeriod>, QuotaTotal) {
     }
     // The total is the sum of the periods; the last one was cut short and has no record.
     assert_eq!(total.totals.periods as usize, periods.len());
-    let throttled: Vec<&LoggedPeriod> = periods.iter().filter(|period| period.throttled_at.is_some()).collect();
-    assert!(total.totals.throttled_periods as usize >= throttled.len(), "{total:?}");
-    assert!(total.totals.throttled_periods as usize <= throttled.len() + 1, "{total:?}");
+    let throttled: Vec<&LoggedPeriod> = periods.iter().filter(|period| period.spent_at.is_some()).collect();
+    assert!(total.totals.spent_periods as usize >= throttled.len(), "{total:?}");
+    assert!(total.totals.spent_periods as usize <= throttled.len() + 1, "{total:?}");
     let beyond = |period: &LoggedPeriod| period.events.0.saturating_sub(period.budget.0);
     let most = periods.iter().map(beyond).max().unwrap_or(0);
     assert!(total.totals.max_overshoot >= Events(most), "{total:?}, but one period had {most}");
@@ -78,7 +79,7 @@ pub fn a_busy_guest(board: &str, change: impl Fn(&mut Checked)) -> Result<(Run, 
     let (periods, total) = periods(&run);
     assert!(periods.len() >= wanted(&run), "{} periods", periods.len());
     // The guest never sleeps, so every period is spent.
-    assert!(periods.iter().all(|period| period.throttled_at.is_some() && period.throttled.0 > 0));
+    assert!(periods.iter().all(|period| period.spent_at.is_some() && period.throttled.0 > 0));
     Ok((run, periods, total))
 }
 
@@ -99,7 +100,8 @@ fn a_budget_with_an_overflow_interrupt_is_kept_to_8_events_in_every_period() -> 
 #[test]
 fn a_budget_of_cycles_is_kept_as_one_of_instructions() -> Result<()> {
     let cycles = EventId(0x11);
-    let (_, periods, total) = a_busy_guest(VIRT, |checked| checked.system.vms[0].quotas[0].event = cycles)?;
+    let counted = Counted { event: cycles, weight: 1, allowed: true };
+    let (_, periods, total) = a_busy_guest(VIRT, |checked| checked.system.vms[0].quotas[0].counted = counted)?;
     assert!(total.by_interrupt);
     for period in &periods {
         assert!(period.events.0 <= period.budget.0 + INTERRUPT_SLACK, "{period:?}");
@@ -117,7 +119,7 @@ fn on_the_model(change: impl Fn(&mut Checked)) -> Result<QuotaTotal> {
     let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
     let (_, total) = periods(&run);
     no_interrupt_was_lost(&run);
-    assert!(total.totals.throttled_periods >= 100, "{total:?}");
+    assert!(total.totals.spent_periods >= 100, "{total:?}");
     Ok(total)
 }
 
@@ -235,6 +237,7 @@ fn work_for_a_guest_delays_no_deadline_for_long() -> Result<()> {
         let quota = &mut vm.quotas[0];
         // The shortest period, and a budget that lasts.
         (quota.period, quota.budget, quota.page_cost) = (Nanos(50_000), Events(1_000_000), Events(0));
+        quota.ceiling = quota.budget;
         (quota.backstop, quota.trace) = (false, true);
         let run = run(&checked, VIRT, Clock::Counted)?.whole();
         let is_work = |record: &Record| match record {
@@ -289,9 +292,10 @@ fn a_quota_on_refills_does_not_bound_a_guest_that_goes_past_the_caches_and_one_o
         let mut quotas = std::mem::take(&mut vm.quotas);
         for own in &mut quotas {
             let Some((event, budget)) = quota else { continue };
-            own.event = events.by_name(event).expect("an event of the board").id;
-            (own.budget, own.period.0) = (Events(budget), PERIOD_US * 1000);
-            own.page_cost = checked.board.page_cost(own.event);
+            let event = events.by_name(event).expect("an event of the board").id;
+            own.counted = Counted { event, weight: 1, allowed: true };
+            (own.budget, own.ceiling, own.period.0) = (Events(budget), Events(budget), PERIOD_US * 1000);
+            own.page_cost = checked.board.page_cost(own.counted.event);
         }
         vm.quotas = if quota.is_some() { quotas } else { vec![] };
         let image = image(&checked)?;

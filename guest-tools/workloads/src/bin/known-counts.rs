@@ -4,11 +4,11 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
-use cloison_benchmarks::random::Random;
-use cloison_guest::ram::{LINE, LINE_WORDS, PAGE, Ram};
-use cloison_guest::{arg, entry, println, probe, segment};
-use cloison_workloads::{PROFILED, id};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use cloison_guest::abi::irq;
+use cloison_guest::ram::{LINE, PAGE, Ram};
+use cloison_guest::{arg, cpu, entry, exceptions, gic, println, probe, segment, timer};
+use cloison_workloads::{PROFILED, chain, id};
+use core::sync::atomic::AtomicU64;
 
 entry!(main);
 
@@ -25,6 +25,10 @@ const ROUNDS_L2: u64 = 10;
 const CALLS: u64 = 4;
 /// Iterations of the branches.
 const TURNS: u64 = 100_000;
+/// Bytes of a vector that is added.
+const VECTOR: u64 = 1 << 20;
+/// Microseconds for which the core is idle.
+const IDLE: u64 = 5_000;
 /// Exceptions that are taken.
 const FAULTS: u64 = 10_000;
 /// An address that no translation table of the guest maps.
@@ -37,6 +41,7 @@ mod assembly {
 
     // load_lines(address, lines): 3 lines + 1. store_lines: the same. load_pages(address, pages): 4 pages + 1.
     // chase(address, turns): 10 turns + 1. branches(turns): 7 turns + 3. long_function(): 65 536.
+    // load_across(address, lines): 4 lines + 1. prefetch_lines: the same. add_vectors(address, pairs): 6 pairs + 5.
     global_asm!(
         r#"
     .section .text.known_counts, "ax"
@@ -60,6 +65,38 @@ load_pages:
     add     x0, x0, #4096
     subs    x1, x1, #1
     b.ne    load_pages
+    ret
+
+    .balign 64
+load_across:
+    ldr     x2, [x0, #60]
+    add     x0, x0, #64
+    subs    x1, x1, #1
+    b.ne    load_across
+    ret
+
+    .balign 64
+prefetch_lines:
+    prfm    pldl1keep, [x0]
+    add     x0, x0, #64
+    subs    x1, x1, #1
+    b.ne    prefetch_lines
+    ret
+
+    // The vectors are 1 MiB apart, and some lines more, so that they are never in the same set of a cache at once. Half of
+    // each line is written: a core that writes whole lines may do so without reading them.
+    .balign 64
+add_vectors:
+    add     x3, x0, #0x100, lsl #12
+    add     x3, x3, #21 * 64
+    add     x4, x0, #0x200, lsl #12
+    add     x4, x4, #42 * 64
+1:  ldr     x5, [x0], #16
+    ldr     x6, [x3], #16
+    add     x5, x5, x6
+    str     x5, [x4], #16
+    subs    x1, x1, #1
+    b.ne    1b
     ret
 
     .balign 64
@@ -101,6 +138,11 @@ unsafe extern "C" {
     fn load_lines(address: u64, lines: u64);
     fn store_lines(address: u64, lines: u64);
     fn load_pages(address: u64, pages: u64);
+    /// Loads 8 bytes across the end of each line.
+    fn load_across(address: u64, lines: u64);
+    fn prefetch_lines(address: u64, lines: u64);
+    /// Adds two vectors of 1 MiB at most into a third: the first of each pair of words.
+    fn add_vectors(address: u64, pairs: u64);
     fn chase_lines(address: u64, turns: u64);
     /// Branches, `turns` times; at least once.
     safe fn branches(turns: u64);
@@ -112,7 +154,7 @@ unsafe extern "C" {
 type Benchmark = (&'static str, fn(&[AtomicU64]));
 
 /// The benchmarks; their numbers are those of the sub-experiments in the log.
-const BENCHMARKS: [Benchmark; 10] = [
+const BENCHMARKS: [Benchmark; 14] = [
     ("nothing", |_| ()),
     ("load-stream", |buffer| on(buffer, BUFFER / LINE, load_lines)),
     ("store-stream", |buffer| on(buffer, BUFFER / LINE, store_lines)),
@@ -123,6 +165,10 @@ const BENCHMARKS: [Benchmark; 10] = [
     ("branches", |_| branches(TURNS)),
     ("pages", |buffer| on(buffer, BUFFER / PAGE, load_pages)),
     ("exceptions", |_| (0..FAULTS).for_each(|_| fault())),
+    ("vector-add", |buffer| on(buffer, VECTOR / 16, add_vectors)),
+    ("unaligned", |buffer| on(buffer, BUFFER / LINE - 1, load_across)),
+    ("prefetch", |buffer| on(buffer, BUFFER / LINE, prefetch_lines)),
+    ("idle", |_| idle()),
 ];
 
 /// Bytes of the chains of pointers, by the benchmark that follows them.
@@ -136,8 +182,8 @@ const fn lines(bytes: u64) -> u64 {
 /// Calls a routine with the buffer's address.
 #[allow(unsafe_code)]
 fn on(buffer: &[AtomicU64], times: u64, routine: unsafe extern "C" fn(u64, u64)) {
-    // SAFETY: the routines access one word of each line, of each page, or along a chain that `link` laid; all are in the
-    // buffer, whose words are atomic, and every `times` is at least 1.
+    // SAFETY: the routines access words of each line or page, of the vectors, or along a chain that `link` laid; all are in
+    // the buffer, whose words are atomic, and every `times` is at least 1.
     unsafe { routine(buffer.as_ptr().expose_provenance() as u64, times) }
 }
 
@@ -149,35 +195,38 @@ fn fault() {
     assert!(read.is_err(), "{UNMAPPED:#x} is mapped");
 }
 
+/// Waits until the timer's interrupt is pending. Interrupts are masked, so that no handler runs.
+fn idle() {
+    let until = timer::now() + timer::micros(IDLE);
+    timer::arm(until);
+    while timer::now() < until {
+        cpu::wait_for_interrupt();
+    }
+    timer::disarm();
+}
+
 fn main() {
     let runs = arg(0, 1);
     let buffer = Ram::behind_image().take_at(PROFILED, BUFFER);
+    exceptions::on_interrupt(|_| timer::disarm());
+    gic::init_distributor();
+    gic::init_cpu();
+    gic::enable(irq::VTIMER);
     println!("known-counts: benchmarks={} runs={runs}", BENCHMARKS.len());
     for (number, (name, benchmark)) in BENCHMARKS.iter().enumerate() {
         for run in 0..runs {
-            match *name {
-                "chase-l1" => link(&buffer[..(CHAIN_L1 / 8) as usize], run),
-                "chase-l2" => link(&buffer[..(CHAIN_L2 / 8) as usize], run),
-                "chase-memory" => link(buffer, run),
-                _ => {}
-            }
+            let linked = match *name {
+                "chase-l1" => (CHAIN_L1 / 8) as usize,
+                "chase-l2" => (CHAIN_L2 / 8) as usize,
+                "chase-memory" => buffer.len(),
+                _ => 0,
+            };
+            chain::link(&buffer[..linked], run);
             let measured = segment::measure(id::KNOWN_COUNTS, number as u32, run as u32, || benchmark(buffer));
+            // The timer's interrupt is still pending, and would end the next wait at once.
+            cpu::unmask_interrupts();
+            cpu::mask_interrupts();
             println!("known-counts: benchmark={name} run={run} {measured}");
         }
-    }
-}
-
-/// Links the lines into one random cycle (Sattolo, 1986).
-fn link(buffer: &[AtomicU64], seed: u64) {
-    let lines = buffer.len() / LINE_WORDS;
-    let first = |line: usize| &buffer[line * LINE_WORDS];
-    for line in 0..lines {
-        first(line).store(first(line).as_ptr().expose_provenance() as u64, Relaxed);
-    }
-    let mut random = Random::new(seed);
-    for line in (1..lines).rev() {
-        let other = random.below(line as u64) as usize;
-        let swapped = first(line).swap(first(other).load(Relaxed), Relaxed);
-        first(other).store(swapped, Relaxed);
     }
 }

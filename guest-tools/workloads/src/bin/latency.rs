@@ -4,11 +4,9 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
-use cloison_benchmarks::random::Random;
-use cloison_guest::ram::{LINE, LINE_WORDS, Ram};
+use cloison_guest::ram::{LINE, Ram};
 use cloison_guest::{arg, args, entry, println, segment};
-use cloison_workloads::{PROFILED, id};
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use cloison_workloads::{PROFILED, chain, id};
 
 entry!(main);
 
@@ -48,7 +46,7 @@ fn main() {
     let seed = args()[2];
     let runs = arg(3, 1);
     let buffer = Ram::behind_image().take_at(PROFILED, bytes);
-    let lines = link(buffer, seed);
+    let lines = chain::link(buffer, seed);
     let accesses = lines * rounds;
     println!("latency: buffer={bytes} B lines={lines} rounds={rounds} seed={seed} runs={runs}");
     let start = buffer.as_ptr().expose_provenance() as u64;
@@ -68,20 +66,4 @@ fn main() {
             thousandths % 1000
         );
     }
-}
-
-/// Links the lines into one random cycle (Sattolo, 1986). Returns their number.
-fn link(buffer: &[AtomicU64], seed: u64) -> u64 {
-    let lines = buffer.len() / LINE_WORDS;
-    let first = |line: usize| &buffer[line * LINE_WORDS];
-    for line in 0..lines {
-        first(line).store(first(line).as_ptr().expose_provenance() as u64, Relaxed);
-    }
-    let mut random = Random::new(seed);
-    for line in (1..lines).rev() {
-        let other = random.below(line as u64) as usize;
-        let swapped = first(line).swap(first(other).load(Relaxed), Relaxed);
-        first(other).store(swapped, Relaxed);
-    }
-    lines as u64
 }

@@ -1,12 +1,12 @@
-//! Memory: streams over a buffer, follows a chain of equal strides, or reads at random, each as published benchmarks do.
+//! Memory: streams, chains of loads and random reads, each as published benchmarks do; or a survey of them.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 #![cfg_attr(target_os = "none", no_std, no_main)]
 #![cfg_attr(not(target_arch = "aarch64"), allow(unused, unreachable_code))]
 
 use cloison_guest::ram::{LINE, Ram};
-use cloison_guest::{arg, args, entry, println, segment};
-use cloison_workloads::{PROFILED, id};
+use cloison_guest::{arg, args, entry, println, segment, timer};
+use cloison_workloads::{PROFILED, chain, id};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 entry!(main);
@@ -15,6 +15,12 @@ entry!(main);
 const STRIDE: u64 = 128;
 /// Loads per iteration of the chain's loop, so that counting costs little.
 const UNROLL: u64 = 8;
+/// The number of argument 0 that asks for a survey.
+const SURVEY: u64 = 5;
+/// Accesses of each measurement of a survey, at least: the calls around it take less than a thousandth of it.
+const SURVEYED: u64 = 1 << 18;
+/// The smallest buffer of a survey: a page.
+const SMALLEST: u64 = 4 << 10;
 
 /// The routines in assembly, so that no compiler decides how wide an access is.
 #[allow(unsafe_code)]
@@ -23,6 +29,7 @@ mod assembly {
 
     // `stream_read(start, end)`, `stream_write(start, end)`, `stream_copy(start, end, to)`: a line in each iteration, 16
     // bytes in each access, as memcpy and memset of C libraries for this architecture.
+    // `write_words(start, end)`: 4 bytes of each 32, as lmbench's `bw_mem wr`.
     // `follow(address, turns)`: 8 dependent loads in each iteration.
     // `read_at_random(start, mask, loads)`: each load's address depends on what the one before it loaded, which is 0; a
     // xorshift generator (Marsaglia, 2003) makes the rest of it.
@@ -48,6 +55,14 @@ stream_write:
     add     x0, x0, #64
     cmp     x0, x1
     b.ne    stream_write
+    ret
+    .balign 64
+write_words:
+    str     wzr, [x0]
+    str     wzr, [x0, #32]
+    add     x0, x0, #64
+    cmp     x0, x1
+    b.ne    write_words
     ret
     .balign 64
 stream_copy:
@@ -92,6 +107,7 @@ read_at_random:
 unsafe extern "C" {
     fn stream_read(start: u64, end: u64);
     fn stream_write(start: u64, end: u64);
+    fn write_words(start: u64, end: u64);
     fn stream_copy(start: u64, end: u64, to: u64);
     fn follow(address: u64, turns: u64) -> u64;
     fn read_at_random(start: u64, mask: u64, loads: u64);
@@ -105,13 +121,22 @@ enum Operation {
     Copy,
     Stride,
     Random,
+    /// A chain of loads that reaches each line in random order; in surveys only, as `latency` does the same.
+    Chase,
+    Words,
 }
 
 impl Operation {
-    const ALL: [Self; 5] = [Self::Read, Self::Write, Self::Copy, Self::Stride, Self::Random];
-
-    fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.get(usize::try_from(number).ok()?).copied()
+    const fn from_number(number: u64) -> Option<Self> {
+        Some(match number {
+            0 => Self::Read,
+            1 => Self::Write,
+            2 => Self::Copy,
+            3 => Self::Stride,
+            4 => Self::Random,
+            6 => Self::Words,
+            _ => return None,
+        })
     }
 
     /// Returns the accesses of a pass, of which each reaches another line, or for random reads may.
@@ -121,8 +146,12 @@ impl Operation {
 }
 
 fn main() {
+    if args()[0] == SURVEY {
+        survey(arg(1, 8 << 20));
+        return;
+    }
     let Some(operation) = Operation::from_number(args()[0]) else {
-        println!("memory: operations are 0 to {}, not {}", Operation::ALL.len() - 1, args()[0]);
+        println!("memory: operations are 0 to 6, not {}", args()[0]);
         return;
     };
     let least = STRIDE * UNROLL;
@@ -151,6 +180,41 @@ fn main() {
     }
 }
 
+/// Measures chains in random order and of equal strides over buffers of a page up to `largest` bytes, each four times as
+/// large as the one before, and streams over the largest. Prints a line for each, for `cloison model points`.
+fn survey(largest: u64) {
+    let largest = largest.next_power_of_two().max(SMALLEST);
+    let mut ram = Ram::behind_image();
+    let (buffer, other) = (ram.take_at(PROFILED, largest), ram.take(largest));
+    let hz = timer::frequency();
+    println!("survey: begins largest={largest} hz={hz}");
+    let mut number = 0;
+    let mut take = |operation: Operation, bytes: u64| {
+        let buffer = &buffer[..(bytes / 8) as usize];
+        let passes = SURVEYED.div_ceil(operation.accesses(bytes));
+        prepare(operation, buffer);
+        let run = || perform(operation, address(buffer), address(other), bytes, passes);
+        // The first run fills the caches.
+        run();
+        let measured = segment::measure(id::MEMORY, 0, number, run);
+        number += 1;
+        let accesses = operation.accesses(bytes) * passes;
+        println!("survey: {operation:?} bytes={bytes} accesses={accesses} {measured}");
+    };
+    for operation in [Operation::Chase, Operation::Stride] {
+        let mut bytes = SMALLEST;
+        while bytes < largest {
+            take(operation, bytes);
+            bytes = (bytes * 4).min(largest);
+        }
+        take(operation, largest);
+    }
+    for operation in [Operation::Read, Operation::Write, Operation::Copy] {
+        take(operation, largest);
+    }
+    println!("survey: complete measurements={number}");
+}
+
 fn address(buffer: &[AtomicU64]) -> u64 {
     buffer.as_ptr().expose_provenance() as u64
 }
@@ -160,7 +224,9 @@ fn prepare(operation: Operation, buffer: &[AtomicU64]) {
     for word in buffer {
         word.store(0, Relaxed);
     }
-    if operation == Operation::Stride {
+    if operation == Operation::Chase {
+        chain::link(buffer, 0);
+    } else if operation == Operation::Stride {
         let words = (STRIDE / 8) as usize;
         let last = address(buffer) + (buffer.len() as u64 * 8) - STRIDE;
         for (index, link) in buffer.chunks_exact(words).enumerate() {
@@ -177,11 +243,12 @@ fn perform(operation: Operation, from: u64, to: u64, bytes: u64, passes: u64) {
     // as anything else; random reads stay below a power of two of them; a chain's links are addresses in the buffer.
     unsafe {
         match operation {
-            Operation::Stride => {
+            Operation::Stride | Operation::Chase => {
                 follow(from, passes * operation.accesses(bytes) / UNROLL);
             }
             Operation::Random => read_at_random(from, bytes - 1, passes * operation.accesses(bytes)),
             Operation::Read => (0..passes).for_each(|_| stream_read(from, end)),
+            Operation::Words => (0..passes).for_each(|_| write_words(from, end)),
             Operation::Write => (0..passes).for_each(|_| stream_write(from, end)),
             Operation::Copy => (0..passes).for_each(|_| stream_copy(from, end, to)),
         }

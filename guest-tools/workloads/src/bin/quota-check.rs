@@ -5,7 +5,7 @@
 
 use cloison_guest::abi::irq;
 use cloison_guest::gic::{self, Interrupt};
-use cloison_guest::{arg, call, cpu, entry, exceptions, println, timer};
+use cloison_guest::{arg, args, call, cpu, entry, exceptions, println, timer};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 entry!(main);
@@ -19,7 +19,15 @@ static SPURIOUS: AtomicU64 = AtomicU64::new(0);
 /// The longest time from the deadline to the handler, in ticks.
 static LATEST: AtomicU64 = AtomicU64::new(0);
 
+/// How often the line was high that says that the budget is spent.
+static SPENT: AtomicU64 = AtomicU64::new(0);
+
 fn handler(interrupt: Interrupt) {
+    if interrupt.id() == irq::BUDGET {
+        SPENT.fetch_add(1, Relaxed);
+        // It stays high until the period ends.
+        gic::disable(irq::BUDGET);
+    }
     if interrupt.id() != irq::VTIMER {
         return;
     }
@@ -55,18 +63,27 @@ fn main() {
     gic::init_distributor();
     gic::init_cpu();
     gic::enable(irq::VTIMER);
+    let told = args()[2] != 0;
+    if told {
+        gic::enable(irq::BUDGET);
+    }
     println!("quota-check: periods={periods} interval={} ticks", INTERVAL.load(Relaxed));
     ARMED.fetch_add(1, Relaxed);
     timer::arm(timer::now() + INTERVAL.load(Relaxed));
     cpu::unmask_interrupts();
 
-    let mut failed = None;
+    let (mut failed, mut period) = (None, before.periods);
     let after = loop {
         for _ in 0..2000 {
             core::hint::spin_loop();
         }
         match call::quota_read(0) {
-            Ok(state) if state.periods - before.periods < periods => {}
+            Ok(state) if state.periods - before.periods < periods => {
+                if told && state.periods != period {
+                    period = state.periods;
+                    gic::enable(irq::BUDGET);
+                }
+            }
             Ok(state) => break state,
             Err(error) => {
                 failed = Some(error);
@@ -92,7 +109,8 @@ fn main() {
         LATEST.load(Relaxed)
     );
     println!(
-        "quota-check: periods={} events={} throttled_ns={}",
+        "quota-check: spent={} periods={} events={} throttled_ns={}",
+        SPENT.load(Relaxed),
         after.periods - before.periods,
         after.events,
         after.throttled_nanos - before.throttled_nanos

@@ -21,12 +21,13 @@ mod visits;
 use crate::board::Board;
 use crate::clock::MAX_CORES;
 use crate::decode::{Special, decode, is_store_exclusive};
+use crate::issue::{Issue, issue, stored_bytes};
 use crate::statistics;
 use ffi::{Api, PluginId, RegisterDescriptor, UserData};
 use internals::Internals;
 use libc::{c_char, c_int, c_uint, c_void};
 use qemu::{QEMU, Qemu, qemu};
-use state::{Block, Options, Plugin};
+use state::{Access, Block, Options, Plugin};
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
@@ -132,23 +133,33 @@ extern "C" fn on_translate(_id: PluginId, block: *mut c_void) {
     unsafe {
         let count = (api.instructions)(block);
         let address = |at| (api.address)((api.instruction)(block, at));
+        let word = |at| {
+            let mut word = [0u8; 4];
+            (api.bytes)((api.instruction)(block, at), word.as_mut_ptr().cast(), 4);
+            u32::from_le_bytes(word)
+        };
+        let timing = &plugin.board.timing;
+        let issue = if plugin.active {
+            issue(&mut (0..count).map(word), timing.instruction, timing.load_to_use)
+        } else {
+            Issue::default()
+        };
         if plugin.active {
-            let known = Box::into_raw(Box::new(plugin.describe(count as u64, address(0), address(count - 1))));
+            let known = plugin.describe(count as u64, issue.end, address(0), address(count - 1));
+            let known = Box::into_raw(Box::new(known));
             plugin.blocks.push(known);
             (api.on_block)(block, on_block, ffi::WRITES_REGISTERS, known.cast());
         }
         for at in 0..count {
             let instruction = (api.instruction)(block, at);
-            let mut word = [0u8; 4];
-            (api.bytes)(instruction, word.as_mut_ptr().cast(), 4);
-            let word = u32::from_le_bytes(word);
+            let word = word(at);
             if plugin.active {
-                let number = usize::try_from(address(at)).unwrap_or_default();
-                let data = std::ptr::without_provenance_mut;
+                let access = Access::new(address(at), stored_bytes(word), issue.at[at], issue.used[at]);
+                let data = |access: Access| std::ptr::without_provenance_mut(access.0);
                 if !is_store_exclusive(word) {
-                    (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::LOADS, data(number));
+                    (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::LOADS, data(access));
                 }
-                (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::STORES, data(number | 1));
+                (api.on_memory)(instruction, on_access, ffi::NO_REGISTERS, ffi::STORES, data(access.store()));
             }
             let Some(special) = decode(word).filter(|special| plugin.active || matches!(special, Special::Magic(_)))
             else {
@@ -177,7 +188,7 @@ extern "C" fn on_block(_vcpu: c_uint, block: UserData) {
 
 extern "C" fn on_access(_vcpu: c_uint, info: u32, address: u64, instruction: UserData) {
     // SAFETY: on the vCPUs' thread; nothing in it calls back.
-    unsafe { plugin() }.access(info, address, instruction.addr());
+    unsafe { plugin() }.access(info, address, Access(instruction.addr()));
 }
 
 extern "C" fn on_special(_vcpu: c_uint, word: UserData) {

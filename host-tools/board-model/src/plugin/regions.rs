@@ -7,6 +7,7 @@ use super::state::{Current, NOTHING, Plugin};
 use super::time::{EPOCH, TIME, get_clock};
 use crate::clock::MAX_CORES;
 use crate::events::{Counts, Event};
+use crate::issue::Waits;
 use crate::statistics::{CoreCounts, Region, Statistics};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -73,6 +74,7 @@ impl Plugin {
             counters.forget(*self.caches.counts(core));
         }
         self.current = [Current::default(); MAX_CORES];
+        self.waits = [Waits::default(); MAX_CORES];
         // Start at a whole millisecond: the timer's last digits must not depend on how long the host took until here.
         let now = if self.options.always { EPOCH } else { (get_clock() / MILLISECOND + 1) * MILLISECOND };
         self.clocks.set_all(self.cycles(now));

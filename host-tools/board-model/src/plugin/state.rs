@@ -11,6 +11,8 @@ use crate::clock::{Clocks, MAX_CORES};
 use crate::decode::{Magic, Special};
 use crate::geometry::Line;
 use crate::hierarchy::Hierarchy;
+use crate::issue::Waits;
+use crate::prefetch::MOST_LINES;
 use libc::c_void;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -27,6 +29,8 @@ pub const PAGE_MASK: u64 = 0xfff;
 /// Most events that one cycle can add to a counter: the beats of a line that is filled and of one that is written back,
 /// for both halves of an access across the end of a line.
 const EVENTS_PER_CYCLE: u64 = 16;
+/// Most events of the lines that a prefetcher asks for at a time.
+const EVENTS_OF_A_PREFETCH: u64 = 8 * MOST_LINES as u64;
 
 /// A block that an exception enters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +69,8 @@ const BEFORE_A_BLOCK: [u64; 8] = [0x0e, 0x20, 0x21, 0x22, 0x30, 0x31, 0x32, 0x33
 pub struct Block {
     /// Number of instructions.
     pub instructions: u64,
+    /// Cycles that they take if all accesses hit the L1.
+    pub cycles: u64,
     /// First line of its code.
     pub first: Line,
     /// Last line of its code.
@@ -91,6 +97,8 @@ pub struct Current {
     address: u64,
     /// Number of instructions that were counted.
     instructions: u64,
+    /// Cycles that were counted for them.
+    cycles: u64,
 }
 
 /// Matches no access.
@@ -109,11 +117,66 @@ pub struct Latest {
     instruction: usize,
     /// The last access's address, in units of 16 bytes.
     chunk: u64,
+    /// The line of the last store, by virtual address, and a bit for each of its bytes that was stored.
+    stored: u64,
+    bytes: u64,
 }
 
 /// No access yet.
-pub const NOTHING: Latest =
-    Latest { line: NO_LINE, written: false, fetched: Line(NO_LINE), instruction: NO_INSTRUCTION, chunk: 0 };
+pub const NOTHING: Latest = Latest {
+    line: NO_LINE,
+    written: false,
+    fetched: Line(NO_LINE),
+    instruction: NO_INSTRUCTION,
+    chunk: 0,
+    stored: NO_LINE,
+    bytes: 0,
+};
+
+/// What is known of a load or store when its block is translated, in the word that QEMU passes with each access.
+///
+/// Bit 0: it is a store. Bits 2 to 39: its address. Bits 40 to 47: the bytes that it stores. Bits 48 to 55, 56 to 63: the
+/// cycles of the block in which it is issued, and in which its value is used first, or 255.
+#[derive(Clone, Copy, Debug)]
+pub struct Access(pub usize);
+
+impl Access {
+    /// Describes a load or store.
+    pub fn new(address: u64, stored_bytes: u32, issued: u64, used: u64) -> Self {
+        let cycle = |cycle: u64| cycle.min(0xff);
+        let word = address & 0xff_ffff_fffc | u64::from(stored_bytes) << 40 | cycle(issued) << 48 | cycle(used) << 56;
+        Self(word as usize)
+    }
+    /// Returns it as a store.
+    pub const fn store(self) -> Self {
+        Self(self.0 | 1)
+    }
+    const fn is_store(self) -> bool {
+        self.0 & 1 != 0
+    }
+    const fn address(self) -> u64 {
+        self.0 as u64 & 0xff_ffff_fffc
+    }
+    const fn stored_bytes(self) -> u32 {
+        (self.0 >> 40) as u32 & 0xff
+    }
+    const fn issued(self) -> u64 {
+        (self.0 >> 48) as u64 & 0xff
+    }
+    /// Returns the cycle of the first use, or `end` if that is not in its block.
+    const fn used(self, end: u64) -> u64 {
+        match (self.0 >> 56) as u64 {
+            0xff => end,
+            cycle => cycle,
+        }
+    }
+}
+
+/// Returns a bit for each byte from an offset in a line on, up to its end.
+const fn bytes_of_line(offset: u64, bytes: u32) -> u64 {
+    let all = if bytes >= 64 { u64::MAX } else { (1 << bytes) - 1 };
+    all << (offset & 63)
+}
 
 /// The plugin's state.
 #[derive(Debug)]
@@ -136,6 +199,8 @@ pub struct Plugin {
     pub clocks: Clocks,
     /// Latest lines, by core.
     pub latest: [Latest; MAX_CORES],
+    /// Loads that cores have not waited for yet.
+    pub waits: [Waits; MAX_CORES],
     /// QEMU's CPUs.
     pub cpus: [*mut c_void; MAX_CORES],
     /// Lines of their overflow interrupts, once used.
@@ -149,6 +214,10 @@ pub struct Plugin {
     turn_ends: u64,
     line_shift: u32,
     line_mask: u64,
+    /// A core may continue while a line is on its way.
+    overlaps: bool,
+    /// A core may write lines without reading them.
+    streams: bool,
     /// The model is on.
     pub active: bool,
     /// Options given by the user.
@@ -193,6 +262,9 @@ impl Plugin {
             untranslated: 0,
             clocks: Clocks::new(board.quantum),
             latest: [NOTHING; MAX_CORES],
+            waits: [Waits::default(); MAX_CORES],
+            overlaps: board.overlaps(),
+            streams: board.streaming.l1 > 0,
             cpus: [std::ptr::null_mut(); MAX_CORES],
             lines: [None; MAX_CORES],
             slot: std::ptr::null(),
@@ -246,8 +318,9 @@ impl Plugin {
         TIME.set(core, time);
     }
 
-    /// Describes a block of `instructions` of the running core, from the address of the first to that of the last.
-    pub fn describe(&mut self, instructions: u64, start: u64, end: u64) -> Block {
+    /// Describes a block of `instructions` of the running core, which take `cycles`, from the address of the first to that
+    /// of the last.
+    pub fn describe(&mut self, instructions: u64, cycles: u64, start: u64, end: u64) -> Block {
         // CPSR.M[3:2]; QEMU has separate translations for each level.
         let level = (self.read(self.cpsr) >> 2 & 3) as u8;
         let (first, last) = match self.physical(start) {
@@ -267,7 +340,7 @@ impl Plugin {
         } else {
             None
         };
-        Block { instructions, first, last, address: start, level, vector }
+        Block { instructions, cycles, first, last, address: start, level, vector }
     }
 
     /// Runs at the start of a block.
@@ -280,22 +353,52 @@ impl Plugin {
         if self.counters[core].watched != block.level {
             self.look_after_counters(core, block);
         }
-        self.current[core] = Current { address: block.address, instructions: block.instructions };
-        self.caches.counts_mut(core).instructions += block.instructions;
-        let mut cycles = block.instructions * self.board.timing.instruction;
+        if !self.waits[core].is_empty() {
+            self.wait_for_loads(core, u64::MAX);
+        }
+        let Block { address, instructions, mut cycles, .. } = *block;
+        self.current[core] = Current { address, instructions, cycles };
+        self.caches.counts_mut(core).instructions += instructions;
         let latest = &mut self.latest[core];
         latest.instruction = NO_INSTRUCTION;
         if block.first != block.last || latest.fetched != block.first {
             let start = block.first.0 + u64::from(latest.fetched == block.first);
             latest.fetched = block.last;
             let now = self.clocks.cycles(core);
-            for line in start..=block.last.0 {
-                cycles += self.caches.fetch(core, Line(line), now + cycles);
+            if self.board.prefetch.instructions > 0 {
+                cycles += self.fetch_in_time(core, block, start, now);
+            } else {
+                for line in start..=block.last.0 {
+                    cycles += self.caches.fetch(core, Line(line), now + cycles);
+                }
             }
         }
         self.spend(core, cycles);
         if self.clocks.is_new_turn(core) || self.clocks.cycles(core) >= self.limit || TIME.waited.load(Relaxed) {
             self.turn(core);
+        }
+    }
+
+    /// Fetches a block's lines from `start` on, each when the instructions before it have executed. Returns the cycles that
+    /// the core waits.
+    fn fetch_in_time(&mut self, core: usize, block: &Block, start: u64, now: u64) -> u64 {
+        let before = block.address & self.line_mask;
+        let mut waits = 0;
+        for line in start..=block.last.0 {
+            let bytes = ((line - block.first.0) << self.line_shift).saturating_sub(before);
+            let executed = block.cycles * (bytes / 4).min(block.instructions) / block.instructions;
+            waits += self.caches.fetch(core, Line(line), now + executed + waits);
+        }
+        waits
+    }
+
+    /// Lets the core wait for the loads whose values it needs up to a cycle of its block.
+    #[inline(never)]
+    fn wait_for_loads(&mut self, core: usize, cycle: u64) {
+        let start = self.clocks.cycles(core).saturating_sub(self.current[core].cycles);
+        let wait = self.waits[core].until(cycle, start);
+        if wait > 0 {
+            self.spend(core, wait);
         }
     }
 
@@ -321,10 +424,12 @@ impl Plugin {
             return;
         }
         let rest = current.instructions - executed;
+        let refund = current.cycles * rest / current.instructions;
         current.instructions = executed;
+        current.cycles -= refund;
         let counts = self.caches.counts_mut(core);
         counts.instructions = counts.instructions.wrapping_sub(rest);
-        self.clocks.refund(core, rest * self.board.timing.instruction);
+        self.clocks.refund(core, refund);
         TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
     }
 
@@ -358,7 +463,9 @@ impl Plugin {
         // Counters are checked the more often the nearer their overflow is, so that it is noticed at once.
         let now = self.clocks.cycles(core);
         let look = if self.counters[core].armed {
-            now + (self.counters[core].pmu.distance() / EVENTS_PER_CYCLE).min(self.board.quantum)
+            let burst = if self.board.prefetch.data.lines > 0 { EVENTS_OF_A_PREFETCH } else { 0 };
+            let distance = self.counters[core].pmu.distance().saturating_sub(burst);
+            now + (distance / EVENTS_PER_CYCLE).min(self.board.quantum)
         } else {
             u64::MAX
         };
@@ -394,12 +501,12 @@ impl Plugin {
         }
     }
 
-    /// Handles a load or store of the running core, or QEMU's part of one. `instruction` is its address, with bit 0 set
-    /// for a store.
+    /// Handles a load or store of the running core, or QEMU's part of one.
     #[inline]
-    pub fn access(&mut self, info: u32, address: u64, instruction: usize) {
+    pub fn access(&mut self, info: u32, address: u64, access: Access) {
         let core = self.core();
-        let write = instruction & 1 != 0;
+        let instruction = access.0;
+        let write = access.is_store();
         let chunk = address / ACCESS;
         let at_end = address & self.line_mask > self.line_mask - 15;
         let latest = &mut self.latest[core];
@@ -408,54 +515,93 @@ impl Plugin {
             if latest.chunk == chunk {
                 // Part of the access before, which may cross the end of the line where that one did not.
                 if at_end {
-                    self.cross(core, info, address, instruction);
+                    self.cross(core, info, address, access);
                 }
                 return;
             }
         } else if write {
             counts.stores += 1;
+            if self.streams {
+                let stored = bytes_of_line(address & self.line_mask, access.stored_bytes());
+                if latest.stored == address >> self.line_shift {
+                    latest.bytes |= stored;
+                } else {
+                    self.write_another_line(core, address >> self.line_shift, stored, access);
+                }
+            }
         } else {
             counts.loads += 1;
         }
-        counts.accesses += 1;
+        let latest = &mut self.latest[core];
+        self.caches.counts_mut(core).accesses += 1;
         latest.instruction = instruction;
         latest.chunk = chunk;
         let line = address >> self.line_shift;
         if line == latest.line && !at_end && (!write || latest.written) {
             return;
         }
-        self.look_up(core, info, address, instruction);
+        self.look_up(core, info, address, access);
+    }
+
+    /// Ends the line that the core has stored to, and begins another one with some of its bytes.
+    fn write_another_line(&mut self, core: usize, line: u64, bytes: u64, access: Access) {
+        let all = bytes_of_line(0, 1 << self.line_shift);
+        let latest = &mut self.latest[core];
+        let whole = latest.bytes == all;
+        (latest.stored, latest.bytes) = (line, bytes);
+        let stall = self.caches.end_line(core, whole, self.issued(core, access));
+        if stall > 0 {
+            self.spend(core, stall);
+        }
+    }
+
+    /// Returns the cycle of the core's clock in which it issues an access.
+    #[inline]
+    fn issued(&self, core: usize, access: Access) -> u64 {
+        let now = self.clocks.cycles(core);
+        if !self.overlaps {
+            return now;
+        }
+        now.saturating_sub(self.current[core].cycles.saturating_sub(access.issued()))
     }
 
     /// Handles an access that is not to the line of the last one, or may cross its end.
     #[inline(never)]
-    fn look_up(&mut self, core: usize, info: u32, address: u64, instruction: usize) {
+    fn look_up(&mut self, core: usize, info: u32, address: u64, access: Access) {
+        if !self.waits[core].is_empty() {
+            self.wait_for_loads(core, access.issued());
+        }
         let line = address >> self.line_shift;
-        let write = instruction & 1 != 0;
+        let write = access.is_store();
         let latest = &mut self.latest[core];
         if line != latest.line || write && !latest.written {
             latest.line = line;
             latest.written = write;
-            self.part(core, info, address, instruction);
+            self.part(core, info, address, access);
         }
-        self.cross(core, info, address, instruction);
+        self.cross(core, info, address, access);
     }
 
     /// Handles the second line of an access that crosses the end of one.
-    fn cross(&mut self, core: usize, info: u32, address: u64, instruction: usize) {
+    fn cross(&mut self, core: usize, info: u32, address: u64, access: Access) {
         let line = address >> self.line_shift;
         // SAFETY: a pure function of the word that QEMU passed.
         let bytes = 1u64 << unsafe { (qemu().api.size_shift)(info) };
         if (address + bytes - 1) >> self.line_shift != line {
             self.caches.counts_mut(core).crossings += 1;
             self.latest[core].line = NO_LINE;
-            self.part(core, info, (line + 1) << self.line_shift, instruction);
+            let next = (line + 1) << self.line_shift;
+            if self.streams && access.is_store() {
+                let stored = bytes_of_line(0, (address + bytes - next) as u32);
+                self.write_another_line(core, line + 1, stored, access);
+            }
+            self.part(core, info, next, access);
         }
     }
 
     #[inline]
-    fn part(&mut self, core: usize, info: u32, address: u64, instruction: usize) {
-        let write = instruction & 1 != 0;
+    fn part(&mut self, core: usize, info: u32, address: u64, access: Access) {
+        let write = access.is_store();
         let api = &qemu().api;
         // SAFETY: in a memory callback; the answer is read at once. The second part of an access across the end of a
         // page is looked up like the first: QEMU has just used both pages.
@@ -466,29 +612,59 @@ impl Plugin {
             }
             ((api.is_device)(found), (api.physical_address)(found))
         };
-        let now = self.clocks.cycles(core);
         let wait = if device {
-            self.access_device(core, instruction);
+            self.access_device(core, access);
             self.board.timing.device
         } else {
             if !self.caches.is_cacheable(physical) {
                 self.latest[core].line = NO_LINE;
             }
-            self.caches.data_part(core, physical, write, now)
+            let now = self.issued(core, access);
+            let wait = self.caches.data_part(core, physical, write, now);
+            let disturbed = self.caches.disturbed();
+            if disturbed != 0 {
+                self.disturb(disturbed);
+            }
+            if !write && wait != 0 && self.board.timing.load_linefills > 0 {
+                self.wait_at_use(core, access, now, wait);
+                return;
+            }
+            wait
         };
         if wait != 0 {
             self.spend(core, wait);
         }
     }
 
+    /// Lets cores look again at what they accessed last, which another one has taken. These have the next turn, so that a
+    /// line that is shared goes back as soon as it is needed there.
+    #[cold]
+    fn disturb(&mut self, cores: u32) {
+        for (number, latest) in self.latest.iter_mut().enumerate() {
+            if cores >> number & 1 == 1 {
+                latest.line = NO_LINE;
+            }
+        }
+        self.end_turn();
+    }
+
+    /// Lets the core continue to the first use of a value that comes `wait` cycles later than from the L1.
+    fn wait_at_use(&mut self, core: usize, access: Access, now: u64, wait: u64) {
+        let timing = &self.board.timing;
+        let (used, arrival) = (access.used(self.current[core].cycles), now + timing.load_to_use + wait);
+        if let Some(first) = self.waits[core].add(used, arrival, timing.load_linefills) {
+            self.spend(core, first.saturating_sub(now + timing.load_to_use));
+        }
+    }
+
     /// Handles an access to a device, for which QEMU leaves the block: the rest of it starts again as another one.
     #[cold]
-    fn access_device(&mut self, core: usize, instruction: usize) {
+    fn access_device(&mut self, core: usize, access: Access) {
         self.latest[core].line = NO_LINE;
         self.caches.counts_mut(core).device += 1;
-        self.leave_block(core, (instruction & !3) as u64 + 4);
+        self.leave_block(core, access.address() + 4);
         // It may have woken another core, which must not wait for the end of this one's turn.
-        if instruction & 1 != 0 && self.clocks.is_another_waiting(core) {
+        if access.is_store() && self.clocks.is_another_waiting(core) {
             self.end_turn();
         }
     }

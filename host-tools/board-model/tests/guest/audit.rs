@@ -54,6 +54,9 @@ _start:
     goto    9, polite
     goto    10, nested
     goto    11, clock
+    goto    12, mechanisms
+    goto    13, shared_line
+    goto    14, separate_lines
 off:
     movz    x0, #0x8400, lsl #16
     movk    x0, #8
@@ -464,6 +467,113 @@ clock:
     str     x11, [x28, #32]
     b       off
 
+// What cores overlap, a region each: a chain in the L1; loads that nobody uses; a stream of loads; loads that are
+// independent, too far apart for a stream; whole lines written; a word of each line written; code, from memory and from
+// the L2.
+mechanisms:
+    str     x24, [x24]
+    mov     x0, x24
+    mov     x2, #1000
+    region_begin
+1:  .rept   8
+    ldr     x0, [x0]
+    .endr
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    mov     x2, #1000
+    region_begin
+1:  .rept   8
+    ldr     x0, [x24]
+    .endr
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    movz    x3, #0x10, lsl #16
+    add     x9, x24, x3
+    mov     x2, #4096
+    region_begin
+1:  ldr     x0, [x9], #64
+    add     x4, x4, x0
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    add     x9, x9, x3
+    mov     x2, #1024
+    region_begin
+1:  ldr     x0, [x9]
+    ldr     x5, [x9, #320]
+    ldr     x6, [x9, #640]
+    ldr     x7, [x9, #960]
+    add     x4, x0, x5
+    add     x4, x4, x6
+    add     x4, x4, x7
+    add     x9, x9, #1280
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    add     x9, x9, x3
+    mov     x2, #4096
+    region_begin
+1:  stp     xzr, xzr, [x9]
+    stp     xzr, xzr, [x9, #16]
+    stp     xzr, xzr, [x9, #32]
+    stp     xzr, xzr, [x9, #48]
+    add     x9, x9, #64
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    add     x9, x9, x3
+    mov     x2, #4096
+    region_begin
+1:  str     xzr, [x9], #64
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    region_begin
+    bl      long
+    region_end
+    region_begin
+    bl      long
+    region_end
+    b       off
+
+// Two cores that each add to a word: of one line, or of two.
+shared_line:
+    mov     x27, #8
+    b       1f
+separate_lines:
+    mov     x27, #4096
+1:  add     x26, x20, #0x2000
+    str     x27, [x26, #0x100]
+    movz    x0, #0xc400, lsl #16
+    movk    x0, #3
+    mov     x1, #1
+    adr     x2, adds_too
+    mov     x3, #0
+    smc     #0
+1:  ldr     x0, [x26, #0x108]
+    cbz     x0, 1b
+    movz    x2, #20000
+    region_begin
+1:  ldr     x0, [x26]
+    add     x0, x0, #1
+    str     x0, [x26]
+    subs    x2, x2, #1
+    b.ne    1b
+    region_end
+    b       off
+adds_too:
+    movz    x20, #0x4300, lsl #16
+    add     x26, x20, #0x2000
+    ldr     x27, [x26, #0x100]
+    mov     x0, #1
+    str     x0, [x26, #0x108]
+1:  ldr     x0, [x26, x27]
+    add     x0, x0, #1
+    str     x0, [x26, x27]
+    b       1b
+
 open_gic:
     movz    x4, #0x0800, lsl #16
     mov     w5, #1
@@ -495,6 +605,12 @@ vectors:
     // A call from EL1.
     b       levels_return
     .balign 0x400
+    // 64 KiB.
+long:
+    .rept   16383
+    nop
+    .endr
+    ret
     "#
 );
 

@@ -31,6 +31,20 @@ impl Machine {
     }
 }
 
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stock => "stock QEMU",
+            Self::Icount => "QEMU with --icount",
+            Self::Model => "the board model",
+            Self::Hardware => "the board itself",
+        })
+    }
+}
+
+/// The format of these files. Files of version 1 had no field `version`, and did not name the model.
+const VERSION: u64 = 2;
+
 /// What is recorded of a validation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
@@ -40,6 +54,8 @@ pub struct Record {
     pub board: String,
     /// What executed the benchmarks.
     pub machine: Machine,
+    /// The board model, by the name of its file in `configs/models`; on other machines there is none.
+    pub model: Option<String>,
     /// The state of the prefetchers.
     pub prefetcher: String,
     /// The program that judged, with its version.
@@ -59,8 +75,45 @@ pub struct Recorded {
     pub verdict: Verdict,
     /// The reason.
     pub because: String,
-    /// How many benchmarks speak for or against it.
-    pub benchmarks: usize,
+    /// What each benchmark says about it.
+    pub evidence: Vec<Observed>,
+}
+
+/// What one benchmark says about an event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// The benchmark's name.
+    pub benchmark: String,
+    /// What the event should count by its documentation.
+    pub expected: f64,
+    /// The mean of what it counted.
+    pub mean: f64,
+    /// Whether every run is close enough to the verdict's explanation.
+    pub agrees: bool,
+}
+
+impl Recorded {
+    /// Returns the benchmark that says the most against the event; if none does, the one with the greatest expectation.
+    pub fn telling(&self) -> Option<&Observed> {
+        let gap = |it: &&Observed| (!it.agrees, (it.mean - it.expected).abs(), it.expected);
+        self.evidence.iter().max_by(|a, b| {
+            let (a, b) = (gap(a), gap(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
+        })
+    }
+}
+
+/// What a file of verdicts must be about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The CPU.
+    pub cpu: &'a str,
+    /// The board's name.
+    pub board: &'a str,
+    /// What executes its systems.
+    pub machine: Machine,
+    /// The name of the board model's file, if it is one.
+    pub model: Option<&'a str>,
 }
 
 /// Text as TOML writes it.
@@ -76,6 +129,8 @@ pub struct Head<'a> {
     pub board: &'a str,
     /// What executed the benchmarks.
     pub machine: Machine,
+    /// The board model, by the name of its file.
+    pub model: Option<&'a str>,
     /// The state of the prefetchers.
     pub prefetcher: &'a str,
     /// The program that judged, with its version, and the emulator's.
@@ -89,15 +144,17 @@ pub fn to_toml(head: &Head<'_>, judgments: &[Judgment]) -> String {
     let mut text =
         "# Written by `cloison events validate`, which also replaces it: run it again instead of editing this.\n"
             .to_owned();
+    text += &format!("version = {VERSION}\n");
     let lines = [
-        ("cpu", head.cpu),
-        ("board", head.board),
-        ("machine", head.machine.word()),
-        ("prefetcher", head.prefetcher),
-        ("tool", head.tool),
-        ("date", head.date),
+        ("cpu", Some(head.cpu)),
+        ("board", Some(head.board)),
+        ("machine", Some(head.machine.word())),
+        ("model", head.model),
+        ("prefetcher", Some(head.prefetcher)),
+        ("tool", Some(head.tool)),
+        ("date", Some(head.date)),
     ];
-    for (key, value) in lines {
+    for (key, value) in lines.into_iter().filter_map(|(key, value)| Some((key, value?))) {
         text += &format!("{key} = {}\n", quoted(value));
     }
     for judgment in judgments {
@@ -152,6 +209,33 @@ impl Record {
         super::load(path, "a file of verdicts", read)
     }
 
+    /// Reads a file of verdicts like [`Record::load`], which must be about this machine.
+    ///
+    /// # Errors
+    ///
+    /// Returns all errors of the file with their positions.
+    pub fn load_of(path: &Path, subject: &Subject<'_>) -> Result<Self, Errors> {
+        super::load(path, "a file of verdicts", |root| {
+            let record = read(root)?;
+            let named = [
+                ("cpu", record.cpu.as_str(), subject.cpu),
+                ("board", &record.board, subject.board),
+                ("machine", record.machine.word(), subject.machine.word()),
+                ("model", record.model.as_deref().unwrap_or_default(), subject.model.unwrap_or_default()),
+            ];
+            for (key, found, wanted) in named.into_iter().filter(|(_, found, wanted)| found != wanted) {
+                let span = root.optional(key).map_or(0..0, |field| field.span());
+                let error = root.error(key, span, format!("the verdicts are on another {key}: `{found}`"));
+                root.push(
+                    error
+                        .label(format!("not `{wanted}`"))
+                        .help("`cloison events validate` writes a file for each board and machine"),
+                );
+            }
+            Some(record)
+        })
+    }
+
     /// Returns the verdict on an event.
     pub fn of(&self, event: &str) -> Option<&Recorded> {
         self.verdicts.iter().find(|recorded| recorded.event == event)
@@ -165,9 +249,43 @@ fn text(table: &Table<'_>, key: &'static str) -> Option<String> {
     table.required(key, WRITTEN)?.string("a text").map(str::to_owned)
 }
 
+/// Reads the number of the format; files that were written before it had one have none.
+fn read_version(root: &Table<'_>) -> Option<()> {
+    let Some(field) = root.optional("version") else {
+        let error =
+            root.error("version", 0..0, format!("the file is older than format {VERSION}: it has no `version`"));
+        root.push(error.label("this file").help("run `cloison events validate` again"));
+        return None;
+    };
+    let version = field.integer("the number of a format")?;
+    if version != VERSION {
+        let error = field.error(format!("the file has format {version}, and this program reads format {VERSION}"));
+        field.push(error.label("another format").help("run this program's `cloison events validate` again"));
+        return None;
+    }
+    Some(())
+}
+
+/// Reads the name of the board model, which is there if and only if it was one.
+fn read_model(root: &Table<'_>, machine: Option<Machine>) -> Option<Option<String>> {
+    match (machine?, root.optional("model")) {
+        (Machine::Model, None) => text(root, "model").map(Some),
+        (Machine::Model, Some(field)) => field.string("a name").map(|name| Some(name.to_owned())),
+        (_, None) => Some(None),
+        (machine, Some(field)) => {
+            let error = field.error(format!("{machine} has no board model")).label("a model");
+            field.push(error.help("machine = \"model\" is the board model"));
+            None
+        }
+    }
+}
+
 fn read(root: &Table<'_>) -> Option<Record> {
+    // What another version means by the other fields is not known.
+    read_version(root)?;
     let (cpu, board) = (text(root, "cpu"), text(root, "board"));
     let machine = root.required("machine", WRITTEN).and_then(|field| field.one_of("machine", &Machine::ALL));
+    let model = read_model(root, machine);
     let (prefetcher, tool, date) = (text(root, "prefetcher"), text(root, "tool"), text(root, "date"));
     let tables = root.tables("verdict");
     if tables.is_empty() {
@@ -188,6 +306,7 @@ fn read(root: &Table<'_>) -> Option<Record> {
         cpu: cpu?,
         board: board?,
         machine: machine?,
+        model: model?,
         prefetcher: prefetcher?,
         tool: tool?,
         date: date?,
@@ -206,45 +325,45 @@ fn read_verdict(table: &mut Table<'_>) -> Option<Recorded> {
         if benchmarks.is_empty() {
             field.push(field.error("no benchmark speaks for it").label("empty").help(WRITTEN));
         }
-        let read: Vec<bool> = benchmarks.iter().filter_map(read_evidence).collect();
+        let read: Vec<Observed> = benchmarks.iter().filter_map(read_evidence).collect();
         check_evidence(&field, verdict, &read);
-        Some(read.len())
+        Some(read)
     });
     // For readers: the formula, and what was tried.
     for key in ["counts", "unexercised", "tried"] {
         table.optional(key);
     }
     table.finish_ref();
-    Some(Recorded { event, verdict: verdict?, because: because?, benchmarks: evidence? })
+    Some(Recorded { event, verdict: verdict?, because: because?, evidence: evidence? })
 }
 
 /// Records a verdict that its evidence contradicts: somebody edited one of the two.
-fn check_evidence(field: &Field<'_>, verdict: Option<Verdict>, agrees: &[bool]) {
+fn check_evidence(field: &Field<'_>, verdict: Option<Verdict>, evidence: &[Observed]) {
     let explained = [Verdict::Trusted, Verdict::ExpectationCorrected, Verdict::Corrected, Verdict::Fitted];
-    let against = agrees.iter().filter(|agrees| !**agrees).count();
+    let against = evidence.iter().filter(|observed| !observed.agrees).count();
     if let Some(verdict) = verdict.filter(|verdict| explained.contains(verdict) && against > 0) {
-        let message = format!("{against} of {} benchmarks contradict the verdict `{verdict}`", agrees.len());
+        let message = format!("{against} of {} benchmarks contradict the verdict `{verdict}`", evidence.len());
         field.push(field.error(message).label("agrees = false").help("run `cloison events validate` again"));
     }
 }
 
-/// Reads whether a benchmark agrees with the verdict, and checks its numbers.
-fn read_evidence(field: &Field<'_>) -> Option<bool> {
+/// Reads what a benchmark says, and checks its numbers.
+fn read_evidence(field: &Field<'_>) -> Option<Observed> {
     let table = field.table()?;
-    text(&table, "benchmark")?;
-    for key in ["expected", "mean", "spread"] {
-        table.required(key, WRITTEN)?.number("a number of events")?;
-    }
+    let benchmark = text(&table, "benchmark")?;
+    let number = |key| table.required(key, WRITTEN)?.number("a number of events");
+    let (expected, mean) = (number("expected")?, number("mean")?);
+    number("spread")?;
     if let Some(field) = table.optional("explained") {
         field.number("a number of events")?;
     }
-    let whole = |key| table.required(key, WRITTEN)?.integer("a number of runs").map(|number| (key, number));
-    let (runs, outliers) = (whole("runs")?.1, whole("outliers")?.1);
+    let whole = |key| table.required(key, WRITTEN)?.integer("a number of runs");
+    let (runs, outliers) = (whole("runs")?, whole("outliers")?);
     if outliers > runs || runs == 0 {
         let error = table.error("outliers", table.span(), format!("{outliers} of {runs} runs cannot be outliers"));
         table.push(error.label("here").help(WRITTEN));
     }
-    let agrees = table.required("agrees", WRITTEN)?.boolean();
+    let agrees = table.required("agrees", WRITTEN)?.boolean()?;
     table.finish_ref();
-    agrees
+    Some(Observed { benchmark, expected, mean, agrees })
 }

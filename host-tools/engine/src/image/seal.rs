@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::addr::PAGE_SIZE;
+use cloison_formats::boot::{self, BootParameters};
 use cloison_formats::image::{END_MARKER, HEADER_LEN, Header, MAGIC, System, VERSION};
 
 /// Returns the header's 64 bytes, with their CRC.
@@ -44,4 +45,35 @@ pub fn encode(system: &System, payload: &[u8]) -> Result<Vec<u8>, postcard::Erro
     image.extend_from_slice(payload);
     image.extend_from_slice(&END_MARKER);
     Ok(image)
+}
+
+/// Returns the bytes of the boot parameters, as [`BootParameters::from_bytes`] reads them.
+pub fn boot_parameters(parameters: &BootParameters) -> [u8; boot::LEN] {
+    let number = |wanted| boot::KINDS.iter().find(|(_, kind)| *kind == wanted).map_or(0, |(number, _)| *number);
+    let (kind, base) = parameters.console.map_or((0, 0), |(kind, base)| (number(kind), base.0));
+    let words = [u64::from_le_bytes(boot::MAGIC), base, kind, u64::from(!parameters.psci)];
+    let mut bytes = [0; boot::LEN];
+    bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(bytes, word)| *bytes = word.to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn boot_parameters_are_read_as_they_were_written() {
+        use cloison_formats::addr::PhysAddr;
+        use cloison_formats::image::UartKind;
+        let consoles =
+            [UartKind::Pl011, UartKind::Cadence, UartKind::Mini].map(|kind| Some((kind, PhysAddr(0xff00_0000))));
+        for (console, psci) in
+            consoles.into_iter().chain([None]).flat_map(|console| [(console, false), (console, true)])
+        {
+            let parameters = BootParameters { console, psci };
+            let bytes = boot_parameters(&parameters);
+            assert_eq!(bytes[..8], boot::MAGIC);
+            assert_eq!(BootParameters::from_bytes(&bytes), parameters);
+        }
+    }
 }

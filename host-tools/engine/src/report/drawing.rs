@@ -76,7 +76,7 @@ pub(super) struct Bars {
 pub(super) fn throttled_bars(summary: &Summary<'_>) -> Bars {
     let rows = summary.telemetry.quota_totals().map(|(core, total)| {
         let ran = summary.telemetry.vm_runtime(total.vm).unwrap_or_default();
-        let part = 100.0 * share(total.totals.throttled.0, ran.0);
+        let part = 100.0 * share(total.throttled.0, ran.0);
         (format!("core {core}, {}", summary.telemetry.vm_name(total.vm)), part, format!("{part:.1} %"))
     });
     Bars { title: "Share of its run for which each core was held".to_owned(), rows: rows.collect(), full: 100.0 }

@@ -41,6 +41,7 @@ pub fn html(summary: &Summary<'_>, page: &Page<'_>) -> String {
         (summary.vms().to_html())
         (summary.exits().to_html())
         (summary.quotas().to_html())
+        (summary.quota_periods().to_html())
         (bars(&throttled_bars(summary)))
         (summary.migrations().to_html())
         @if migrations > 0 {

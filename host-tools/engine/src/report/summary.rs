@@ -9,7 +9,7 @@ use cloison_config::events::EventNames;
 use cloison_config::sources::segment_name;
 use cloison_formats::color::{Color, color_of};
 use cloison_formats::image::{PoolKind, System};
-use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
+use cloison_formats::telemetry::{ExitReason, MigrationOutcome, QuotaTotal, VmState};
 use cloison_formats::units::{EventId, Nanos};
 use std::collections::BTreeMap;
 
@@ -80,11 +80,13 @@ impl Summary<'_> {
                 "budget / period",
                 "by",
                 "periods",
-                "throttled",
-                "time",
+                "spent",
+                "held",
                 "share",
                 "overshoot max",
                 "total",
+                "given",
+                "reclaimed",
             ],
         );
         for (core, total) in self.telemetry.quota_totals() {
@@ -94,7 +96,7 @@ impl Summary<'_> {
             section.row([
                 core.to_string(),
                 self.telemetry.vm_name(total.vm),
-                quota.map_or(String::new(), |quota| self.names.name(quota.event)),
+                quota.map_or(String::new(), |quota| self.names.counted(quota)),
                 quota.map_or(String::new(), |quota| format!("{} / {}", quota.budget.0, duration(quota.period))),
                 match (total.by_interrupt, quota.is_some_and(|quota| quota.backstop)) {
                     (true, true) => "interrupt, polls",
@@ -103,16 +105,37 @@ impl Summary<'_> {
                 }
                 .to_owned(),
                 total.totals.periods.to_string(),
-                total.totals.throttled_periods.to_string(),
-                format!("{:.3} ms", total.totals.throttled.0 as f64 / 1e6),
-                format!("{:.1} %", 100.0 * share(total.totals.throttled.0, ran.0)),
+                total.totals.spent_periods.to_string(),
+                format!("{:.3} ms", total.throttled.0 as f64 / 1e6),
+                format!("{:.1} %", 100.0 * share(total.throttled.0, ran.0)),
                 grouped(total.totals.max_overshoot.0),
                 grouped(total.totals.overshoot.0),
+                grouped(total.totals.given.0),
+                grouped(total.totals.reclaimed.0),
             ]);
         }
         section.note(
-            "Throttled: periods in which the core was held in the hypervisor. Share: of the time from its VM's start \
-             to its end. Overshoot: events counted beyond the budget before the core stopped.",
+            "Spent: periods in which the budget was. Held: time in the hypervisor until the period ended; its share is of \
+             the time from its VM's start to its end. Overshoot: events counted beyond the budget before the core \
+             stopped. Given and reclaimed: events put into, and taken from, the pool of unused budgets.",
+        )
+    }
+
+    /// Returns the table of how the quotas' periods went.
+    pub fn quota_periods(&self) -> Section {
+        let columns =
+            ["core", "VM", "quota", "quiet", "< 1/8", "2/8", "3/8", "4/8", "5/8", "6/8", "7/8", "< 1", "spent"];
+        let over = ["over by 1", "2 to 3", "4 to 7", "8 to 15", "more"];
+        let mut section = Section::new("Periods by what was used", &[&columns[..], &over].concat());
+        for (core, QuotaTotal { vm, quota, totals, .. }) in self.telemetry.quota_totals() {
+            let periods = totals.histogram;
+            let counts = [periods.quiet].into_iter().chain(periods.used).chain(periods.overshoot.into_iter().skip(1));
+            let named = [core.to_string(), self.telemetry.vm_name(*vm), quota.to_string()];
+            section.row(named.into_iter().chain(counts.map(grouped)));
+        }
+        section.note(
+            "Number of periods by the share of the budget that was used, and by the events beyond it. Quiet: nobody \
+             looked at the period's end, as less than half a budget had been used since somebody did.",
         )
     }
 
@@ -252,16 +275,18 @@ impl Summary<'_> {
         for (core, total) in telemetry.quota_totals() {
             let name = |what: &str| format!("core{core}_quota{}_{what}", total.quota);
             let ran = telemetry.vm_runtime(total.vm).unwrap_or_default();
-            throttled += total.totals.throttled.0;
+            throttled += total.throttled.0;
             figures
                 .count(name("by_interrupt"), u64::from(total.by_interrupt))
-                .count(name("periods"), u64::from(total.totals.periods))
-                .count(name("throttled_periods"), u64::from(total.totals.throttled_periods))
-                .count(name("throttled_ns"), total.totals.throttled.0)
-                .value(name("throttled_share"), share(total.totals.throttled.0, ran.0))
+                .count(name("periods"), total.totals.periods)
+                .count(name("throttled_periods"), total.totals.spent_periods)
+                .count(name("throttled_ns"), total.throttled.0)
+                .value(name("throttled_share"), share(total.throttled.0, ran.0))
                 .count(name("events"), total.totals.events.0)
                 .count(name("overshoot_max"), total.totals.max_overshoot.0)
-                .count(name("overshoot_total"), total.totals.overshoot.0);
+                .count(name("overshoot_total"), total.totals.overshoot.0)
+                .count(name("given"), total.totals.given.0)
+                .count(name("reclaimed"), total.totals.reclaimed.0);
         }
         let (overshoot, most) = telemetry.overshoot();
         figures.count("throttled_ns", throttled).count("overshoot_max", most.0).count("overshoot_total", overshoot.0);

@@ -6,6 +6,7 @@ use super::spec::{Campaign, Workload};
 use crate::experiment::overrides;
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_config::events::EventNames;
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::model::{self, Model};
@@ -140,7 +141,8 @@ impl Setting<'_> {
         let text = self.system(job)?;
         let file = directory.join("system.toml");
         write_atomic(&file, text.as_bytes())?;
-        let checked = configuration::load(&file, Some(&self.campaign.board))?;
+        let mut checked = configuration::load(&file, Some(&self.campaign.board))?;
+        counting::prepare_for(&mut checked, Counting::Model.machine())?;
         let image = image::assemble(&checked, &self.hypervisor)?;
         let mut hash = self.common.clone();
         hash.update(&text);

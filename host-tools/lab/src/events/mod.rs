@@ -24,9 +24,9 @@ use std::path::{Path, PathBuf};
 /// Options of `cloison events validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ValidateArgs {
-    /// The board whose events are validated
-    #[arg(long, value_name = "NAME", default_value = DEFAULT_BOARD, value_parser = BoardArgument)]
-    board: String,
+    /// The board whose events are validated [default: virt; with --counts, the machine that the file names]
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    board: Option<String>,
     /// On the board model: caches and memory are modelled, and their events count
     #[arg(long, conflicts_with = "icount")]
     model: bool,
@@ -110,36 +110,42 @@ impl ValidateArgs {
 ///
 /// Returns the errors of manifest, hypotheses and counts, or what kept a benchmark from being run.
 pub fn validate(args: &ValidateArgs) -> Result<()> {
-    let board = configuration::board(&args.board)?;
+    let named = args.board.as_deref().unwrap_or(DEFAULT_BOARD);
+    let board = configuration::board(named)?;
     let inputs = Inputs::load(args, &board.events.cpu)?;
     let machine = args.machine();
-    let of = if args.counts.is_some() { &inputs.manifest.cpu } else { &board.board.name };
+    let is_of_board = args.counts.is_none() || args.board.is_some();
+    let of = if is_of_board { &board.board.name } else { &inputs.manifest.cpu };
     let name = format!("{of}-{}.toml", machine.word());
     let default = || installation::output_dir().join("verdicts").join(name);
     let out = args.out.clone().unwrap_or_else(default);
     keep_apart(inputs.files.iter().chain(&args.counts).map(PathBuf::as_path), args.json.as_deref())?;
-    if args.counts.is_none() && inputs.manifest.cpu != board.events.cpu {
+    if is_of_board && inputs.manifest.cpu != board.events.cpu {
         return Err(miette!(
             help = "name a board with this CPU, or judge counts of another machine: --counts FILE.toml",
             "the manifest is of the {}, and board `{}` has a {}",
             inputs.manifest.cpu,
-            args.board,
+            named,
             board.events.cpu
         ));
     }
     let counts = match &args.counts {
         Some(path) => Counts::load(path, &inputs.manifest)?,
-        None => runs::count(&inputs.manifest, &args.board, machine, args.runs)?,
+        None => runs::count(&inputs.manifest, named, machine, args.runs)?,
     };
     let judgments = judge(&inputs.manifest, &inputs.hypotheses, &counts, |event| args.claims(&board, event));
     let figures = figures(args, &inputs, &counts, &judgments);
     let provenance = figures.provenance();
     let said = |key: &str| provenance.get(key).and_then(Value::as_str).unwrap_or("unknown").to_owned();
-    let tool = format!("cloison {}, {}", said("cloison"), said("qemu"));
+    let with = if args.counts.is_some() { format!("counts of {}", counts.machine) } else { said("qemu") };
+    let tool = format!("cloison {}, {with}", said("cloison"));
+    let model = board.emulation.as_ref().and_then(|emulation| emulation.model.as_deref()).filter(|_| args.model);
+    let model = model.and_then(Path::file_stem).map(|stem| stem.to_string_lossy());
     let head = Head {
         cpu: &inputs.manifest.cpu,
-        board: if args.counts.is_some() { &counts.machine } else { &board.board.name },
+        board: if is_of_board { &board.board.name } else { &counts.machine },
         machine,
+        model: model.as_deref(),
         prefetcher: &counts.prefetcher,
         tool: &tool,
         date: &said("date"),
@@ -183,7 +189,7 @@ fn table(manifest: &Manifest, counts: &Counts, judgments: &[Judgment]) -> Sectio
 fn figures(args: &ValidateArgs, inputs: &Inputs, counts: &Counts, judgments: &[Judgment]) -> Figures {
     let manifest: &Path = inputs.files.first().map_or(Path::new(""), PathBuf::as_path);
     let mut figures = Figures::new("events validate")
-        .board(&args.board)
+        .board(args.board.as_deref().unwrap_or(DEFAULT_BOARD))
         .config(manifest)
         .parameter("machine", args.machine().word())
         .parameter("modelled", args.model)
@@ -224,4 +230,31 @@ fn with_verdicts(figures: &Figures, judgments: &[Judgment]) -> Result<Value> {
         object.insert("evidence".to_owned(), Value::Object(evidence));
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A manifest's benchmarks and the workload that runs them are written twice: their names and numbers agree.
+    #[test]
+    fn the_manifest_and_the_workload_number_benchmarks_alike() {
+        let source = installation::root().join("guest-tools/workloads/src/bin/known-counts.rs");
+        let source = std::fs::read_to_string(source).expect("the workload");
+        let list = source.split("const BENCHMARKS").nth(1).and_then(|text| text.split("];").next()).expect("a list");
+        let names: Vec<&str> =
+            list.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next()).collect();
+        assert_eq!(names.len(), 14);
+        for cpu in ["cortex-a53", "cortex-a72"] {
+            let path = installation::root().join("configs/validation").join(cpu).with_extension("toml");
+            let manifest = Manifest::load(&path).expect("the shipped manifests are right");
+            assert_eq!(manifest.cpu, cpu);
+            let own = manifest.benchmarks.iter().filter_map(|benchmark| Some((benchmark, benchmark.guest.as_ref()?)));
+            for (benchmark, guest) in own.filter(|(_, guest)| guest.workload == "known-counts") {
+                assert_eq!(names.get(guest.segment as usize), Some(&benchmark.name.as_str()), "{cpu}");
+            }
+            let is_there = |name: &&str| manifest.benchmarks.iter().any(|benchmark| benchmark.name == **name);
+            assert!(cpu != "cortex-a53" || names.iter().all(is_there), "{cpu}");
+        }
+    }
 }

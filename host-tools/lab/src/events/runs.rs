@@ -3,6 +3,8 @@
 
 use cloison_config::BoardFile;
 use cloison_config::events::{Event, EventNames};
+use cloison_config::files;
+use cloison_config::problem::count as count_of;
 use cloison_config::validation::record::Machine as Executor;
 use cloison_config::validation::{Counts, Guest, Manifest};
 use cloison_engine::model::{self, Caches, Model};
@@ -47,10 +49,10 @@ pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) ->
         _ => None,
     };
     let (machine, prefetcher) = match &model {
-        Some(model) => (format!("{}, model {}", board.board.name, model.name), "not modelled"),
-        None => (format!("{}, QEMU ({})", board.board.name, executor.word()), "none: QEMU has no caches"),
+        Some(model) => (format!("{}, model {}", board.board.name, model.name), prefetcher(model)?),
+        None => (format!("{}, QEMU ({})", board.board.name, executor.word()), "none: QEMU has no caches".to_owned()),
     };
-    let mut counts = Counts::new(&machine, prefetcher);
+    let mut counts = Counts::new(&machine, &prefetcher);
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { named, board, executor, model, hypervisor, runs };
     let events: Vec<&Event> =
@@ -80,6 +82,18 @@ pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) ->
     }
     bar.finish_and_clear();
     Ok(counts)
+}
+
+/// Returns the state of a model's prefetcher of data: a line that it brings is none that an access missed.
+fn prefetcher(model: &Model) -> Result<String> {
+    let text = files::read_text(model.board(), files::CONFIGURATION).into_diagnostic()?;
+    let model: toml::Table = toml::from_str(&text).into_diagnostic()?;
+    let lines = model.get("prefetch").and_then(|table| table.get("data_lines")).and_then(toml::Value::as_integer);
+    Ok(match lines {
+        None => "not modelled".to_owned(),
+        Some(0) => "off".to_owned(),
+        Some(lines) => format!("on, {} of data at a time", count_of(lines as usize, "line")),
+    })
 }
 
 impl Setting<'_> {

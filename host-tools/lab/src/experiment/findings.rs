@@ -21,6 +21,8 @@ pub struct Findings {
     pub tables: Vec<Section>,
     /// How the experiment's checks came out, if it has any.
     pub checks: Option<Section>,
+    /// What became of the checks with other values of the model: a paragraph about it, and its tables.
+    pub sensitivity: Option<(String, [Section; 2])>,
     /// Paragraphs that say what was found, and where and why it differs from the paper.
     pub account: Vec<String>,
 }

@@ -9,8 +9,7 @@ use cloison_engine::text::grouped;
 use std::collections::BTreeSet;
 
 /// The facts about the model that hold for any system.
-const MODEL: &str = "Modelled, not measured: cores execute one instruction per cycle, in order; a load waits for its \
-     line; there is no prefetcher and no TLB. Each case is one run, which repeats exactly: the spread is that of its \
+const MODEL: &str = "Modelled, not measured: what is modelled is in docs/board-model.md. Each case is one run, which repeats exactly: the spread is that of its \
      segments, not of repeated runs.";
 
 /// From this ratio of its ends on, an axis is logarithmic.
@@ -86,6 +85,7 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
         ("pages_moved", Quantity::PagesMoved),
         ("throttled_periods", Quantity::ThrottledPeriods),
         ("overshoot_max", Quantity::OvershootMax),
+        ("events_per_period", Quantity::EventsPerPeriod),
     ] {
         if has(&quantity) {
             add(name, quantity, true);

@@ -96,8 +96,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         ));
     }
     found.say(
-        "Modelled, not measured: cores execute one instruction per cycle, in order; a load waits for its line; there \
-         is no prefetcher and no TLB. A timer and the core that it wakes may be late by one block of code and the lines \
+        "Modelled, not measured: what is modelled is in docs/board-model.md. A timer and the core that it wakes may be late by one block of code and the lines \
          that it waits for, of which there are more with Interf: differences below a microsecond may be the model's grain. \
          The path of an interrupt through the hypervisor and Linux thus has the right \
          instructions and misses, but not the board's cycles. Every guest boots on the model from its first \

@@ -3,8 +3,9 @@
 
 use cloison_board_model::Board;
 use cloison_board_model::banks::TICKS;
-use cloison_board_model::board::L2Data;
+use cloison_board_model::board::{L2Data, Prefetch};
 use cloison_board_model::cache::Policy;
+use cloison_board_model::streaming::Streaming;
 
 /// Bytes of an instruction.
 const INSTRUCTION: u64 = 4;
@@ -38,11 +39,14 @@ pub fn limits(model: &Board) -> String {
             cycles(timing.dram_line)
         ),
     };
+    let loads = match timing.load_linefills {
+        0 => "a load waits for its line".to_owned(),
+        lines => format!("the first use of what a load reads waits for its line, of which {lines} may be on their way"),
+    };
     format!(
-        "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; a load waits for its line, {} to \
+        "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; {loads}, {} to \
          the L2 and {} more to memory; {memory}; stores wait when {} lines are being fetched. The L2's buffers are not \
-         modelled, so in its own colors a core is never disturbed in the L2. There is no prefetcher, no TLB, no write \
-         streaming, and no coherence between the L1 data caches. Of a full set the victim is: in the L1 data caches {}, in \
+         modelled, so in its own colors a core is never disturbed in the L2. There is {}. Of a full set the victim is: in the L1 data caches {}, in \
          the L2 {}; the latter is an assumption. {data}. The board runs at another clock, 1.2 or 1.5 GHz: ratios of run \
          times may apply to it, microseconds and MB/s do not.",
         cycles(timing.instruction),
@@ -50,9 +54,22 @@ pub fn limits(model: &Board) -> String {
         cycles(timing.l2),
         timing.dram,
         timing.store_linefills,
+        missing(model),
         policy(model.l1d.policy),
         policy(model.l2.policy),
     )
+}
+
+/// Returns which mechanisms the model does not have, or this board file does not use.
+fn missing(model: &Board) -> String {
+    let all = [
+        (model.prefetch == Prefetch::NONE, "no prefetcher"),
+        (model.streaming == Streaming::NONE, "no write streaming"),
+        (model.timing.snoop == 0, "no coherence between the L1 data caches"),
+        (true, "no TLB"),
+    ];
+    let missing: Vec<&str> = all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect();
+    missing.join(", ")
 }
 
 fn cycles(number: u64) -> String {
@@ -82,6 +99,14 @@ mod tests {
         assert!(text.contains("13 cycles to the L2 and 124 more to memory"), "{text}");
         assert!(text.contains("takes data when an L1 evicts it") && text.contains("L2 a pseudo-random one"), "{text}");
         assert!((stall_implied(&board) - (153.0 - 31.9) / 29.0).abs() < 1e-3);
+        let mechanisms = |board: &Board| {
+            let text = limits(board);
+            text[text.find("There is").expect("said")..].split('.').next().expect("a sentence").to_owned()
+        };
+        assert_eq!(mechanisms(&board), "There is no TLB");
+        (board.prefetch, board.streaming, board.timing.snoop) = (Prefetch::NONE, Streaming::NONE, 0);
+        let none = "There is no prefetcher, no write streaming, no coherence between the L1 data caches, no TLB";
+        assert_eq!(mechanisms(&board), none);
         board.banks = None;
         assert!((stall_implied(&board) - 153.0 / 29.0).abs() < 1e-9);
         board.timing.dram = 300;

@@ -5,6 +5,7 @@
 //! | [`spec`] | an experiment's TOML file |
 //! | [`analysis`] | which evaluation a file names |
 //! | [`check`] | conditions on the results |
+//! | [`sensitivity`] | what the conditions owe to values of the model that nobody measured |
 //! | [`overrides`] | changes to a system: paths, and values with placeholders |
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
@@ -35,6 +36,7 @@ pub mod page;
 pub mod plot;
 pub mod quota;
 pub mod runner;
+pub mod sensitivity;
 pub mod spec;
 pub mod wss;
 
@@ -72,6 +74,9 @@ pub struct ExperimentArgs {
     /// Another board model than the experiment's: a file as those in configs/models, to see what depends on it
     #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
+    /// Repeat it with each unmeasured value of the model at half and at double, and show which checks still hold
+    #[arg(long)]
+    pub sensitivity: bool,
 }
 
 /// Runs `cloison experiment`.
@@ -92,9 +97,13 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let default = || installation::output_dir().join("experiments").join(&name);
     let out = args.out.clone().unwrap_or_else(default);
     keep_apart([path.as_path(), &experiment.system, &experiment.model], args.json.as_deref())?;
-    let done = perform(&experiment, &path, &out, args.quick)?;
+    let scope = if args.sensitivity { Scope::Changes } else { Scope::AsIs };
+    let done = perform_in(&experiment, &path, &out, args.quick, scope)?;
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
+    if args.sensitivity {
+        done.print_sensitivity(&path, &out);
+    }
     done.conclude(&experiment)
 }
 
@@ -124,6 +133,9 @@ impl Done {
         if let Some(checks) = &self.findings.checks {
             println!("{}", checks.to_text());
         }
+        if let Some((origin, _)) = &self.findings.sensitivity {
+            println!("Sensitivity: {origin}\n");
+        }
         if self.reused > 0 {
             let (all, directory) = (self.runs.len(), out.join("runs"));
             println!(
@@ -134,6 +146,17 @@ impl Done {
         }
         println!("Report:  {}", installation::display(&out.join("report.html")));
         println!("Data:    figures.json, series-*.csv, series-*.parquet and runs/ in the same directory");
+    }
+
+    /// Prints what became of the checks with other values of the model.
+    fn print_sensitivity(&self, path: &Path, out: &Path) {
+        let Some((_, tables)) = &self.findings.sensitivity else { return };
+        for table in tables {
+            println!("\n{}", table.to_text());
+        }
+        let kept = installation::display(&sensitivity::kept_at(path));
+        println!("Result:  {}", installation::display(&out.join(sensitivity::FILE)));
+        println!("         copy it to {kept}, and each report of this experiment shows it");
     }
 
     /// Returns an error that shows each check that failed, at its position in the file.
@@ -174,8 +197,30 @@ pub struct Done {
     pub verdicts: Vec<Verdict>,
 }
 
+/// With which values of the model an experiment is performed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those in its file; the report shows a kept result of the others.
+    AsIs,
+    /// Also with each change of those that are not known.
+    Changes,
+}
+
 /// Performs missing runs, and writes report and data to `out`.
+///
+/// # Errors
+///
+/// If a file is not valid, or a run fails.
 pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) -> Result<Done> {
+    perform_in(experiment, path, out, quick, Scope::AsIs)
+}
+
+/// Like [`perform`], also with other values of the model if the scope says so.
+///
+/// # Errors
+///
+/// As [`perform`]; also if the model's file does not say which of its values are known.
+pub fn perform_in(experiment: &Experiment, path: &Path, out: &Path, quick: bool, scope: Scope) -> Result<Done> {
     let started = Instant::now();
     let quickly = if quick { " --quick" } else { "" };
     let _claim = Claim::wait(out, &format!("experiment {}{quickly}", installation::display(&real(path))))?;
@@ -195,6 +240,14 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     let all = Runs(&runs);
     let verdicts = experiment.checks.iter().map(|check| check.judge(all, experiment.baseline())).collect::<Vec<_>>();
     findings.checks = check::table(&experiment.checks, &verdicts);
+    let sensitivity = match scope {
+        Scope::Changes => Some(sensitivity::examine(experiment, path, &verdicts, quick, out)?),
+        Scope::AsIs => sensitivity::kept(path)?,
+    };
+    if let Some(result) = &sensitivity {
+        findings.sensitivity = Some((result.origin(experiment, path)?, result.tables()));
+        findings.series.push(result.series());
+    }
     let mut figures = Figures::new(&match experiment.analysis {
         Analysis::Demo => "demo".to_owned(),
         _ => format!("experiment {}", experiment.name),
@@ -204,9 +257,9 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
     .images(runs.iter().map(|run| run.image.clone()))
     .parameter("modelled", true)
     .parameter("model", installation::display(&experiment.model))
-    .parameter("model_crc32", crc32(&experiment.model)?)
+    .parameter("model_crc32", sensitivity::crc32(&experiment.model)?)
     .parameter("system", installation::display(&experiment.system))
-    .parameter("system_crc32", crc32(&experiment.system)?)
+    .parameter("system_crc32", sensitivity::crc32(&experiment.system)?)
     .parameter("seed", experiment.seed)
     .parameter("caches", format!("{:?}", experiment.caches).to_lowercase())
     .parameter("warm_up_segments", experiment.warm_up)
@@ -219,6 +272,12 @@ pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) ->
         figures
             .count("checks_passed", number(|verdict| matches!(verdict, Verdict::Holds(..))))
             .count("checks_failed", number(|verdict| matches!(verdict, Verdict::Fails(..) | Verdict::Missing(_))));
+    }
+    if let Some(result) = &sensitivity {
+        figures
+            .count("sensitivity_changes", result.change.len() as u64)
+            .count("sensitivity_conclusions", result.conclusion.len() as u64)
+            .count("sensitivity_surviving", result.surviving() as u64);
     }
     figures.count("runs", runs.len() as u64);
     for (name, value) in &findings.figures {
@@ -281,10 +340,6 @@ pub fn file_of(name: &str) -> PathBuf {
 /// Returns the path by which a file is known however it is named, if it exists.
 fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_path_buf())
-}
-
-fn crc32(path: &Path) -> Result<String> {
-    Ok(format!("{:08x}", crc32fast::hash(&files::read(path, files::CONFIGURATION)?)))
 }
 
 fn list() -> Result<()> {

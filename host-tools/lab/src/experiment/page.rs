@@ -38,6 +38,10 @@ pub fn html(experiment: &Experiment, path: &Path, findings: &Findings, figures: 
         h2 { "What was found" }
         @for paragraph in &findings.account { p { (report::prose(paragraph)) } }
         @for table in &findings.tables { (table.to_html()) }
+        @if let Some((origin, tables)) = &findings.sensitivity {
+            @for table in tables { (table.to_html()) }
+            p { (report::prose(origin)) }
+        }
         (report::all_figures(figures))
         h2 { "Provenance" }
         (report::provenance(figures))

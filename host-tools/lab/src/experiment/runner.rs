@@ -9,6 +9,7 @@ use super::spec::{Experiment, Point};
 use cloison_abi::services;
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
+use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::kept::KeptRun;
@@ -19,6 +20,7 @@ use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, consoles, image, parts};
 use cloison_formats::telemetry::MigrationOutcome;
+use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -56,7 +58,12 @@ fn system_of(experiment: &Experiment, base: &Value, point: &Point, directory: &P
     let text = toml::to_string_pretty(&system).into_diagnostic()?;
     let file = directory.join("system.toml");
     write_atomic(&file, text.as_bytes())?;
-    let checked = configuration::load(&file, Some(&experiment.board)).map_err(|errors| {
+    let on_model = |mut checked: Checked| {
+        let warnings = counting::adapt(&mut checked, Counting::Model.machine())?;
+        checked.warnings.extend(warnings);
+        Ok(checked)
+    };
+    let checked = configuration::load(&file, Some(&experiment.board)).and_then(on_model).map_err(|errors| {
         let message = format!("the system of run `{}` is not valid", point.key());
         let problem = experiment.problem("variant", point.span.clone(), message).label("this variant's changes");
         let problem = problem.help("the errors are those of the system after the changes");
@@ -138,8 +145,8 @@ fn check_events(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
     let names = EventNames::of(&checked.board.events);
     let counted: Vec<String> = victim.hems.iter().map(|event| names.name(*event)).collect();
     let uncounted = |check: &Check| {
-        let mut events = check.events().filter(|(variant, ..)| *variant == point.variant);
-        let (_, event, _) = events.find(|(_, event, _)| !counted.iter().any(|known| known == event))?;
+        let mut events = check.events_in(&point.variant, &point.axes);
+        let event = events.find(|event| !counted.iter().any(|known| known == event))?;
         let message = format!("VM `{}` does not count `{event}` in run `{}`", victim.name, point.key());
         let problem = experiment.problem("checks", check.span.clone(), message).label("not counted");
         Some(problem.help(suggest(event, "its `hems`", counted.iter().map(String::as_str))))
@@ -224,8 +231,8 @@ impl Setting<'_> {
             .map(|(core, total)| QuotaOutcome {
                 core,
                 by_interrupt: total.by_interrupt,
-                periods: u64::from(total.totals.periods),
-                throttled_periods: u64::from(total.totals.throttled_periods),
+                periods: total.totals.periods,
+                throttled_periods: total.totals.spent_periods,
                 events: total.totals.events.0,
                 max_overshoot: total.totals.max_overshoot.0,
                 overshoot: total.totals.overshoot.0,
@@ -332,7 +339,28 @@ fn without(line: String, files: [&Path; 2]) -> String {
 }
 
 /// Performs the runs of all points without results. Returns one result per point, in their order, and how many existed.
+///
+/// # Errors
+///
+/// If the system of a run is not valid, or a run fails.
 pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
+    let bar = bar(&experiment.name, experiment.points.len());
+    let done = run_under(&bar, experiment, model, out);
+    bar.finish_and_clear();
+    done
+}
+
+/// Like [`run`], with each run as one step of a longer command's progress.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_under(
+    bar: &ProgressBar,
+    experiment: &Experiment,
+    model: &Model,
+    out: &Path,
+) -> Result<(Vec<Measured>, usize)> {
     let text = files::read_text(&experiment.system, files::CONFIGURATION)?;
     // Report errors in context before anything is changed.
     let checked = configuration::load(&experiment.system, Some(&experiment.board))?;
@@ -354,7 +382,6 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { experiment, model, hypervisor, common, store };
 
-    let bar = bar(&experiment.name, experiment.points.len());
     let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(experiment.points.len());
     let (next, reused) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results: Mutex<Vec<Option<Measured>>> = Mutex::new(vec![None; experiment.points.len()]);
@@ -391,7 +418,6 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
             scope.spawn(work);
         }
     });
-    bar.finish_and_clear();
     let mut names = KeptRun::names_in(&out.join("runs"));
     names.extend(model.names());
     setting.store.keep_only(&names);

@@ -5,32 +5,28 @@ use super::compare::Compared;
 use super::fit;
 use super::points::Points;
 use super::runs;
+use crate::parameters::{self, Decimal, Parameter, Value as Setting, replaced};
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_config::{files, suggest};
 use cloison_engine::files::write_atomic;
 use cloison_engine::report::Section;
 use miette::{IntoDiagnostic, Result};
 use serde_json::{Value, json};
-use std::ops::Range;
 use std::path::Path;
-use toml::de::{DeTable, DeValue};
 
 /// A model's text and the parameters in it that are to be fitted.
 #[derive(Clone, Debug)]
 pub struct Start {
     text: String,
-    parameters: Vec<Parameter>,
+    parameters: Vec<Fitting>,
 }
 
-/// A whole number in a model's file.
+/// A number in a model's file that is to be fitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Parameter {
-    /// Its table and its name: `latency.dram`.
-    name: String,
+struct Fitting {
+    parameter: Parameter,
     /// Its value in the file.
-    value: u64,
-    /// Where in the text the value is.
-    span: Range<usize>,
+    value: Decimal,
 }
 
 impl Start {
@@ -38,19 +34,19 @@ impl Start {
     ///
     /// # Errors
     ///
-    /// If the file cannot be read, or a name is not that of a whole number in it.
+    /// If the file cannot be read, or a name is not that of a positive number in it.
     pub fn read(path: &Path, names: &[String]) -> Result<Self> {
         let text = files::read_text(path, files::CONFIGURATION).into_diagnostic()?;
         let source = SourceFile::new(path, text);
-        let all = parameters(&source).map_err(|problem| Errors::new(source.name(), vec![*problem]))?;
-        let mut chosen: Vec<Parameter> = vec![];
+        let all = numbers(&source).map_err(|problem| Errors::new(source.name(), vec![*problem]))?;
+        let mut chosen: Vec<Fitting> = vec![];
         let mut problems = vec![];
         for name in names {
-            match all.iter().find(|parameter| parameter.name == *name) {
-                Some(parameter) if !chosen.contains(parameter) => chosen.push(parameter.clone()),
+            match all.iter().find(|number| number.parameter.name == *name) {
+                Some(number) if !chosen.contains(number) => chosen.push(number.clone()),
                 Some(_) => {}
                 None => {
-                    let known = all.iter().map(|parameter| parameter.name.as_str());
+                    let known = all.iter().map(|number| number.parameter.name.as_str());
                     let problem = Problem::error(&source, name, 0..0, format!("the model has no number `{name}`"));
                     problems.push(problem.help(suggest(name, "numbers in it", known)));
                 }
@@ -62,37 +58,28 @@ impl Start {
         Ok(Self { text: source.text().to_owned(), parameters: chosen })
     }
 
-    /// Returns the model's text with other values, everything else as it is.
+    /// Returns the model's text with other values, everything else as it is. Values are in units of the last digit that
+    /// the file gives: for 16.9, 170 is 17.0.
     pub fn with(&self, values: &[u64]) -> String {
-        let mut changes: Vec<(&Parameter, &u64)> = self.parameters.iter().zip(values).collect();
-        // From the end, so that no change moves what is still to be changed.
-        changes.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.span.start));
-        let mut text = self.text.clone();
-        for (parameter, value) in changes {
-            text.replace_range(parameter.span.clone(), &value.to_string());
-        }
-        text
+        let changes = self.parameters.iter().zip(values);
+        replaced(&self.text, changes.map(|(number, digits)| (&number.parameter, Setting::Number(number.with(*digits)))))
     }
 }
 
-/// Returns all positive whole numbers in the tables of a file.
-fn parameters(source: &SourceFile) -> Result<Vec<Parameter>, Box<Problem>> {
-    let root = DeTable::parse(source.text()).map_err(|error| {
-        let span = error.span().unwrap_or(0..0);
-        Box::new(Problem::error(source, "model", span, error.message().trim_end()).label("here"))
-    })?;
-    let mut all = vec![];
-    for (table, entries) in root.get_ref() {
-        let DeValue::Table(entries) = entries.get_ref() else { continue };
-        for (name, value) in entries {
-            let DeValue::Integer(number) = value.get_ref() else { continue };
-            if let Some(number) = number.to_string().parse().ok().filter(|number| *number > 0) {
-                let name = format!("{}.{}", table.get_ref(), name.get_ref());
-                all.push(Parameter { name, value: number, span: value.span() });
-            }
-        }
+impl Fitting {
+    /// Returns its value with other digits.
+    const fn with(&self, digits: u64) -> Decimal {
+        Decimal { digits, ..self.value }
     }
-    Ok(all)
+}
+
+/// Returns all positive numbers in the tables of a file.
+fn numbers(source: &SourceFile) -> Result<Vec<Fitting>, Box<Problem>> {
+    let positive = |parameter: Parameter| match parameter.value {
+        Setting::Number(value) if value.digits > 0 => Some(Fitting { parameter, value }),
+        _ => None,
+    };
+    Ok(parameters::all(source)?.into_iter().filter_map(positive).collect())
 }
 
 /// A model that was fitted.
@@ -101,7 +88,7 @@ pub struct Fitted {
     /// Text of its file.
     pub text: String,
     /// Names of the parameters, their values before, and after.
-    pub parameters: Vec<(String, u64, u64)>,
+    pub parameters: Vec<(String, Decimal, Decimal)>,
     /// Root of the mean square of the points' errors, as logarithms, before.
     pub before: f64,
     /// The same after.
@@ -126,8 +113,8 @@ impl Fitted {
 
     /// Returns the parameters as rows of a series.
     pub fn json(&self) -> Vec<Value> {
-        let row =
-            |(name, before, after): &(String, u64, u64)| json!({"parameter": name, "before": before, "after": after});
+        let number = |value: &Decimal| value.to_string().parse::<f64>().unwrap_or_default();
+        let row = |(name, before, after): &(String, Decimal, Decimal)| json!({"parameter": name, "before": number(before), "after": number(after)});
         self.parameters.iter().map(row).collect()
     }
 }
@@ -142,22 +129,19 @@ pub fn fit(points: &Points, start: &Start) -> Result<Fitted> {
     let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
     let file = scratch.path().join("model.toml");
     let out = scratch.path().join("runs");
-    let error = |values: &[u64]| -> Result<f64> {
+    let errors = |values: &[u64]| -> Result<Vec<f64>> {
         write_atomic(&file, start.with(values).as_bytes())?;
         let results = runs::perform(points, &file, &out)?;
-        let mut squares = 0.0;
-        for point in &points.points {
-            let compared = Compared { point, ours: results.of(points, point)? };
-            squares += compared.error().ln_1p().powi(2);
-        }
-        Ok((squares / points.points.len().max(1) as f64).sqrt())
+        let of = |point| Ok(Compared { point, ours: results.of(points, point)? }.error().ln_1p());
+        points.points.iter().map(of).collect()
     };
-    let origin: Vec<u64> = start.parameters.iter().map(|parameter| parameter.value).collect();
-    let before = error(&origin)?;
-    let best = fit::search(&origin, error)?;
+    let origin: Vec<u64> = start.parameters.iter().map(|number| number.value.digits).collect();
+    let best = fit::search(&origin, errors)?;
     let named = start.parameters.iter().zip(&best.values);
-    let parameters = named.map(|(parameter, value)| (parameter.name.clone(), parameter.value, *value)).collect();
-    Ok(Fitted { text: start.with(&best.values), parameters, before, after: best.error, tried: best.tried })
+    let found =
+        |(number, digits): (&Fitting, &u64)| (number.parameter.name.clone(), number.value, number.with(*digits));
+    let parameters = named.map(found).collect();
+    Ok(Fitted { text: start.with(&best.values), parameters, before: best.before, after: best.error, tried: best.tried })
 }
 
 #[cfg(test)]

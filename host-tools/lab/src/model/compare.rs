@@ -197,6 +197,7 @@ mod tests {
             document: "document".to_owned(),
             place: "table".to_owned(),
             benchmark: Benchmark::Chase(Buffer { kib: 64 }),
+            prefetcher: true,
             why: why.map(str::to_owned),
             span: 0..1,
         }

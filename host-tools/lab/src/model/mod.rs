@@ -6,6 +6,7 @@
 //! | [`runs`] | the benchmarks on the model |
 //! | [`compare`] | errors, verdicts, and the table |
 //! | [`calibrate`] | parameters of a model, fitted to measurements |
+//! | [`survey`] | a board's log, read and written as a file of measurements |
 //! | [`fit`] | the search for the best parameters |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -14,14 +15,16 @@ pub mod compare;
 pub mod fit;
 pub mod points;
 pub mod runs;
+pub mod survey;
 
 use cloison_engine::figures::Figures;
-use cloison_engine::files::{Claim, keep_apart, write_atomic};
+use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::text::Style;
 use cloison_engine::{installation, parts, setup};
 use compare::Compared;
-use miette::Result;
+use miette::{Result, miette};
 use std::path::{Path, PathBuf};
+use survey::{Survey, SurveyError};
 
 /// The shipped model, and the measurements that it is compared with.
 const MODEL: &str = "configs/models/zcu102.toml";
@@ -40,6 +43,8 @@ enum ModelCommand {
     Validate(ValidateArgs),
     /// Fit parameters of the model to measurements, and write the fitted model
     Calibrate(CalibrateArgs),
+    /// Turn the console log of a board that ran configs/kit/kit.toml into a file of measurements
+    Points(PointsArgs),
 }
 
 /// Options of `cloison model validate`.
@@ -79,6 +84,23 @@ pub struct CalibrateArgs {
     pub json: Option<PathBuf>,
 }
 
+/// Options of `cloison model points`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct PointsArgs {
+    /// The log: what the board's console showed
+    #[arg(value_name = "LOG")]
+    pub log: PathBuf,
+    /// The board, as the file is to name it
+    #[arg(long, value_name = "NAME")]
+    pub board: String,
+    /// Clock of the board's cores [default: from the cycles and ticks in the log]
+    #[arg(long, value_name = "MHZ", value_parser = clap::value_parser!(u64).range(100..=10_000))]
+    pub clock_mhz: Option<u64>,
+    /// Where the file of measurements goes
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub output: PathBuf,
+}
+
 /// Runs `cloison model`.
 ///
 /// # Errors
@@ -88,6 +110,7 @@ pub fn model(args: &ModelArgs) -> Result<()> {
     match &args.command {
         ModelCommand::Validate(args) => validate(args),
         ModelCommand::Calibrate(args) => calibrate(args),
+        ModelCommand::Points(args) => points_of(args),
     }
 }
 
@@ -119,6 +142,26 @@ fn calibrate(args: &CalibrateArgs) -> Result<()> {
     figures.write(args.json.as_deref())?;
     print!("{}", fitted.table().to_text());
     println!("Model:   {}", installation::display(&args.output));
+    Ok(())
+}
+
+fn points_of(args: &PointsArgs) -> Result<()> {
+    keep_apart([args.log.as_path()], Some(args.output.as_path()))?;
+    // A terminal program keeps what it received, which need not be text.
+    let log = String::from_utf8_lossy(&files::read(&args.log, files::CONFIGURATION)?).into_owned();
+    let explained = |error: SurveyError| {
+        let help = match error {
+            SurveyError::NoClock => "give it: --clock-mhz 1200",
+            _ => "boot configs/kit/kit.toml again and keep all that the console shows (docs/validation.md)",
+        };
+        miette!(help = help, "{}: {error}", installation::display(&args.log))
+    };
+    let survey = Survey::read(&log).map_err(explained)?;
+    let clock_mhz = args.clock_mhz.map_or_else(|| survey.clock_mhz(), Ok).map_err(explained)?;
+    let text = survey.to_toml(&args.board, &args.log.display().to_string(), clock_mhz);
+    write_atomic(&args.output, text.as_bytes())?;
+    println!("{} measurements of {}, at {clock_mhz} MHz", survey.measurements(), args.board);
+    println!("Points:  {}", installation::display(&args.output));
     Ok(())
 }
 

@@ -49,6 +49,8 @@ pub struct Point {
     pub place: String,
     /// What the model does to compare with it.
     pub benchmark: Benchmark,
+    /// Whether the measured cores prefetched data, if they could.
+    pub prefetcher: bool,
     /// Why the model is far off.
     pub why: Option<String>,
     /// Position of its name in the file.
@@ -127,6 +129,9 @@ pub enum Operation {
     Write,
     /// Loads and stores of 16 bytes; a byte copied counts once.
     Copy,
+    /// Stores of 4 bytes, 32 bytes apart.
+    #[serde(rename = "write-words")]
+    Words,
 }
 
 impl Operation {
@@ -136,6 +141,7 @@ impl Operation {
             Self::Read => "read",
             Self::Write => "write",
             Self::Copy => "copy",
+            Self::Words => "write-words",
         }
     }
 }
@@ -233,6 +239,7 @@ struct Entry {
     source: Spanned<String>,
     place: Spanned<String>,
     benchmark: Spanned<Benchmark>,
+    prefetcher: Option<Spanned<bool>>,
     why: Option<Spanned<String>>,
 }
 
@@ -276,6 +283,7 @@ fn point(entry: &Entry, titles: &BTreeMap<&str, &str>) -> Point {
         document: titles.get(entry.source.get_ref().as_str()).map_or_else(String::new, |&title| title.to_owned()),
         place: entry.place.get_ref().clone(),
         benchmark: entry.benchmark.get_ref().clone(),
+        prefetcher: entry.prefetcher.as_ref().is_none_or(|prefetcher| *prefetcher.get_ref()),
         why: entry.why.as_ref().map(|why| why.get_ref().clone()),
         span: entry.name.span(),
     }
@@ -384,6 +392,12 @@ impl Checker<'_> {
             let message = format!("`{benchmark}` is not measured in {}", unit.name());
             let help = "chains and random reads are in ns, streams in MB/s, figures of experiments in other units";
             self.add("point.unit", entry.unit.span(), &message, "another unit", help);
+        }
+        if let Some(prefetcher) = &entry.prefetcher
+            && !matches!(benchmark, Benchmark::Experiment(_))
+        {
+            let help = "remove it: only experiments run on a model whose prefetcher is turned off";
+            self.add("point.prefetcher", prefetcher.span(), "`prefetcher` is for experiments", "no experiment", help);
         }
         let kib = match benchmark {
             Benchmark::Chase(buffer) | Benchmark::Stride(buffer) | Benchmark::RandomReads(buffer) => Some(buffer.kib),

@@ -94,6 +94,7 @@ impl Boot {
             Self::Stream { operation: Operation::Read, .. } => memory(0),
             Self::Stream { operation: Operation::Write, .. } => memory(1),
             Self::Stream { operation: Operation::Copy, .. } => memory(2),
+            Self::Stream { operation: Operation::Words, .. } => memory(6),
             Self::Stride { .. } => memory(3),
             Self::Random { .. } => memory(4),
         }
@@ -126,7 +127,8 @@ impl Boot {
 pub struct Results {
     /// Cycles of each boot, by the clock of the model's cores in MHz.
     cycles: BTreeMap<(u64, Boot), u64>,
-    figures: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The figures of each experiment, by whether the model's cores prefetch data.
+    figures: BTreeMap<(String, bool), BTreeMap<String, f64>>,
     images: Vec<String>,
 }
 
@@ -160,7 +162,7 @@ impl Results {
                 bytes / cycles(boot) * clock
             }
             Benchmark::Experiment(named) => {
-                let figures = self.figures.get(&named.name);
+                let figures = self.figures.get(&(named.name.clone(), point.prefetcher));
                 let found = figures.and_then(|figures| figures.get(&named.figure)).copied();
                 found.ok_or_else(|| self.no_such_figure(points, point, &named.name, &named.figure))?
             }
@@ -168,7 +170,8 @@ impl Results {
     }
 
     fn no_such_figure(&self, points: &Points, point: &Point, experiment: &str, figure: &str) -> Errors {
-        let known = self.figures.get(experiment).into_iter().flat_map(BTreeMap::keys).map(String::as_str);
+        let figures = self.figures.get(&(experiment.to_owned(), point.prefetcher));
+        let known = figures.into_iter().flat_map(BTreeMap::keys).map(String::as_str);
         let message = format!("experiment `{experiment}` has no figure `{figure}`");
         let problem = cloison_config::Problem::error(&points.source, "point.benchmark", point.span.clone(), message)
             .label("of this point")
@@ -193,7 +196,9 @@ pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results
     }
     for (clock_mhz, boots) in boots {
         let file = out.join(format!("model-at-{clock_mhz}.toml"));
-        write_atomic(&file, at_clock(model_file, clock_mhz)?.as_bytes())?;
+        let changed = with_number(model_file, "core", "clock_mhz", clock_mhz)?;
+        let changed = changed.ok_or_else(|| miette!("the model in {} has no core.clock_mhz", model_file.display()))?;
+        write_atomic(&file, changed.as_bytes())?;
         let runs = boots.iter().map(|(boot, point)| boot.point(point)).collect::<Result<Vec<_>>>()?;
         let experiment = benchmarks(points, &file, runs);
         let model = Model::load(&file)?;
@@ -204,30 +209,40 @@ pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results
     }
     for point in &points.points {
         let Benchmark::Experiment(named) = &point.benchmark else { continue };
-        if results.figures.contains_key(&named.name) {
+        let key = (named.name.clone(), point.prefetcher);
+        if results.figures.contains_key(&key) {
             continue;
         }
         let path = experiment::file_of(&named.name);
         let mut shipped = spec::load(&path, false)?;
         shipped.model = model_file.to_path_buf();
-        let done = experiment::perform(&shipped, &path, &out.join(&named.name), false)?;
-        results.figures.insert(named.name.clone(), done.findings.figures);
+        let mut place = named.name.clone();
+        // A model without the table prefetches nothing.
+        if !point.prefetcher
+            && let Some(text) = with_number(model_file, "prefetch", "data_lines", 0)?
+        {
+            place.push_str("-without-prefetcher");
+            shipped.model = out.join("model-without-prefetcher.toml");
+            write_atomic(&shipped.model, text.as_bytes())?;
+        }
+        let done = experiment::perform(&shipped, &path, &out.join(place), false)?;
+        results.figures.insert(key, done.findings.figures);
         results.images.extend(done.runs.into_iter().map(|run| run.image));
     }
     Ok(results)
 }
 
-/// Returns the text of a model's file with another clock of its cores: what it says in ns is then as many more cycles.
-fn at_clock(model: &Path, clock_mhz: u64) -> Result<String> {
+/// Returns the text of a model's file with another number in a field of a table, if it has that field.
+fn with_number(model: &Path, table: &str, field: &str, number: u64) -> Result<Option<String>> {
     let mut text = files::read_text(model, files::CONFIGURATION)?;
     let span = {
         let root = DeTable::parse(&text).into_diagnostic()?;
-        let core = root.get_ref().get("core").and_then(|core| core.get_ref().get("clock_mhz"));
-        core.map(toml::Spanned::span)
+        let found = root.get_ref().get(table).and_then(|table| table.get_ref().get(field));
+        found.map(toml::Spanned::span)
     };
-    let span = span.ok_or_else(|| miette!("the model in {} has no core.clock_mhz", model.display()))?;
-    text.replace_range(span, &clock_mhz.to_string());
-    Ok(text)
+    let Some(span) = span else { return Ok(None) };
+    text.replace_range(span, &number.to_string());
+    Ok(Some(text))
 }
 
 /// Returns the experiment whose runs are the benchmarks' boots.
@@ -276,6 +291,7 @@ mod tests {
             document: String::new(),
             place: String::new(),
             benchmark,
+            prefetcher: true,
             why: None,
             span: 0..1,
         }
@@ -322,11 +338,15 @@ mod tests {
     }
 
     #[test]
-    fn only_the_clock_of_a_model_changes() {
+    fn only_one_number_of_a_model_changes() {
         let shipped = installation::root().join("configs/models/zcu102.toml");
         let text = std::fs::read_to_string(&shipped).expect("the shipped model");
-        let changed = at_clock(&shipped, 1500).expect("it has a clock");
+        let with = |table, field, number| with_number(&shipped, table, field, number).expect("it is TOML");
+        let changed = with("core", "clock_mhz", 1500).expect("it has a clock");
         assert_eq!(changed, text.replacen("clock_mhz = 1000", "clock_mhz = 1500", 1));
         assert_ne!(changed, text);
+        let changed = with("prefetch", "data_lines", 0).expect("it has a prefetcher");
+        assert_eq!(changed, text.replacen("data_lines = 5", "data_lines = 0", 1));
+        assert_eq!(with("core", "wings", 2), None);
     }
 }

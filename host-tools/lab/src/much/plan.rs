@@ -1,7 +1,7 @@
 //! `cloison much plan`: plans sub-experiments.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::events::Event;
+use cloison_config::events::{CounterMask, Event};
 use cloison_engine::configuration;
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};
@@ -31,7 +31,8 @@ pub struct PlanArgs {
     /// Number of counters of the PMU
     #[arg(long, value_name = "N", default_value_t = 6)]
     pmcs: usize,
-    /// The CPU of these events, as in configs/events: checks their names and adds their numbers
+    /// The CPU of these events, as in configs/events: checks their names, adds their numbers, and binds them to the counters
+    /// that can count them
     #[arg(long, value_name = "CPU")]
     cpu: Option<String>,
     /// An event that only some counters can count: EVENT=0,2
@@ -51,6 +52,16 @@ struct Named {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<u32>,
+    /// The counters that can count it, a bit each.
+    #[serde(skip)]
+    counters: Binding,
+}
+
+impl Named {
+    /// Returns an event of which no table is known.
+    fn new(name: String, code: Option<u32>) -> Self {
+        Self { name, code, counters: Binding::MAX }
+    }
 }
 
 /// Runs `cloison much plan`.
@@ -77,12 +88,21 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
         };
         miette!("{text}")
     };
+    let is_bound = events.iter().any(|event| event.counters != Binding::MAX);
     let (plan, counters) = if let Some(anchor) = &args.anchor {
+        if let Some(event) = events.iter().find(|event| event.counters != Binding::MAX) {
+            return Err(miette!(
+                help = "plan without --anchor, or without --cpu",
+                "HRM's plan cannot bind events to counters, and only some counters can count {}",
+                event.name
+            ));
+        }
         (plan::hrm_plan(events.len(), args.pmcs, named(anchor)?).map_err(error)?, None)
-    } else if args.bind.is_empty() {
+    } else if args.bind.is_empty() && !is_bound {
         (cached(events.len(), args.pmcs).map_err(error)?, None)
     } else {
-        let mut bindings = vec![Binding::MAX; events.len()];
+        let mut bindings: Vec<Binding> = events.iter().map(|event| event.counters).collect();
+        let mut named_before = vec![];
         for bind in &args.bind {
             let (event, counters) = bind
                 .split_once('=')
@@ -97,14 +117,19 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
                     .ok_or_else(|| miette!("--bind {bind}: there is no counter {counter} of {}", args.pmcs))?;
             }
             let event = named(event)?;
-            if bindings[event] != Binding::MAX {
+            if named_before.contains(&event) {
                 return Err(miette!(
                     help = "name all its counters at once: EVENT=0,2",
                     "--bind {bind}: {} is bound already",
                     events[event].name
                 ));
             }
-            bindings[event] = mask;
+            if bindings[event] & mask == 0 {
+                let help = format!("`cloison events show {}` lists its counters", events[event].name);
+                return Err(miette!(help = help, "--bind {bind}: none of these counters can count it"));
+            }
+            named_before.push(event);
+            bindings[event] &= mask;
         }
         let (plan, counters) = plan::plan_bound(&mut Catalogue::default(), &bindings, args.pmcs).map_err(error)?;
         (plan, Some(counters))
@@ -145,19 +170,19 @@ fn number(text: &str) -> Option<u32> {
 
 fn events(args: &PlanArgs) -> Result<Vec<Named>> {
     if let Some(count) = args.count {
-        return Ok((0..count).map(|number| Named { name: format!("E{number}"), code: None }).collect());
+        return Ok((0..count).map(|number| Named::new(format!("E{number}"), None)).collect());
     }
     let known = args.cpu.as_deref().map(of_cpu).transpose()?;
     let mut events: Vec<Named> = vec![];
     for text in &args.events {
         let code = number(text);
         let event = match (&known, code) {
-            (None, code) => Named { name: text.clone(), code },
+            (None, code) => Named::new(text.clone(), code),
             (Some(known), Some(code)) => known
                 .iter()
                 .find(|event| event.code == Some(code))
                 .cloned()
-                .unwrap_or_else(|| Named { name: text.clone(), code: Some(code) }),
+                .unwrap_or_else(|| Named::new(text.clone(), Some(code))),
             (Some(known), None) => known.iter().find(|event| event.name == *text).cloned().ok_or_else(|| {
                 let by_distance = |event: &&Named| strsim::damerau_levenshtein(&event.name, text);
                 let near = known.iter().min_by_key(by_distance).map_or("", |event| event.name.as_str());
@@ -175,7 +200,14 @@ fn events(args: &PlanArgs) -> Result<Vec<Named>> {
 /// Returns the events of a CPU from its table in configs/events.
 fn of_cpu(cpu: &str) -> Result<Vec<Named>> {
     let table = configuration::event_table(cpu)?;
-    let named = |event: &Event| Named { name: event.name.clone(), code: Some(event.id.0.into()) };
+    let named = |event: &Event| {
+        let counters = if event.counters == CounterMask::ANY {
+            Binding::MAX
+        } else {
+            event.counters.counters().fold(0, |all, counter| all | 1 << counter)
+        };
+        Named { counters, ..Named::new(event.name.clone(), Some(event.id.0.into())) }
+    };
     Ok(table.events.iter().map(named).collect())
 }
 

@@ -93,7 +93,7 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
         Some(Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms) => services::QUOTA,
         Some(Call::VmRead) => services::MANAGE,
         // No VM is named.
-        Some(Call::VmOrder) => return false,
+        Some(Call::VmOrder | Call::BudgetRead | Call::BudgetSet) => return false,
         Some(Call::SetCacheability) => services::PROFILE,
         None => {
             return match function {

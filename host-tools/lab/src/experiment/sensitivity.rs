@@ -1,0 +1,563 @@
+//! What an experiment's conclusions owe to values of the model that nobody has measured on a board.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::check::{Check, Verdict};
+use super::findings::{Cell, Runs, Series, columns, shown};
+use super::runner;
+use super::spec::Experiment;
+use crate::parameters::{self, Decimal, Parameter, SENSITIVITY, Value, replaced};
+use cloison_config::problem::{Errors, Problem, SourceFile};
+use cloison_config::suggest;
+use cloison_engine::figures::Figures;
+use cloison_engine::files::{self, write_atomic};
+use cloison_engine::installation;
+use cloison_engine::model::{self, Model};
+use cloison_engine::progress::bar;
+use cloison_engine::report::Section;
+use miette::{IntoDiagnostic, Result, miette};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use toml::Spanned;
+
+/// Name of the file with a result, in an experiment's output directory.
+pub const FILE: &str = "sensitivity.toml";
+
+/// A parameter's name at its place in the file.
+type Name = Spanned<String>;
+
+/// What a model's file says of its values: the table `[sensitivity]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct About {
+    /// Parameters that are facts of the board, or were measured on one, or have no influence.
+    known: Vec<Name>,
+    /// Numbers that turn a mechanism off if they are 0, which is tried too.
+    #[serde(default)]
+    off: Vec<Name>,
+    /// What parameters that are texts may be.
+    #[serde(default)]
+    choices: BTreeMap<Name, Vec<String>>,
+}
+
+/// The part of a model's file that says what is known.
+#[derive(Deserialize)]
+struct ModelFile {
+    sensitivity: Option<About>,
+}
+
+/// One value of a model that is another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    parameter: Parameter,
+    to: Value,
+}
+
+impl Change {
+    /// Returns a name for its directory.
+    fn directory(&self) -> String {
+        format!("{}={}", self.parameter.name, self.to)
+    }
+}
+
+/// Returns every change to try: half and double each number that is not known, the other state of each switch, and each
+/// other choice of a text.
+///
+/// # Errors
+///
+/// If the file does not say what is known, names a value that it does not have, or has a text without choices.
+pub fn changes(source: &SourceFile) -> Result<Vec<Change>, Errors> {
+    let failed = |problem| Errors::new(source.name(), vec![problem]);
+    let all = parameters::all(source).map_err(|problem| failed(*problem))?;
+    let file: ModelFile = toml::from_str(source.text()).map_err(|error| {
+        let span = error.span().unwrap_or(0..0);
+        failed(Problem::error(source, SENSITIVITY, span, error.message().trim_end()).label("here"))
+    })?;
+    let about = file.sensitivity.ok_or_else(|| {
+        let message = "the model does not say which of its values are known";
+        let help = "add a table [sensitivity] with known = [\"TABLE.NAME\", …], as in configs/models/zcu102.toml";
+        failed(Problem::error(source, SENSITIVITY, 0..0, message).help(help))
+    })?;
+    let lacks = |name: &&Name| !all.iter().any(|one| one.name == *name.get_ref());
+    if let Some(name) = about.known.iter().chain(&about.off).chain(about.choices.keys()).find(lacks) {
+        let known = all.iter().map(|one| one.name.as_str());
+        let message = format!("the model has no value `{}`", name.get_ref());
+        let problem = Problem::error(source, SENSITIVITY, name.span(), message).label("unknown");
+        return Err(failed(problem.help(suggest(name.get_ref(), "values in it", known))));
+    }
+    let mut changes = vec![];
+    for parameter in all {
+        if about.known.iter().any(|name| *name.get_ref() == parameter.name) {
+            continue;
+        }
+        let others = match &parameter.value {
+            Value::Number(number) => {
+                let off = about.off.iter().any(|name| *name.get_ref() == parameter.name);
+                let zero = off.then_some(Decimal { digits: 0, decimals: 0 });
+                zero.into_iter().chain([number.half(), number.double()]).map(Value::Number).collect()
+            }
+            Value::Switch(on) => vec![Value::Switch(!on)],
+            Value::Text(_) => {
+                let choices = about.choices.iter().find(|(name, _)| *name.get_ref() == parameter.name);
+                let (_, choices) = choices.ok_or_else(|| {
+                    let message = format!("nothing says what `{}` may be", parameter.name);
+                    let help = "name it in `known`, or give its values in [sensitivity.choices]";
+                    failed(Problem::error(source, SENSITIVITY, 0..0, message).help(help))
+                })?;
+                choices.iter().cloned().map(Value::Text).collect()
+            }
+        };
+        let others = others.into_iter().filter(|other| *other != parameter.value);
+        changes.extend(others.map(|to| Change { parameter: parameter.clone(), to }));
+    }
+    Ok(changes)
+}
+
+/// What became of an experiment's conclusions. It is written to a file, which may be kept beside the experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sensitivity {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// When it was made, in UTC.
+    pub date: String,
+    /// The commit that it was made from.
+    pub commit: Option<String>,
+    /// Whether only the runs for a quick look were made.
+    pub quick: bool,
+    /// How many boots of the board it took, those of the model as it is included.
+    pub runs: usize,
+    /// Path of the model.
+    pub model: String,
+    /// CRC-32 of the model's values, whatever its comments say.
+    pub model_values_crc32: String,
+    /// CRC-32 of the experiment's file.
+    pub experiment_crc32: String,
+    /// CRC-32 of its system.
+    pub system_crc32: String,
+    /// The conclusions, and whether each holds on the model as it is.
+    pub conclusion: Vec<Conclusion>,
+    /// The changes and what they make of the conclusions.
+    pub change: Vec<Changed>,
+}
+
+/// A conclusion on the model as it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conclusion {
+    /// The check, as in the experiment's file.
+    pub check: String,
+    /// Whether it holds.
+    pub holds: bool,
+    /// The left side in the run that decides.
+    pub left: String,
+}
+
+/// The conclusions after one change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Changed {
+    /// Name of the parameter.
+    pub parameter: String,
+    /// Its value in the model.
+    pub from: String,
+    /// The other value.
+    pub to: String,
+    /// Whether each conclusion holds, in their order; empty if the model is not valid with this value.
+    pub holds: Vec<bool>,
+    /// The left sides in the runs that decide.
+    pub left: Vec<String>,
+    /// Why the model is not valid with this value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+/// Returns whether a check that could be judged holds, and its left side.
+fn outcome(verdict: &Verdict) -> Option<(bool, String)> {
+    match verdict {
+        Verdict::Holds(_, left, _) => Some((true, shown(*left))),
+        Verdict::Fails(_, left, _) => Some((false, shown(*left))),
+        Verdict::Missing(_) => Some((false, String::new())),
+        Verdict::NotRun => None,
+    }
+}
+
+/// Returns the CRC-32 of a file, in hexadecimal.
+///
+/// # Errors
+///
+/// If it cannot be read.
+pub fn crc32(path: &Path) -> Result<String> {
+    Ok(format!("{:08x}", crc32fast::hash(&files::read(path, files::CONFIGURATION)?)))
+}
+
+/// What identifies an experiment's inputs, as they are now.
+struct Inputs {
+    model: String,
+    model_values_crc32: String,
+    experiment_crc32: String,
+    system_crc32: String,
+}
+
+impl Inputs {
+    fn of(experiment: &Experiment, path: &Path) -> Result<Self> {
+        let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
+        let mut values: toml::Table = text.parse().into_diagnostic()?;
+        values.remove(SENSITIVITY);
+        Ok(Self {
+            model: installation::display(&experiment.model),
+            model_values_crc32: format!("{:08x}", crc32fast::hash(values.to_string().as_bytes())),
+            experiment_crc32: crc32(path)?,
+            system_crc32: crc32(&experiment.system)?,
+        })
+    }
+}
+
+/// Makes the runs of an experiment again with each change of its model, and returns what became of the conclusions, whose
+/// verdicts on the model as it is are given. Runs that are in `out` are not made again.
+///
+/// # Errors
+///
+/// If the experiment has no checks, the model's file does not say what is known, or a run fails.
+pub fn examine(
+    experiment: &Experiment,
+    path: &Path,
+    verdicts: &[Verdict],
+    quick: bool,
+    out: &Path,
+) -> Result<Sensitivity> {
+    let judged: Vec<(&Check, Conclusion)> = experiment
+        .checks
+        .iter()
+        .zip(verdicts)
+        .filter_map(|(check, verdict)| {
+            let (holds, left) = outcome(verdict)?;
+            Some((check, Conclusion { check: check.text.clone(), holds, left }))
+        })
+        .collect();
+    if judged.is_empty() {
+        return Err(miette!(
+            help = "say what you conclude, such as checks = [\"private.slowdown <= 1.1\"] (docs/experiments.md)",
+            "the experiment names no conclusions that its runs could decide"
+        ));
+    }
+    let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
+    let changes = changes(&SourceFile::new(&experiment.model, text.clone()))?;
+    let each = experiment.points.len();
+    let bar = bar(&format!("{}, sensitivity", experiment.name), changes.len() * each);
+    let started = Instant::now();
+    let mut runs = each;
+    let mut changed = vec![];
+    for (number, change) in changes.iter().enumerate() {
+        let directory = out.join(SENSITIVITY).join(change.directory());
+        let file = directory.join("model.toml");
+        write_atomic(&file, replaced(&text, [(&change.parameter, change.to.clone())]).as_bytes())?;
+        let mut row = Changed {
+            parameter: change.parameter.name.clone(),
+            from: change.parameter.value.to_string(),
+            to: change.to.to_string(),
+            holds: vec![],
+            left: vec![],
+            refused: model::check(&file)
+                .err()
+                .map(|error| error.to_string().replace(&installation::display(&file), "")),
+        };
+        if row.refused.is_none() {
+            let (measured, _) = runner::run_under(&bar, experiment, &Model::load(&file)?, &directory)?;
+            let all = Runs(&measured);
+            for (check, _) in &judged {
+                let (holds, left) = outcome(&check.judge(all, experiment.baseline())).unwrap_or_default();
+                row.holds.push(holds);
+                row.left.push(left);
+            }
+            runs += each;
+        } else {
+            bar.inc(each as u64);
+        }
+        changed.push(row);
+        if !std::io::stderr().is_terminal() {
+            let done = number as u64 + 1;
+            let left = started.elapsed().as_secs() * (changes.len() as u64 - done) / done;
+            eprintln!("{}, {done} of {}, {left} s left", change.directory(), changes.len());
+        }
+    }
+    bar.finish_and_clear();
+    let Inputs { model, model_values_crc32, experiment_crc32, system_crc32 } = Inputs::of(experiment, path)?;
+    let conclusion = judged.into_iter().map(|(_, conclusion)| conclusion).collect();
+    let provenance = Figures::new(SENSITIVITY).provenance();
+    let made = |name: &str| provenance.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+    let result = Sensitivity {
+        experiment: experiment.name.clone(),
+        date: made("date").and_then(|date| date.split('T').next().map(str::to_owned)).unwrap_or_default(),
+        commit: made("commit"),
+        quick,
+        runs,
+        model,
+        model_values_crc32,
+        experiment_crc32,
+        system_crc32,
+        conclusion,
+        change: changed,
+    };
+    let head = "# Which conclusions survive which change of the model: written by `experiment --sensitivity`.\n";
+    write_atomic(&out.join(FILE), format!("{head}{}", toml::to_string(&result).into_diagnostic()?).as_bytes())?;
+    Ok(result)
+}
+
+/// Returns where the kept result of an experiment would be: in `sensitivity/` beside its file.
+pub fn kept_at(path: &Path) -> PathBuf {
+    let directory = path.parent().unwrap_or(Path::new(".")).join(SENSITIVITY);
+    directory.join(path.file_name().unwrap_or_default())
+}
+
+/// Returns the kept result of an experiment, if there is one.
+///
+/// # Errors
+///
+/// If the file has another format.
+pub fn kept(path: &Path) -> Result<Option<Sensitivity>> {
+    let file = kept_at(path);
+    if file.is_file() { read(&file).map(Some) } else { Ok(None) }
+}
+
+/// Reads a result that `--sensitivity` has written.
+///
+/// # Errors
+///
+/// If the file cannot be read, or has another format.
+pub fn read(file: &Path) -> Result<Sensitivity> {
+    let source = SourceFile::new(file, files::read_text(file, files::CONFIGURATION)?);
+    let read = toml::from_str(source.text()).map_err(|error: toml::de::Error| {
+        let span = error.span().unwrap_or(0..0);
+        let problem = Problem::error(&source, SENSITIVITY, span, error.message().trim_end()).label("here");
+        Errors::new(
+            source.name(),
+            vec![problem.help("make it again: experiment NAME --sensitivity, and copy its file")],
+        )
+    })?;
+    Ok(read)
+}
+
+impl Sensitivity {
+    /// Returns which changes break the conclusion at this position, as text.
+    fn breaks(&self, conclusion: usize) -> Vec<String> {
+        let broken = |change: &&Changed| change.holds.get(conclusion) == Some(&false);
+        self.change
+            .iter()
+            .filter(broken)
+            .map(|change| format!("{} = {} ({})", change.parameter, change.to, change.left[conclusion]))
+            .collect()
+    }
+
+    /// Returns how many conclusions hold on the model as it is and with every change.
+    pub fn surviving(&self) -> usize {
+        let survives = |(at, conclusion): &(usize, &Conclusion)| conclusion.holds && self.breaks(*at).is_empty();
+        self.conclusion.iter().enumerate().filter(survives).count()
+    }
+
+    /// Returns the conclusions, each with the changes that it does not survive; and all changes, each with what it makes of
+    /// the conclusions.
+    pub fn tables(&self) -> [Section; 2] {
+        let mut first = Section::new(
+            "Which conclusions survive other values of the model",
+            &["conclusion", "check", "as shipped", "survives", "does not survive"],
+        );
+        let tried = self.change.iter().filter(|change| change.refused.is_none()).count();
+        for (at, conclusion) in self.conclusion.iter().enumerate() {
+            let breaks = self.breaks(at);
+            let holds = if conclusion.holds { "holds" } else { "FAILS" };
+            first.row([
+                format!("C{}", at + 1),
+                conclusion.check.clone(),
+                format!("{holds}: {}", conclusion.left),
+                format!("{} of {tried} changes", tried - breaks.len()),
+                breaks.join("; "),
+            ]);
+        }
+        let names: Vec<String> = (1..=self.conclusion.len()).map(|number| format!("C{number}")).collect();
+        let header: Vec<&str> =
+            ["parameter", "from", "to"].into_iter().chain(names.iter().map(String::as_str)).collect();
+        let mut second = Section::new("The conclusions after each change", &header);
+        for change in &self.change {
+            let of = |at: usize| match (change.holds.get(at), &change.refused) {
+                (Some(true), _) => format!("holds: {}", change.left[at]),
+                (Some(false), _) => format!("FAILS: {}", change.left[at]),
+                (None, _) => "no such model".to_owned(),
+            };
+            let head = [change.parameter.clone(), change.from.clone(), change.to.clone()];
+            second.row(head.into_iter().chain((0..names.len()).map(of)));
+        }
+        let note = "Each value of the model that is no fact of the board and was not measured on one, at half and at \
+                    double; switches the other way; each other policy. After the verdict the left side of the check, in \
+                    the run that decides.";
+        [first, second.note(note)]
+    }
+
+    /// Returns the conclusions after each change as rows of a series.
+    pub fn series(&self) -> Series {
+        let names = ["parameter", "from", "to", "conclusion", "holds", "left_side"];
+        let mut rows = vec![];
+        for change in &self.change {
+            for ((conclusion, holds), left) in self.conclusion.iter().zip(&change.holds).zip(&change.left) {
+                let text = [&change.parameter, &change.from, &change.to, &conclusion.check]
+                    .map(|cell| Cell::Text(cell.clone()));
+                rows.push(text.into_iter().chain([Cell::Count(u64::from(*holds)), Cell::Text(left.clone())]).collect());
+            }
+        }
+        Series { name: SENSITIVITY.to_owned(), columns: columns(names), rows }
+    }
+
+    /// Returns when and of what it was made, and what has changed since.
+    ///
+    /// # Errors
+    ///
+    /// If an input of the experiment cannot be read.
+    pub fn origin(&self, experiment: &Experiment, path: &Path) -> Result<String> {
+        let now = Inputs::of(experiment, path)?;
+        let differing: Vec<&str> = [
+            ("the model's values", self.model_values_crc32 == now.model_values_crc32),
+            ("the experiment's file", self.experiment_crc32 == now.experiment_crc32),
+            ("its system", self.system_crc32 == now.system_crc32),
+        ]
+        .into_iter()
+        .filter_map(|(name, same)| (!same).then_some(name))
+        .collect();
+        let commit = self.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
+        let quick = if self.quick { " with --quick" } else { "" };
+        let since = match (differing.is_empty(), self.model == now.model) {
+            (true, _) => "Model, experiment and system are still the same.".to_owned(),
+            (false, true) => format!("Changed since then: {}.", differing.join(", ")),
+            (false, false) => format!("It is not about {}, on which this was run.", now.model),
+        };
+        Ok(format!(
+            "{} of {} conclusions survive all {} changes. Made on {}{quick}{commit}, of {}, in {} runs. {since}",
+            self.surviving(),
+            self.conclusion.len(),
+            self.change.len(),
+            self.date,
+            self.model,
+            self.runs
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec;
+    use super::*;
+
+    const MODEL: &str = "name = \"a\"\n[core]\nclock_mhz = 1000\nlines = 3\nahead = true\n[l2]\nsize = \"1M\"\n\
+                         policy = \"lru\"\n";
+
+    fn source(about: &str) -> SourceFile {
+        SourceFile::new(Path::new("model.toml"), format!("{MODEL}{about}"))
+    }
+
+    fn named(about: &str) -> Vec<String> {
+        changes(&source(about)).expect("changes").iter().map(Change::directory).collect()
+    }
+
+    #[test]
+    fn what_is_not_known_is_changed() {
+        let about = "[sensitivity]\nknown = ['core.clock_mhz', 'l2.size']\noff = ['core.lines']\n[sensitivity.choices]\n\
+                     'l2.policy' = ['lru', 'fifo', 'random']\n";
+        let all =
+            ["core.lines=0", "core.lines=2", "core.lines=6", "core.ahead=false", "l2.policy=fifo", "l2.policy=random"];
+        assert_eq!(named(about), all);
+    }
+
+    #[test]
+    fn mistakes_in_what_is_known_are_named() {
+        let message = |about: &str| {
+            let errors = changes(&source(about)).expect_err("a mistake");
+            errors.problems()[0].message().to_owned()
+        };
+        assert_eq!(message(""), "the model does not say which of its values are known");
+        let known = "[sensitivity]\nknown = ['l2.size', 'l2.polcy']\n";
+        assert_eq!(message(known), "the model has no value `l2.polcy`");
+        assert_eq!(message("[sensitivity]\nknown = ['l2.size']\n"), "nothing says what `l2.policy` may be");
+        assert!(message("[sensitivity]\nknown = []\nother = 1\n").starts_with("unknown field `other`"));
+    }
+
+    #[test]
+    fn what_shipped_models_do_not_know_can_be_changed() {
+        let models = shipped();
+        assert!(models.len() >= 2, "{models:?}");
+        for (path, text) in models {
+            let changes = changes(&SourceFile::new(&path, text.clone())).expect("it says what is known");
+            assert!(changes.iter().any(|change| change.parameter.name == "l2.replacement"), "{}", path.display());
+            for change in changes {
+                let changed = replaced(&text, [(&change.parameter, change.to.clone())]);
+                let board = cloison_board_model::Board::parse(&changed);
+                board.unwrap_or_else(|error| panic!("{}: {}: {error}", path.display(), change.directory()));
+            }
+        }
+    }
+
+    /// Returns the shipped models that say what is known, with their texts.
+    fn shipped() -> Vec<(PathBuf, String)> {
+        let directory = installation::root().join("configs/models");
+        let all = std::fs::read_dir(directory).expect("models").map(|entry| entry.expect("a file").path());
+        let texts = all.map(|path| (path.clone(), std::fs::read_to_string(path).expect("a model")));
+        texts.filter(|(_, text)| text.contains("[sensitivity]")).collect()
+    }
+
+    #[test]
+    fn kept_results_are_of_shipped_experiments() {
+        for name in spec::names().expect("experiments") {
+            let path = spec::directory().join(format!("{name}.toml"));
+            let experiment = spec::load(&path, false).expect("an experiment");
+            let Some(kept) = kept(&path).expect("it can be read") else { continue };
+            assert_eq!(kept.experiment, name);
+            let origin = kept.origin(&experiment, &path).expect("its inputs");
+            assert!(origin.contains(&kept.date) && kept.conclusion.len() > 1, "{origin}");
+            let complete = |change: &Changed| change.holds.len() == kept.conclusion.len() || change.refused.is_some();
+            assert!(kept.change.iter().all(complete), "{name}");
+        }
+    }
+
+    fn result() -> Sensitivity {
+        let conclusion = |check: &str| Conclusion { check: check.into(), holds: true, left: "2".into() };
+        let changed = |to: &str, holds: &[bool]| Changed {
+            parameter: "l2.policy".into(),
+            from: "lru".into(),
+            to: to.into(),
+            holds: holds.into(),
+            left: holds.iter().map(|_| "1.3".to_owned()).collect(),
+            refused: holds.is_empty().then(|| "line 3: too small".to_owned()),
+        };
+        Sensitivity {
+            experiment: "mine".into(),
+            date: "2026-01-01".into(),
+            commit: None,
+            quick: true,
+            runs: 6,
+            model: "model.toml".into(),
+            model_values_crc32: "0".into(),
+            experiment_crc32: "0".into(),
+            system_crc32: "0".into(),
+            conclusion: vec![conclusion("interf.slowdown > 1.2"), conclusion("private.slowdown < 1.1")],
+            change: vec![changed("fifo", &[true, true]), changed("random", &[true, false]), changed("none", &[])],
+        }
+    }
+
+    #[test]
+    fn the_tables_say_what_survives_what() {
+        let result = result();
+        assert_eq!(result.surviving(), 1);
+        let [first, second] = result.tables();
+        assert_eq!(first.rows[0][3..], ["2 of 2 changes", ""]);
+        assert_eq!(first.rows[1][3..], ["1 of 2 changes", "l2.policy = random (1.3)"]);
+        assert_eq!(second.rows[1], ["l2.policy", "lru", "random", "holds: 1.3", "FAILS: 1.3"]);
+        assert_eq!(second.rows[2][3..], ["no such model", "no such model"]);
+        assert_eq!(result.series().rows.len(), 4, "a model that is not valid has no results");
+    }
+
+    #[test]
+    fn a_result_is_read_as_it_was_written() {
+        let text = toml::to_string(&result()).expect("TOML");
+        assert_eq!(toml::from_str::<Sensitivity>(&text).expect("a result"), result());
+    }
+}

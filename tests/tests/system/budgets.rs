@@ -1,0 +1,215 @@
+//! What budgets can do besides holding a core: short periods, sums, sharing, other reactions, and VMs that set them.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::modelled;
+use crate::quota::INTERRUPT_SLACK;
+use cloison_config::Checked;
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_formats::image::{Counted, Quota, Reclaim, WhenSpent};
+use cloison_formats::telemetry::{QuotaTotal, Record};
+use cloison_formats::units::{EventId, Events, Nanos};
+use cloison_tests::{Clock, Run, VIRT, ZCU102, config, image, load, number, run};
+use miette::Result;
+
+const INSTRUCTIONS: EventId = EventId(0x08);
+
+/// Returns the totals of a run's quotas, by VM.
+fn totals(run: &Run) -> Vec<QuotaTotal> {
+    let mut totals: Vec<QuotaTotal> = run.telemetry.quota_totals().map(|(_, total)| *total).collect();
+    totals.sort_by_key(|total| (total.vm, total.quota));
+    totals
+}
+
+/// A guest that never rests, under a quota of `budget` instructions per `period`, until `periods` have ended.
+fn busy(budget: u64, period: u64, periods: u64, change: impl Fn(&mut Checked)) -> Result<Run> {
+    let mut checked = load(&config("quota"), VIRT)?;
+    let vm = &mut checked.system.vms[0];
+    vm.args[0] = periods;
+    let quota = &mut vm.quotas[0];
+    (quota.budget, quota.ceiling, quota.period, quota.trace) = (Events(budget), Events(budget), Nanos(period), false);
+    change(&mut checked);
+    Ok(run(&checked, VIRT, Clock::Counted)?.whole())
+}
+
+/// Periods from 2 us to 100 ms, and budgets from 300 instructions on: no period of over 10,000 has more than 8 beyond.
+#[test]
+fn budgets_of_all_lengths_are_kept_to_8_events() -> Result<()> {
+    let mixed = [
+        (300, 2_000, 3000),
+        (500, 2_000, 3000),
+        (1_200, 2_000, 1000),
+        (700, 7_000, 2000),
+        (9_000, 50_000, 1000),
+        (40_000, 50_000, 200),
+        (20_000, 1_000_000, 200),
+        (30_000_000, 100_000_000, 3),
+    ];
+    let mut all = 0;
+    for (budget, period, periods) in mixed {
+        let run = busy(budget, period, periods, |_| {})?;
+        let [total] = totals(&run)[..] else { panic!("{run}") };
+        let (totals, counts) = (total.totals, total.totals.histogram);
+        println!("{budget} per {period} ns: {totals:?}");
+        assert!(total.by_interrupt && totals.periods >= periods, "{totals:?}");
+        assert!(totals.max_overshoot.0 <= INTERRUPT_SLACK, "{budget} per {period} ns: {totals:?}");
+        // The histogram has each period once.
+        assert_eq!(counts.used.iter().sum::<u64>(), counts.overshoot.iter().sum::<u64>());
+        assert!(
+            counts.used.iter().sum::<u64>() + counts.quiet <= totals.periods && counts.overshoot[5] == 0,
+            "{counts:?}"
+        );
+        assert!(counts.used[8] >= periods / 2, "{counts:?}");
+        all += counts.used.iter().sum::<u64>();
+    }
+    assert!(all > 10_000, "{all} periods");
+    Ok(())
+}
+
+/// The sum of instructions and, with three times their weight, instructions again: a quarter of the budget is left for each.
+#[test]
+fn a_budget_of_a_sum_is_kept() -> Result<()> {
+    let run = busy(20_000, 1_000_000, 100, |checked| {
+        let quota = &mut checked.system.vms[0].quotas[0];
+        quota.also = Some(Counted { weight: 3, ..quota.counted });
+        // The guest looks at a quota that is read.
+        quota.exact = true;
+    })?;
+    let [total] = totals(&run)[..] else { panic!("{run}") };
+    println!("{:?}", total.totals);
+    assert!(total.totals.spent_periods >= 100 && total.totals.max_overshoot.0 <= 4 * INTERRUPT_SLACK, "{total:?}");
+    Ok(())
+}
+
+#[test]
+fn a_budget_that_is_only_logged_holds_nobody() -> Result<()> {
+    let run = busy(20_000, 1_000_000, 50, |checked| checked.system.vms[0].quotas[0].when_spent = WhenSpent::Log)?;
+    let [total] = totals(&run)[..] else { panic!("{run}") };
+    assert!(total.throttled == Nanos(0) && total.totals.spent_periods >= 50, "{total:?}");
+    // The guest runs all the time: an instruction takes one nanosecond.
+    let logged: Vec<_> = run.telemetry.quota_periods().map(|(_, record)| record.period).collect();
+    assert!(logged.len() >= 50 && logged.iter().all(|period| period.spent_at.is_some()), "{logged:?}");
+    assert!(logged.iter().skip(1).all(|period| period.events.0 > 500_000), "{logged:?}");
+    assert_eq!(run.end_of("quota"), End::Off);
+    Ok(())
+}
+
+/// The line is high from then on until the period ends; the guest runs on, and is told in each period once.
+#[test]
+fn a_guest_is_told_that_its_budget_is_spent() -> Result<()> {
+    let told = |when_spent| -> Result<(u64, u64, QuotaTotal)> {
+        let run = busy(20_000, 1_000_000, 50, |checked| {
+            checked.system.vms[0].args[2] = 1;
+            checked.system.vms[0].quotas[0].when_spent = when_spent;
+        })?;
+        let line = run.line("quota", "quota-check: spent=");
+        let [total] = totals(&run)[..] else { panic!("{run}") };
+        Ok((number(line, "periods"), number(line, "spent"), total))
+    };
+    let (periods, spent, total) = told(WhenSpent::Interrupt)?;
+    assert!(periods >= 50 && spent.abs_diff(total.totals.spent_periods) <= 1, "{spent} of {periods}: {total:?}");
+    assert!(spent >= 50 && total.throttled == Nanos(0), "{total:?}");
+    let (_, spent, total) = told(WhenSpent::Throttle)?;
+    assert!(spent == 0 && total.throttled.0 > 0, "{total:?}");
+    Ok(())
+}
+
+#[test]
+fn a_vm_is_stopped_with_its_budget() -> Result<()> {
+    let run = busy(20_000, 1_000_000, 50, |checked| checked.system.vms[0].quotas[0].when_spent = WhenSpent::Stop)?;
+    assert_eq!(run.end_of("quota"), End::Stopped);
+    let all = totals(&run);
+    assert!(!all.is_empty() && all.iter().map(|total| total.totals.periods).sum::<u64>() <= 2, "{all:?}");
+    Ok(())
+}
+
+/// The image lists what was validated, and the hypervisor believes nothing else.
+#[test]
+fn an_event_that_nobody_trusts_is_refused_at_boot_or_noted() -> Result<()> {
+    let run = busy(20_000, 1_000_000, 50, |checked| {
+        checked.system.trusted.clear();
+        checked.system.vms[0].quotas[0].counted.allowed = true;
+    })?;
+    let said = "VM quota: a quota counts 0x08, which no verdict trusts";
+    assert!(run.outcome.console.contains(said), "{run}");
+    assert_eq!(run.telemetry.vms[0].untrusted, [INSTRUCTIONS]);
+    let mut checked = load(&config("quota"), VIRT)?;
+    checked.system.trusted.clear();
+    let refused = image(&checked).expect_err("the image builder asks the hypervisor's own rules").to_string();
+    assert!(refused.contains("a quota counts event 0x8, which no verdict trusts"), "{refused}");
+    Ok(())
+}
+
+#[test]
+fn a_vm_sets_the_quota_of_another_one() -> Result<()> {
+    let checked = load(&config("budgets/regulated"), ZCU102)?;
+    let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
+    let line = run.line("regulator", "regulator: done");
+    println!("{line}");
+    assert_eq!((number(line, "calls"), number(line, "wrong")), (40, 0), "{run}");
+    assert!(number(line, "periods") == 40 && number(line, "refused") == 240, "{line}");
+    Ok(())
+}
+
+/// On the model, where each core counts its own instructions.
+#[test]
+fn what_a_core_does_not_use_makes_another_one_faster() -> Result<()> {
+    let spend = |shares: bool| -> Result<(u64, Vec<QuotaTotal>)> {
+        let mut checked = load(&config("budgets/shared"), ZCU102)?;
+        for quota in checked.system.vms.iter_mut().flat_map(|vm| &mut vm.quotas) {
+            quota.exact = true;
+            quota.reclaim = shares.then_some(Reclaim { pool: 0, guarantee: Events(10_000) });
+        }
+        let run = run(&checked, ZCU102, Clock::Modelled)?.whole();
+        Ok((number(run.line("busy", "spender: what="), "us"), totals(&run)))
+    };
+    let ((alone, without), (shared, with)) = (spend(false)?, spend(true)?);
+    println!("{alone} us without, {shared} us with: {with:?}");
+    assert!(shared * 10 < alone * 7, "{shared} us with what the other core leaves, {alone} us without");
+    let (busy, idle) = (with[0].totals, with[1].totals);
+    assert!(busy.reclaimed.0 > 0 && busy.reclaimed <= idle.given && idle.reclaimed.0 == 0, "{with:?}");
+    assert!(without.iter().all(|total| total.totals.reclaimed.0 == 0 && total.totals.given.0 == 0), "{without:?}");
+    Ok(())
+}
+
+/// With and without a budget that is never reached, at four lengths of a period.
+#[test]
+fn a_budget_that_is_never_reached_costs_nothing() -> Result<()> {
+    let template = load(&config("quota"), VIRT)?.system.vms[0].quotas[0];
+    let cycles = |vm: usize, period: Option<u64>| -> Result<u64> {
+        let mut checked = load(&config("kernels"), VIRT)?;
+        // Alone on the machine, so that a run is like any other.
+        checked.system.vms = vec![checked.system.vms.swap_remove(vm)];
+        checked.images = vec![checked.images.swap_remove(vm)];
+        let vm = &mut checked.system.vms[0];
+        vm.hems.clear();
+        let (counted, budget) = (Counted { allowed: true, ..template.counted }, Events(u32::MAX.into()));
+        let quota = |period| Quota {
+            counted,
+            budget,
+            ceiling: budget,
+            period: Nanos(period),
+            trace: false,
+            exact: false,
+            ..template
+        };
+        vm.quotas = period.map(quota).into_iter().collect();
+        let image = image(&checked)?;
+        let outcome = modelled::boot(&image, None)?;
+        let run = Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole();
+        let mut hems = run.telemetry.entries.iter().filter_map(|entry| match &entry.record {
+            Record::Hem(hem) => Some(hem.cycles.0),
+            _ => None,
+        });
+        Ok(hems.next_back().unwrap_or_else(|| panic!("no segment: {run}")))
+    };
+    for vm in 0..load(&config("kernels"), VIRT)?.system.vms.len() {
+        let free = cycles(vm, None)?;
+        for (period, most) in [(1_000_000, 0.001), (50_000, 0.001), (2_000, 0.01)] {
+            let bound = cycles(vm, Some(period))?;
+            let cost = bound as f64 / free as f64 - 1.0;
+            println!("VM {vm}, {period} ns: {free} cycles, {bound} with a budget: {:.4} %", 100.0 * cost);
+            assert!(cost <= most, "VM {vm}, {period} ns: {free} cycles, then {bound}");
+        }
+    }
+    Ok(())
+}
