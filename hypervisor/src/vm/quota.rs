@@ -44,7 +44,8 @@ pub fn charge(cpu: &Cpu, pages: u64) {
         let verdict = entry.charge(&Physical, cost, now);
         act(cpu, &entry.spec, verdict);
     }
-    cpu.throttled.set(quotas.is_throttled());
+    // A quiet quota had no deadline.
+    hold(cpu, &quotas, now);
 }
 
 /// Returns whether the core may restart its VM now: once per period. Otherwise it has to be held.
@@ -113,17 +114,17 @@ pub fn on_overflow(cpu: &Cpu) {
         }
     }
     hold(cpu, &quotas, now);
-    cpu.deadlines.program();
 }
 
 /// Has the core held if a budget is spent, and wakes it when it has to look again.
-#[inline(always)]
 fn hold(cpu: &Cpu, quotas: &Quotas, now: Instant) {
     cpu.throttled.set(quotas.is_throttled());
     cpu.deadlines.quota.set(quotas.next_deadline(now));
+    cpu.deadlines.program();
 }
 
-/// Handles a poll, the end of a period, or the start of the vCPU. Inlined: the end of a period is a hot path.
+/// Handles a poll, the end of a period, or the start of the vCPU; the caller programs the timer. Inlined: the end of a
+/// period is a hot path.
 #[inline(always)]
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
@@ -148,7 +149,8 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
         };
         act(cpu, &entry.spec, verdict);
     }
-    hold(cpu, &quotas, now);
+    cpu.throttled.set(quotas.is_throttled());
+    cpu.deadlines.quota.set(quotas.next_deadline(now));
 }
 
 /// Calls `with` for the started quota of this core with an index in its VM.
@@ -180,7 +182,6 @@ pub fn set(cpu: &Cpu, index: u64, budget: Events) -> Result<(), CallError> {
     let now = timer::now();
     let done = find(cpu, index, |entry| Some(entry.regulator.as_mut()?.set_budget(budget, now)))?;
     hold(cpu, &cpu.quotas.borrow(), now);
-    cpu.deadlines.program();
     done.map_err(|_| CallError::Invalid)
 }
 
