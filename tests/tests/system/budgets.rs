@@ -236,21 +236,21 @@ fn a_budget_that_is_never_reached_costs_nothing() -> Result<()> {
 #[ignore = "takes minutes: a table for the documentation"]
 fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
     let shipped = [
-        ("interf", [0, 20, 0, 0]),
         ("staircase", [2, 20, 0, 0]),
         ("c2is", [2, 10, 0, 0]),
         ("matrix-copy", [0, 2, 0, 0]),
         ("latency", [0, 50, 0, 2]),
-        ("memory", [0, 1 << 20, 8, 2]),
-        ("memory", [1, 1 << 20, 8, 2]),
-        ("memory", [2, 1 << 20, 4, 2]),
-        ("memory", [3, 1 << 20, 8, 2]),
+        ("memory", [0, 1 << 20, 32, 2]),
+        ("memory", [1, 1 << 20, 32, 2]),
+        ("memory", [2, 1 << 20, 32, 2]),
+        ("memory", [3, 1 << 20, 32, 2]),
         ("memory", [4, 1 << 20, 8, 2]),
-        ("memory", [6, 1 << 20, 8, 2]),
+        ("memory", [6, 1 << 20, 32, 2]),
         ("disparity", [1, 2, 0, 0]),
         ("segmentation", [1, 2, 0, 0]),
         ("matmul", [1, 2, 0, 0]),
     ];
+    let mut beyond = vec![];
     for (workload, args) in shipped {
         let free = cycles_beside_a_budget(workload, args, None, false)?;
         let cost = |period, exact| -> Result<f64> {
@@ -259,8 +259,10 @@ fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
         let mut row = vec![];
         for (period, most) in COSTS.into_iter().chain([(Nanos(1_000), f64::INFINITY)]) {
             let cost = cost(period, false)?;
-            assert!(cost <= most, "{workload} {args:?}, {} ns: {:.4} %", period.0, 100.0 * cost);
             row.push(cost);
+            if cost > most {
+                beyond.push(format!("{workload} {args:?}, {} ns: {:.4} %", period.0, 100.0 * cost));
+            }
         }
         for (period, _) in COSTS {
             row.push(cost(period, true)?);
@@ -268,6 +270,7 @@ fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
         let row: Vec<String> = row.iter().map(|cost| format!("{:.3}", 100.0 * cost)).collect();
         println!("| `{workload}` {args:?} | {free} | {} |", row.join(" | "));
     }
+    assert_eq!(beyond, [""; 0]);
     Ok(())
 }
 
@@ -284,7 +287,7 @@ fn overshoot_on_the_model_by_event_and_length_of_the_period() -> Result<()> {
     ] {
         for (budget, (period, _)) in budgets.into_iter().rev().zip(COSTS) {
             let budget = Events(budget);
-            let mut checked = alone(ZCU102, "interf", [2 << 20, 3, 0, 0])?;
+            let mut checked = alone(ZCU102, "interf", [2 << 20, 100, 0, 0])?;
             let counted = Counted { event: EventId(event), weight: 1, allowed: true };
             let quota =
                 Quota { counted, budget, ceiling: budget, period, trace: false, page_cost: Events(0), ..template };

@@ -35,16 +35,18 @@ fn assigned(quotas: &[Quota], vcpu: usize, by_interrupt: bool, shadow: bool) -> 
     Quotas::assign(quotas, vcpu, 6, Enforcement { by_interrupt, shadow }, CLOCK)
 }
 
-fn terms(budget: u64, period: u64) -> Quota {
+/// Returns a quota of `budget` events per `period` nanoseconds.
+pub fn terms(budget: u64, period: u64) -> Quota {
     Quota { budget: Events(budget), period: Nanos(period), ..spec(0, false) }
 }
 
-fn regulator(spec: Quota, now: u64, pool: &'static Pool) -> Regulator {
+/// Returns a quota's regulator, whose first period starts at `now`.
+pub fn regulator(spec: Quota, now: u64, pool: &'static Pool) -> Regulator {
     Regulator::new(spec, CLOCK.ticks(spec.period), Instant::at(now), pool)
 }
 
 /// A pool that lasts as long as the tests.
-fn pool() -> &'static Pool {
+pub fn pool() -> &'static Pool {
     Box::leak(Box::default())
 }
 

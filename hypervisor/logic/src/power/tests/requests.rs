@@ -1,10 +1,10 @@
 //! Requests and a held core under loom: cores that post, and one that waits for its interrupt and takes.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::clock::{Instant, Ticks};
+use crate::clock::Instant;
 use crate::power::tests::models::{Bell, check};
 use crate::power::{Power, Requests, State};
-use crate::quota::{Regulator, Verdict};
+use crate::quota::{Verdict, tests as quota};
 use cloison_formats::units::Events;
 use loom::sync::Arc;
 use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -59,7 +59,7 @@ fn every_request_arrives(post: fn(&Requests, u32), take: fn(&Core) -> u32) {
         }
         served |= requests;
     }
-    others.map(|other| other.join().expect("no assertions"));
+    others.into_iter().for_each(|other| other.join().expect("no assertions"));
 }
 
 #[test]
@@ -112,12 +112,12 @@ fn a_held_core_waits_and_stops(hold: Hold, period_ends: bool) {
         let core = core.clone();
         thread::spawn(move || {
             let now = || Instant::at(core.written[0].load(Relaxed));
-            let mut regulator = Regulator::new(Events(10), Ticks::new(PERIOD), Instant::at(0));
+            let mut regulator = quota::regulator(quota::terms(10, PERIOD), 0, quota::pool());
             assert_eq!(regulator.check(Events(10), now()), Verdict::Throttle);
             let (throttled, leave) = (Cell::new(true), Cell::new(false));
             let mut serve = || {
                 core.bell.wait();
-                regulator.replenish(Events(10), now());
+                regulator.replenish(Events(10), now(), None);
                 throttled.set(regulator.is_throttled());
                 if core.requests.take() & POWER != 0 {
                     leave.set(core.power.is_leaving(0));
@@ -146,7 +146,7 @@ fn a_held_core_waits_and_stops(hold: Hold, period_ends: bool) {
         core.bell.ring();
         thread::yield_now();
     }
-    [held, timer].map(|thread| thread.join().expect("its assertions"));
+    [held, timer].into_iter().for_each(|thread| thread.join().expect("its assertions"));
 }
 
 /// As `vm::life::hold` does.
