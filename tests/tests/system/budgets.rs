@@ -281,9 +281,9 @@ fn budgets_that_are_never_reached_cost_every_workload_nothing() -> Result<()> {
 fn overshoot_on_the_model_by_event_and_length_of_the_period() -> Result<()> {
     let template = load(&config("quota"), ZCU102)?.system.vms[0].quotas[0];
     for (name, event, budgets) in [
-        ("INST_RETIRED", 0x08, [500, 10_000, 200_000]),
-        ("L2D_CACHE_REFILL", 0x17, [4, 100, 2_000]),
-        ("BUS_ACCESS", 0x19, [40, 1_000, 20_000]),
+        ("INST_RETIRED", 0x08, [100, 2_000, 50_000]),
+        ("L2D_CACHE_REFILL", 0x17, [20, 500, 10_000]),
+        ("BUS_ACCESS", 0x19, [150, 4_000, 80_000]),
     ] {
         for (budget, (period, _)) in budgets.into_iter().rev().zip(COSTS) {
             let budget = Events(budget);

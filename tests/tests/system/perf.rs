@@ -5,6 +5,8 @@
 use crate::running::Running;
 use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
+use cloison_config::validation::record;
+use cloison_engine::counting;
 use cloison_engine::model::{self, Caches, Model};
 use cloison_engine::{cargo, configuration};
 use cloison_formats::telemetry::LoggedPeriod;
@@ -169,28 +171,36 @@ fn perf_samples_by_the_overflow_interrupt_where_there_is_one() -> Result<()> {
     Ok(())
 }
 
-/// On the board model the event counters count cache events and raise interrupts: perf samples L2 refills by number.
+/// On the board model the event counters count cache events and raise interrupts, and the guest's PMU says so: perf samples L2
+/// refills by its own name for them.
 #[test]
 fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
     let board = VIRT;
     let model = Model::load(model::of(&configuration::emulation(board)?)?)?;
     let scratch = tempfile::tempdir().map_err(|error| miette!("{error}"))?;
     let stats = scratch.path().join("model.json");
-    let mut linux = Running::start_on(&load(&shipped("linux-perf"), board)?, |file| {
+    let mut checked = load(&shipped("linux-perf"), board)?;
+    counting::adapt(&mut checked, record::Machine::Model)?;
+    let mut linux = Running::start_on(&checked, |file| {
         Ok(model.attach(machine(board, file, Clock::Real)?, 0, Caches::Warm, &stats))
     })?;
     linux.open("linux")?;
-    // INST_RETIRED, L1D_CACHE_REFILL, L2D_CACHE_REFILL.
-    let [instructions, l1, l2] = stat(&mut linux, "", ["r08", "r03", "r17"], WORK);
+    // What the model does not count has no name.
+    let pmu = linux.output("linux", "ls /sys/bus/event_source/devices | grep armv8").trim().to_owned();
+    let known = linux.output("linux", &format!("ls /sys/bus/event_source/devices/{pmu}/events"));
+    println!("{pmu}: {known}");
+    assert!(known.contains("l2d_cache_refill") && !known.contains("unaligned_ldst_retired"), "{known}");
+    let named = ["inst_retired", "l1d_cache_refill", "l2d_cache_refill"].map(|event| format!("{pmu}/{event}/"));
+    let [instructions, l1, l2] = stat(&mut linux, "", named.each_ref().map(String::as_str), WORK);
     println!("{instructions} instructions, {l1} L1 and {l2} L2 refills (modelled)");
     assert!(instructions > 100_000_000 && l1 > l2 && l2 > 1000, "{instructions}, {l1}, {l2}");
-    linux.output("linux", &format!("perf record -o /tmp/p -e r17 -- sh -c '{WORK}' 2>&1"));
+    linux.output("linux", &format!("perf record -o /tmp/p -e {} -- sh -c '{WORK}' 2>&1", named[2]));
     let report = linux.output("linux", "perf report -i /tmp/p --stdio 2>/dev/null");
     let count = report.lines().find(|line| line.contains("# Event count")).unwrap_or_default();
     println!("{count}");
     let total: u64 = count.rsplit(' ').next().and_then(|number| number.parse().ok()).unwrap_or(0);
     // Another run of the command on other frames: similar, but not equal.
-    assert!(report.contains("of event 'r17'") && apart(total, l2) < 0.25, "{report}");
+    assert!(report.contains(&format!("of event '{}'", named[2])) && apart(total, l2) < 0.25, "{report}");
     linux.type_in("linux", "poweroff -f\n")?;
     linux.finish()?.whole();
     Ok(())

@@ -33,7 +33,7 @@ fn messages_come_whole(push: Push) {
     for name in ["a", "bc", "d"] {
         push(&ring, format_args!("{name}\r\n"));
     }
-    others.map(|other| other.join().expect("no assertions"));
+    others.into_iter().for_each(|other| other.join().expect("no assertions"));
     // What does not fit any more is counted, so the loss is reported in the end.
     let lost = ring.lost.load(Ordering::Relaxed);
     let mut console = console.lock().expect("no thread panics with it");
