@@ -371,7 +371,7 @@ impl EventNames {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::event_map::{CpuId, CpuMap};
 
@@ -379,7 +379,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/events").join(architecture)
     }
 
-    fn table(architecture: &str, cpu: &str) -> EventTable {
+    pub fn table(architecture: &str, cpu: &str) -> EventTable {
         let (table, problems) = EventTable::load(&shipped(architecture).join(cpu));
         assert!(problems.is_empty(), "{cpu}: {problems:?}");
         table.expect("a table without problems")

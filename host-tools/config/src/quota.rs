@@ -363,6 +363,7 @@ pub(crate) fn check_counters(
     vcpus: usize,
 ) {
     let each = if board.board.pmu_shadow { 2 } else { 1 };
+    (0..vcpus).for_each(|vcpu| check_masks(table, &board.events, quotas, vcpu, board.counters, each));
     for vcpu in 0..vcpus {
         let bound = quotas.iter().rfind(|spec| usize::from(spec.quota.vcpu) == vcpu);
         let of_quotas = counters(quotas, vcpu, 1);
@@ -390,6 +391,22 @@ pub(crate) fn check_counters(
             count(needed - board.counters as usize, "counter")
         )));
         break;
+    }
+}
+
+/// Records events of a vCPU's quotas that the counters which they get cannot count: `each` of them for an event, from the
+/// highest of `available` down.
+fn check_masks(table: &Table<'_>, events: &EventTable, quotas: &[QuotaSpec], vcpu: usize, available: u32, each: usize) {
+    let own = quotas.iter().filter(|spec| usize::from(spec.quota.vcpu) == vcpu);
+    let counted = own.flat_map(|spec| spec.quota.counted().map(move |counted| (spec, counted.event)));
+    let counted = counted.flat_map(|pair| std::iter::repeat_n(pair, each));
+    for (counter, (spec, event)) in (0..available).rev().zip(counted) {
+        let Some(event) = events.by_id(event).filter(|event| !event.counters.allows(counter)) else { continue };
+        let message = format!("counter {counter} of vCPU {vcpu} cannot count {}", event.name);
+        let help =
+            "quotas get counters in their order, from the highest down: list it elsewhere, or count another event";
+        let problem = Problem::error(table.file(), spec.event_path.clone(), spec.event_span.clone(), message);
+        table.push(problem.label(format!("only counters {} can", event.counters)).help(help));
     }
 }
 
@@ -423,5 +440,52 @@ pub(crate) fn warn_of_no_bound(table: &Table<'_>, events: &EventTable, quotas: &
             .label(label)
             .help(format!("{advice}; `cloison events list --cpu {}` says which events do", events.cpu)),
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::tests::table;
+    use crate::node::Context;
+    use crate::problem::SourceFile;
+    use std::path::Path;
+
+    /// The cycles of a CVA6 are counted by counter 0 alone, its retired instructions by counter 2.
+    #[test]
+    fn a_quota_gets_a_counter_that_can_count_its_event() {
+        let cva6 = table("riscv", "cva6");
+        let spec = |vcpu: u8, name: &str| {
+            let counted = Counted { event: cva6.by_name(name).expect("an event").id, weight: 1, allowed: false };
+            let quota = Quota {
+                vcpu,
+                counted,
+                also: None,
+                budget: Events(100),
+                ceiling: Events(100),
+                period: Nanos(1_000_000),
+                poll: Nanos(20_000),
+                backstop: false,
+                trace: false,
+                exact: false,
+                page_cost: Events(0),
+                when_spent: WhenSpent::Throttle,
+                reclaim: None,
+            };
+            QuotaSpec { quota, span: 0..0, event_path: "event".into(), event_span: 0..0, budgeted: vec![] }
+        };
+        let problems = |quotas: &[QuotaSpec], available, each| -> Vec<String> {
+            let context = Context::new(SourceFile::new(Path::new("quotas.toml"), String::new()));
+            let document = context.parse().expect("TOML");
+            check_masks(&context.root(&document), &cva6, quotas, 0, available, each);
+            context.into_problems().iter().map(|problem| problem.message().to_owned()).collect()
+        };
+        let (cycles, retired) = (|vcpu| spec(vcpu, "riscv_cycles"), |vcpu| spec(vcpu, "riscv_instret"));
+        assert_eq!(problems(&[retired(0)], 3, 1), [""; 0]);
+        assert_eq!(problems(&[cycles(0)], 1, 1), [""; 0]);
+        // Another vCPU's quotas are on its own core.
+        assert_eq!(problems(&[cycles(1), retired(0)], 3, 1), [""; 0]);
+        assert_eq!(problems(&[retired(0), cycles(0)], 3, 1), ["counter 1 of vCPU 0 cannot count riscv_cycles"]);
+        assert_eq!(problems(&[retired(0)], 3, 2), ["counter 1 of vCPU 0 cannot count riscv_instret"]);
     }
 }
