@@ -287,3 +287,14 @@ fn three_cores_share() {
         assert!(states > 1000, "{states} with {budgets:?}");
     }
 }
+
+/// As many states as memory holds: restarts and charged work of three cores in any order too.
+#[test]
+#[ignore = "takes many minutes"]
+fn three_cores_share_and_restart() {
+    for (first, second, third) in (1..=4).flat_map(|a| (a..=4).flat_map(move |b| (b..=4).map(move |c| (a, b, c)))) {
+        let states = explore(world(&[first, second, third], true, Some(1)), true);
+        std::println!("{first}, {second}, {third}: {states}");
+        assert!(states > 1000, "{states}");
+    }
+}
