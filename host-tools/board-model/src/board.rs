@@ -8,6 +8,7 @@ use crate::issue::MOST_LOADS;
 use crate::prefetch::{DataPrefetch, MOST_LINES, MOST_STREAMS};
 use crate::refresh::Refresh;
 use crate::streaming::Streaming;
+use crate::tlb::{Shape, TlbShape};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -101,6 +102,8 @@ pub struct Board {
     pub prefetch: Prefetch,
     /// When cores write lines without reading them.
     pub streaming: Streaming,
+    /// The translation buffers of each core, unless translation costs nothing.
+    pub tlb: Option<TlbShape>,
     /// Refreshes of the memory.
     pub refresh: Refresh,
     /// The memory's banks, unless only its bandwidth is modelled.
@@ -169,6 +172,16 @@ pub enum BoardProblem {
     /// The bits that choose a memory bank are invalid.
     #[error("memory.banks.address_bits: give 1 to 6 bits of an address from 6 to 39, all different and below row_bit")]
     BankBits,
+    /// A translation buffer's sets are not a power of two.
+    #[error("{field} = {entries}: with {ways} ways it needs a number of sets that is a power of two")]
+    Sets {
+        /// Name of the field.
+        field: &'static str,
+        /// Entries.
+        entries: u64,
+        /// Ways.
+        ways: u64,
+    },
     /// Lines that are too long for write streaming.
     #[error("[streaming]: lines have {0} bytes: it is modelled for lines of 64 bytes or less")]
     Streaming(u64),
@@ -255,6 +268,8 @@ struct File {
     prefetch: Option<PrefetchFile>,
     #[serde(default)]
     streaming: Option<StreamingFile>,
+    #[serde(default)]
+    tlb: Option<TlbFile>,
     memory: MemoryFile,
     /// Which values are known, for those who ask what results owe to the others: no part of the model.
     #[serde(default, rename = "sensitivity")]
@@ -304,6 +319,45 @@ impl PrefetchFile {
 struct StreamingFile {
     l1_lines: Spanned<u64>,
     l2_lines: Spanned<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlbFile {
+    micro_entries: Spanned<u64>,
+    main_entries: Spanned<u64>,
+    main_ways: Spanned<u64>,
+    walk_entries: Spanned<u64>,
+    walk_ways: Spanned<u64>,
+    ipa_entries: Spanned<u64>,
+    ipa_ways: Spanned<u64>,
+    main_cycles: Spanned<u64>,
+    #[serde(default)]
+    stage2_blocks: bool,
+}
+
+impl TlbFile {
+    fn check(&self, text: &Text<'_>) -> Result<Option<TlbShape>, BoardError> {
+        let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
+        let shape = |field, entries: &Spanned<u64>, ways_field, ways: &Spanned<u64>| {
+            let (number, ways) = (range(field, entries, 1, 16_384)?, range(ways_field, ways, 1, 64)?);
+            let sets = number / ways;
+            if !number.is_multiple_of(ways) || !sets.is_power_of_two() {
+                return Err(text.error(entries, BoardProblem::Sets { field, entries: number, ways }));
+            }
+            Ok(Shape { sets: sets as usize, ways: ways as usize })
+        };
+        let micro = range("tlb.micro_entries", &self.micro_entries, 0, 64)? as usize;
+        let shape = TlbShape {
+            micro,
+            main: shape("tlb.main_entries", &self.main_entries, "tlb.main_ways", &self.main_ways)?,
+            walk: shape("tlb.walk_entries", &self.walk_entries, "tlb.walk_ways", &self.walk_ways)?,
+            ipa: shape("tlb.ipa_entries", &self.ipa_entries, "tlb.ipa_ways", &self.ipa_ways)?,
+            main_cycles: range("tlb.main_cycles", &self.main_cycles, 0, 1000)?,
+            blocks: self.stage2_blocks,
+        };
+        Ok((micro > 0).then_some(shape))
+    }
 }
 
 #[derive(Deserialize)]
@@ -426,14 +480,15 @@ impl Board {
         Self::parse(&text)
     }
 
-    /// Returns the board with cores that wait for each line, prefetch none, allocate all that they write, and do not know
-    /// of each other's.
+    /// Returns the board with cores that wait for each line, prefetch none, allocate all that they write, do not know of
+    /// each other's, and translate for nothing.
     pub const fn simple(mut self) -> Self {
         self.prefetch = Prefetch::NONE;
         self.streaming = Streaming::NONE;
         self.timing.load_linefills = 0;
         self.timing.load_to_use = 1;
         self.timing.snoop = 0;
+        self.tlb = None;
         self
     }
 
@@ -499,6 +554,10 @@ impl Board {
             },
             prefetch: file.prefetch.as_ref().map_or(Ok(Prefetch::NONE), |prefetch| prefetch.check(&text))?,
             streaming,
+            tlb: match &file.tlb {
+                Some(tlb) => tlb.check(&text)?,
+                None => None,
+            },
             refresh: Refresh {
                 interval,
                 cycles: cycles("memory.refresh_ns", &memory.refresh_ns, 0.0, 999.0)?,
@@ -613,6 +672,18 @@ mod tests {
                 at("data_streams"),
                 "prefetch.data_streams = 5: must be from 1 to 4",
             ),
+            (
+                "\nmain_entries = ",
+                "\nmain_entries = 500 #",
+                at("main_entries"),
+                "tlb.main_entries = 500: with 4 ways it needs a number of sets that is a power of two",
+            ),
+            (
+                "\nmicro_entries = ",
+                "\nmicro_entries = 65 #",
+                at("micro_entries"),
+                "tlb.micro_entries = 65: must be from 0 to 64",
+            ),
             ("load_to_use = ", "load_to_use = 0 #", at("load_to_use"), "core.load_to_use = 0: must be from 1 to 100"),
             (
                 "line = 64",
@@ -649,19 +720,32 @@ mod tests {
     }
 
     #[test]
-    fn the_model_without_prefetcher_differs_in_nothing_else() {
+    fn the_model_without_prefetcher_and_translation_differs_in_nothing_else() {
         let without = include_str!("../../../configs/models/zcu102-no-prefetch.toml");
-        assert_eq!(Board::parse(without).expect("it is valid").prefetch.data.lines, 0);
+        let board = Board::parse(without).expect("it is valid");
+        assert_eq!((board.prefetch.data.lines, board.tlb), (0, None));
         let with =
-            without.replace("data_lines = 0", "data_lines = 5").replace("zcu102-model-no-prefetch", "zcu102-model");
+            without.replace("data_lines = 0", "data_lines = 5").replace("micro_entries = 0\n", "micro_entries = 10\n");
+        let with = with.replace("zcu102-model-no-prefetch", "zcu102-model");
         let tables = |text: &str| text.parse::<toml::Table>().expect("TOML");
         assert_eq!(tables(&with), tables(SHIPPED));
     }
 
     #[test]
+    fn the_model_whose_stage_2_has_blocks_differs_in_nothing_else() {
+        let blocks = include_str!("../../../configs/models/zcu102-blocks.toml");
+        assert!(Board::parse(blocks).expect("it is valid").tlb.expect("it has TLBs").blocks);
+        let pages = blocks.replace("stage2_blocks = true\n", "").replace("zcu102-model-blocks", "zcu102-model");
+        let tables = |text: &str| text.parse::<toml::Table>().expect("TOML");
+        let mut shipped = tables(SHIPPED);
+        shipped.remove("sensitivity");
+        assert_eq!(tables(&pages), shipped);
+    }
+
+    #[test]
     fn a_board_without_the_tables_of_mechanisms_has_simple_cores() {
         let mut text: toml::Table = SHIPPED.parse().expect("TOML");
-        for table in ["prefetch", "streaming"] {
+        for table in ["prefetch", "streaming", "tlb"] {
             text.remove(table).expect("it is there");
         }
         let core = text.get_mut("core").and_then(toml::Value::as_table_mut).expect("it is there");

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::hierarchy::Maintenance;
+use crate::tlb::Invalidation;
 use cloison_abi::model_hint;
 
 /// Messages from a guest to the model: HINTs that no version of the architecture has allocated, so that hardware and
@@ -43,6 +44,10 @@ pub enum Special {
     WriteControl(u8),
     /// MSR of another register of the performance monitors.
     SetUpCounters,
+    /// MSR of a register that says how addresses are translated.
+    SetUpTranslation,
+    /// TLBI: what it invalidates, in all cores or in this one, and the register that holds the address.
+    InvalidateTlb(Invalidation, bool, u8),
     /// WFE, YIELD: the core has nothing to do until another one has done something.
     Idle,
 }
@@ -124,6 +129,9 @@ pub const fn decode(word: u32) -> Option<Special> {
     if matches!(word & 0xffff_ff00, 0xd51b_9c00 | 0xd51b_9d00 | 0xd51b_9e00) {
         return Some(Special::SetUpCounters);
     }
+    if let Some(translation) = translation(word) {
+        return Some(translation);
+    }
     // MSR of op0 = 3, CRn = 14: the timers'.
     if word & 0xfff8_f000 == 0xd518_e000 {
         return Some(Special::Timer);
@@ -142,6 +150,38 @@ pub const fn decode(word: u32) -> Option<Special> {
         (0, 1, 0) => Some(Special::InvalidateInstructions(true)),
         _ => None,
     }
+}
+
+/// Returns what an instruction means to address translation, if anything.
+const fn translation(word: u32) -> Option<Special> {
+    match word & 0xffff_ffe0 {
+        // SCTLR_EL1; TTBR0_EL1, TTBR1_EL1, TCR_EL1; SCTLR_EL2, HCR_EL2; TTBR0_EL2, TCR_EL2; VTTBR_EL2, VTCR_EL2.
+        0xd518_1000 | 0xd518_2000 | 0xd518_2020 | 0xd518_2040 | 0xd51c_1000 | 0xd51c_1100 | 0xd51c_2000
+        | 0xd51c_2040 | 0xd51c_2100 | 0xd51c_2140 => return Some(Special::SetUpTranslation),
+        _ => {}
+    }
+    // SYS #op1, C8, CRm, #op2, Xt. CRm is 0 and 3 for all cores, 4 and 7 for one.
+    if word & 0xfff8_f000 != 0xd508_8000 {
+        return None;
+    }
+    let (op1, crm, op2) = ((word >> 16) & 7, (word >> 8) & 15, (word >> 5) & 7);
+    let stage2 = matches!(crm, 0 | 4);
+    let what = match (op1, op2) {
+        (4, 1 | 5) if stage2 => Invalidation::Stage2,
+        (0, 0) => Invalidation::Vm,
+        (0, 1) => Invalidation::Address(false),
+        (0, 5) => Invalidation::Address(true),
+        (0, 2) => Invalidation::Asid,
+        (0, 3) => Invalidation::AddressOfAll(false),
+        (0, 7) => Invalidation::AddressOfAll(true),
+        (4, 0) => Invalidation::El2,
+        (4, 1) => Invalidation::El2Address(false),
+        (4, 5) => Invalidation::El2Address(true),
+        (4, 4) => Invalidation::AllVms,
+        (4, 6) => Invalidation::VmBothStages,
+        _ => Invalidation::Other,
+    };
+    Some(Special::InvalidateTlb(what, crm < 4, (word & 31) as u8))
 }
 
 #[cfg(test)]
@@ -169,6 +209,10 @@ mod tests {
         ] {
             assert!(may_leave_block(leaves), "{leaves:#x}");
         }
+    }
+
+    const fn tlbi(what: Invalidation, all: bool, register: u8) -> Option<Special> {
+        Some(Special::InvalidateTlb(what, all, register))
     }
 
     #[test]
@@ -203,6 +247,23 @@ mod tests {
             (0xd503_201f, None),                                   // nop
             (0xd503_207f, None),                                   // wfi
             (0xd503_205f, Some(Special::Idle)),                    // wfe
+            (0xd518_2000, Some(Special::SetUpTranslation)),        // msr ttbr0_el1, x0
+            (0xd518_1001, Some(Special::SetUpTranslation)),        // msr sctlr_el1, x1
+            (0xd51c_2102, Some(Special::SetUpTranslation)),        // msr vttbr_el2, x2
+            (0xd51c_1100, Some(Special::SetUpTranslation)),        // msr hcr_el2, x0
+            (0xd508_871f, tlbi(Invalidation::Vm, false, 31)),      // tlbi vmalle1
+            (0xd508_831f, tlbi(Invalidation::Vm, true, 31)),       // tlbi vmalle1is
+            (0xd508_8320, tlbi(Invalidation::Address(false), true, 0)), // tlbi vae1is, x0
+            (0xd508_83a1, tlbi(Invalidation::Address(true), true, 1)), // tlbi vale1is, x1
+            (0xd508_8342, tlbi(Invalidation::Asid, true, 2)),      // tlbi aside1is, x2
+            (0xd508_83e3, tlbi(Invalidation::AddressOfAll(true), true, 3)), // tlbi vaale1is, x3
+            (0xd50c_871f, tlbi(Invalidation::El2, false, 31)),     // tlbi alle2
+            (0xd50c_8324, tlbi(Invalidation::El2Address(false), true, 4)), // tlbi vae2is, x4
+            (0xd50c_839f, tlbi(Invalidation::AllVms, true, 31)),   // tlbi alle1is
+            (0xd50c_83df, tlbi(Invalidation::VmBothStages, true, 31)), // tlbi vmalls12e1is
+            (0xd50c_8025, tlbi(Invalidation::Stage2, true, 5)),    // tlbi ipas2e1is, x5
+            (0xd50c_8426, tlbi(Invalidation::Stage2, false, 6)),   // tlbi ipas2e1, x6
+            (0xd50e_871f, tlbi(Invalidation::Other, false, 31)),   // tlbi alle3
             (0xd503_203f, Some(Special::Idle)),                    // yield
             (0x3dc0_0020, None),                                   // ldr q0, [x1]
         ];

@@ -36,6 +36,21 @@ pub struct Counts {
     /// Lines that came from another core's L1 data cache.
     #[serde(default)]
     pub snoops: u64,
+    /// Translations of instructions that their micro TLB did not have.
+    #[serde(default)]
+    pub l1i_tlb_refills: u64,
+    /// Translations of loads and stores that their micro TLB did not have.
+    #[serde(default)]
+    pub l1d_tlb_refills: u64,
+    /// Those that the main TLB did not have either.
+    #[serde(default)]
+    pub walks: u64,
+    /// Descriptors that were read for them.
+    #[serde(default)]
+    pub walk_reads: u64,
+    /// Lines of tables brought into the L1 data cache.
+    #[serde(default)]
+    pub walk_refills: u64,
     /// Dirty lines written from L1 to L2.
     pub l1d_writebacks: u64,
     /// Lines that an L1 data cache gave to the L2: the dirty ones and, if the L2 takes data on eviction, the clean ones.
@@ -71,6 +86,11 @@ macro_rules! each {
             prefetches: $one.prefetches.$operator($other.prefetches),
             snoops: $one.snoops.$operator($other.snoops),
             streamed: $one.streamed.$operator($other.streamed),
+            l1i_tlb_refills: $one.l1i_tlb_refills.$operator($other.l1i_tlb_refills),
+            l1d_tlb_refills: $one.l1d_tlb_refills.$operator($other.l1d_tlb_refills),
+            walks: $one.walks.$operator($other.walks),
+            walk_reads: $one.walk_reads.$operator($other.walk_reads),
+            walk_refills: $one.walk_refills.$operator($other.walk_refills),
             l1d_victims: $one.l1d_victims.$operator($other.l1d_victims),
             l1d_writebacks: $one.l1d_writebacks.$operator($other.l1d_writebacks),
             l2_fills: $one.l2_fills.$operator($other.l2_fills),
@@ -118,8 +138,10 @@ macro_rules! events {
 
 events! {
     0x01 L1I_CACHE_REFILL "Lines brought into the L1 instruction cache";
+    0x02 L1I_TLB_REFILL "Translations of instructions that the micro TLB did not have";
     0x03 L1D_CACHE_REFILL "Lines brought into the L1 data cache because an access missed";
     0x04 L1D_CACHE "Accesses to the L1 data cache of up to 16 bytes; one that crosses a line is two";
+    0x05 L1D_TLB_REFILL "Translations of loads and stores that the micro TLB did not have";
     0x06 LD_RETIRED "Load instructions";
     0x07 ST_RETIRED "Store instructions";
     0x08 INST_RETIRED "Instructions";
@@ -140,6 +162,8 @@ impl Event {
         match self {
             Self::L1I_CACHE_REFILL => counts.l1i_refills,
             Self::L1D_CACHE_REFILL => counts.l1d_refills,
+            Self::L1I_TLB_REFILL => counts.l1i_tlb_refills,
+            Self::L1D_TLB_REFILL => counts.l1d_tlb_refills,
             Self::L1D_CACHE => cached,
             Self::LD_RETIRED => counts.loads,
             Self::ST_RETIRED => counts.stores,
@@ -166,7 +190,7 @@ mod tests {
             assert_eq!(Event::from_number(*event as u64), Some(*event));
         }
         assert_eq!(Event::from_number(0x17).map(Event::name), Some("L2D_CACHE_REFILL"));
-        assert_eq!(Event::from_number(0x02), None);
+        assert_eq!(Event::from_number(0x09), None);
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The path of an access: L1, shared L2, memory.
 //!
-//! The L1 data caches are coherent: a line that is dirty in one of them is in no other one. Not modelled: TLBs and page
-//! walks.
+//! The L1 data caches are coherent: a line that is dirty in one of them is in no other one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::board::{Board, L2Data, Timing};
@@ -396,6 +395,31 @@ impl Hierarchy {
         } else {
             self.timing.l2 + self.dram.read(now, physical)
         }
+    }
+
+    /// Reads a descriptor for a walk of translation tables. A cacheable one is looked up in the L1 data cache like a load,
+    /// but no prefetcher sees it, and the events of loads do not count it. Returns the cycles until it is there.
+    pub fn walk_read(&mut self, core: usize, physical: u64, cacheable: bool, now: u64) -> u64 {
+        self.cores[core].counts.walk_reads += 1;
+        if !cacheable || !self.is_cacheable(physical) {
+            self.cores[core].counts.bus_beats += 1;
+            return self.timing.l2 + self.dram.read(now, physical);
+        }
+        let line = self.line(physical);
+        let own = &mut self.cores[core];
+        let wait = match own.l1d.access(line, false) {
+            Outcome::Hit => own.data_flights.wait(line, now),
+            Outcome::Miss(evicted) => {
+                own.counts.walk_refills += 1;
+                let wait = self.fill(core, line, false, now);
+                self.evict(core, evicted, now);
+                if self.overlaps {
+                    self.cores[core].data_flights.add(line, now + wait);
+                }
+                wait
+            }
+        };
+        wait + self.timing.load_to_use
     }
 
     /// Fetches one line of instructions. Returns the cycles that the core waits.

@@ -23,7 +23,9 @@ pub mod prefetch;
 pub mod refresh;
 pub mod statistics;
 pub mod streaming;
+pub mod tlb;
 pub mod visits;
+pub mod walk;
 
 pub use board::{Board, BoardError};
 pub use events::{Counts, Event};

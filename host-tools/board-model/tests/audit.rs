@@ -279,6 +279,54 @@ fn cores_pay_for_a_line_that_they_share() {
     assert!(on.0 > 4 * on_apart.0, "{on:?} beside {on_apart:?}");
 }
 
+/// Cycles, micro TLB refills of data, walks and descriptors read in each region of programs 15 to 17.
+fn tours(program: u64, blocks: bool, names: &[&str]) -> [[u64; 4]; 4] {
+    let change = |text: String| {
+        let text = with(names)(text);
+        if blocks { text.replace("main_ways = 4", "main_ways = 4\nstage2_blocks = true") } else { text }
+    };
+    let run = run_on(program, "roi=always", change);
+    [0, 1, 2, 3].map(|at| {
+        let region = run.region(at);
+        assert_eq!(region.event("L1D_TLB_REFILL"), region.counts.l1d_tlb_refills);
+        [region.cycles, region.counts.l1d_tlb_refills, region.counts.walks, region.counts.walk_reads]
+    })
+}
+
+#[test]
+fn translations_that_the_buffers_do_not_hold_are_walked_for() {
+    let [off, pages, blocks, merged, both] = [
+        tours(15, false, &[]),
+        tours(15, false, &["micro_entries"]),
+        tours(16, false, &["micro_entries"]),
+        tours(15, true, &["micro_entries"]),
+        tours(17, false, &["micro_entries"]),
+    ];
+    for (what, tours) in [("off", off), ("pages", pages), ("blocks", blocks), ("merged", merged), ("both", both)] {
+        println!("{what:>7} [cycles, micro TLB refills, walks, reads]: {tours:?}");
+    }
+    assert!(off.iter().all(|tour| tour[1..] == [0; 3]));
+    // 8 pages stay in the micro TLB, 64 in the main TLB, and 2048 in none. A walk of stage 2 reads three descriptors.
+    assert_eq!(pages[0][1], 8);
+    assert_eq!(pages[1][1..3], [4 * 64 - 8, 64 - 8]);
+    assert!(pages[2][1] == 4 * 2048 && pages[2][2] >= 4 * 2048 - 64, "{pages:?}");
+    for tour in &pages[..3] {
+        assert_eq!(tour[3], 3 * tour[2], "{pages:?}");
+    }
+    assert!((64..=68).contains(&pages[3][2]), "after TLBI: {pages:?}");
+    assert!(pages[3][3] < 64, "which is of stage 1, and leaves the IPA cache: {pages:?}");
+    // 2048 pages are five blocks, whether the tables have them or are taken to.
+    for tours in [blocks, merged] {
+        assert!(tours[2][1] <= 5 && tours[2][2] <= 5, "{tours:?}");
+        assert!(tours[2][3] <= 10, "a block takes two descriptors: {tours:?}");
+    }
+    assert!(blocks[2][0].abs_diff(off[2][0]) < off[2][0] / 50, "{blocks:?}");
+    assert!(pages[2][0] > off[2][0] + 8192 * 6, "it waits for three hits of the L1, while lines arrive: {pages:?}");
+    // Behind both stages: a descriptor of stage 1 more, whose table the walk cache knows, and stage 2 of the page.
+    assert_eq!(both[1][1..3], [4 * 64 - 8, 64 - 8]);
+    assert!((7 * both[2][2] / 2..5 * both[2][2]).contains(&both[2][3]), "{both:?}");
+}
+
 /// Returns what QEMU prints before it ends, with a library that changes what the plugin sees of it.
 fn on_another_qemu(how: &str) -> (bool, String) {
     let directory = TempDir::new().expect("a directory");

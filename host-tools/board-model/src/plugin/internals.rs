@@ -5,6 +5,8 @@
 //! - `cpu_exit`: makes a core that is ahead yield. Blocking it in a callback would stop all others too.
 //! - `cpu_get_phys_page_attrs_debug`: cache maintenance and DC ZVA cause no memory callback, and a block's address is
 //!   virtual.
+//! - `cpu_physical_memory_rw`: a walk of translation tables reads physical addresses; version 4 of the API reads virtual
+//!   ones only.
 //! - the class `tcg-accel-ops`: guest time. The API's time control only works without TCG, so the two functions of the
 //!   class are replaced. They follow `handle_interrupt`, which is how they are found.
 //! - `qemu_clock_get_ns`, `cpus_set_virtual_clock`: after that, show whether QEMU's clock is the model's. Where it is
@@ -44,6 +46,8 @@ functions! {
         exit = c"cpu_exit": fn(*mut c_void);
         /// Translates an address as the debugger does.
         page = c"cpu_get_phys_page_attrs_debug": fn(*mut c_void, u64, *mut u64) -> u64;
+        /// Copies from or to physical memory.
+        memory = c"cpu_physical_memory_rw": fn(u64, *mut c_void, u64, bool);
         /// Queues work for a CPU's thread.
         work = c"async_run_on_cpu": fn(*mut c_void, Work, u64);
         /// Takes QEMU's lock.
@@ -136,6 +140,12 @@ impl Internals {
         // SAFETY: as the caller promises; MemTxAttrs is 8 bytes in QEMU 10 and is only written.
         let page = unsafe { (self.f.page)(cpu, address & !0xfff, &raw mut attributes) };
         (page != u64::MAX).then_some(page & !0xfff | address & 0xfff)
+    }
+
+    /// Reads physical memory, as the devices of the machine see it.
+    pub fn read_memory(&self, physical: u64, bytes: &mut [u8]) {
+        // SAFETY: the function writes as many bytes as it is told; the last argument says that it reads the memory.
+        unsafe { (self.f.memory)(physical, bytes.as_mut_ptr().cast(), bytes.len() as u64, false) }
     }
 
     /// Sets a general register.

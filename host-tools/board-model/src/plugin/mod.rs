@@ -14,8 +14,10 @@ mod internals;
 mod monitors;
 mod qemu;
 mod regions;
+mod registers;
 mod state;
 mod time;
+mod translation;
 mod visits;
 
 use crate::board::Board;
@@ -110,13 +112,15 @@ extern "C" fn on_vcpu(_id: PluginId, index: c_uint) {
                 plugin.cpsr = descriptor.handle;
             }
             plugin.monitors.learn(name, descriptor.handle);
+            plugin.translation_handles.learn(name, descriptor.handle);
             if let Some(place) = number.and_then(|number| plugin.x.get_mut(number)) {
                 *place = descriptor.handle;
             }
         }
     }
     TIME.base_own.store(internals.own_clock(), Relaxed);
-    if let Some(missing) = plugin.monitors.missing() {
+    let translation = plugin.translates.then(|| plugin.translation_handles.missing()).flatten();
+    if let Some(missing) = plugin.monitors.missing().or(translation) {
         ffi::fail(&format!("this QEMU's CPU has no {missing}: start it with -cpu cortex-a53"));
     }
     if plugin.options.always {

@@ -13,6 +13,9 @@ impl Plugin {
     #[inline(never)]
     pub fn look_after_counters(&mut self, core: usize, block: &Block) {
         self.advance_counters(core);
+        if self.translates {
+            self.enter_translation(core, block.level);
+        }
         let counters = &mut self.counters[core];
         counters.level = block.level;
         counters.watched = block.level;

@@ -52,6 +52,9 @@ impl Plugin {
     pub fn begin(&mut self, cold: bool) {
         if self.options.cold.unwrap_or(cold) {
             self.caches.make_cold();
+            for translation in &mut self.translations {
+                translation.tlb.clear();
+            }
             self.latest = [NOTHING; MAX_CORES];
         }
         if !self.active {
@@ -72,6 +75,9 @@ impl Plugin {
         self.latest = [NOTHING; MAX_CORES];
         for (core, counters) in self.counters.iter_mut().enumerate() {
             counters.forget(*self.caches.counts(core));
+        }
+        for translation in &mut self.translations {
+            translation.forget();
         }
         self.current = [Current::default(); MAX_CORES];
         self.waits = [Waits::default(); MAX_CORES];

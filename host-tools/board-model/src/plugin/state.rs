@@ -5,6 +5,7 @@ use super::bounds::Regions;
 use super::counters::{Counters, Monitors, at};
 use super::ffi::{ByteArray, read_register};
 use super::qemu::qemu;
+use super::registers::{Handles, Translation};
 use super::time::{TIME, at_horizon, run_timers};
 use crate::board::Board;
 use crate::clock::{Clocks, MAX_CORES};
@@ -13,6 +14,7 @@ use crate::geometry::Line;
 use crate::hierarchy::Hierarchy;
 use crate::issue::Waits;
 use crate::prefetch::MOST_LINES;
+use crate::tlb::Tlb;
 use libc::c_void;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -185,6 +187,12 @@ pub struct Plugin {
     pub counters: Vec<Counters>,
     /// Handles of their registers.
     pub monitors: Monitors,
+    /// Translation, by core; none if it costs nothing.
+    pub translations: Vec<Translation>,
+    /// Translation costs something.
+    pub translates: bool,
+    /// Handles of its registers.
+    pub translation_handles: Handles,
     /// Handle of CPSR.
     pub cpsr: *mut c_void,
     /// The blocks that cores execute.
@@ -257,6 +265,9 @@ impl Plugin {
         Self {
             counters: vec![Counters::new(); cores],
             monitors: Monitors::new(),
+            translations: board.tlb.map_or(vec![], |shape| vec![Translation::new(Tlb::new(shape)); cores]),
+            translates: board.tlb.is_some(),
+            translation_handles: Handles::new(),
             cpsr: std::ptr::null_mut(),
             current: [Current::default(); MAX_CORES],
             untranslated: 0,
@@ -364,12 +375,15 @@ impl Plugin {
         if block.first != block.last || latest.fetched != block.first {
             let start = block.first.0 + u64::from(latest.fetched == block.first);
             latest.fetched = block.last;
-            let now = self.clocks.cycles(core);
+            let before = self.clocks.cycles(core);
+            let translated = self.translate_code(core, block, before);
+            cycles += translated;
+            let now = before + translated;
             if self.board.prefetch.instructions > 0 {
                 cycles += self.fetch_in_time(core, block, start, now);
             } else {
                 for line in start..=block.last.0 {
-                    cycles += self.caches.fetch(core, Line(line), now + cycles);
+                    cycles += self.caches.fetch(core, Line(line), before + cycles);
                 }
             }
         }
@@ -602,6 +616,10 @@ impl Plugin {
     #[inline]
     fn part(&mut self, core: usize, info: u32, address: u64, access: Access) {
         let write = access.is_store();
+        let translated = self.translate_data(core, address);
+        if translated != 0 {
+            self.spend(core, translated);
+        }
         let api = &qemu().api;
         // SAFETY: in a memory callback; the answer is read at once. The second part of an access across the end of a
         // page is looked up like the first: QEMU has just used both pages.
@@ -718,6 +736,8 @@ impl Plugin {
             | Special::ClearOverflows(_)
             | Special::WriteControl(_)
             | Special::SetUpCounters => self.begin_monitor_access(core, special, (address + 4) & PAGE_MASK),
+            Special::SetUpTranslation => self.translation_changes(core),
+            Special::InvalidateTlb(what, all, register) => self.invalidate_translations(core, what, all, register),
             Special::InvalidateInstructions(all) => {
                 self.caches.invalidate_instructions((!all).then_some(core));
                 self.latest = [NOTHING; MAX_CORES];
@@ -725,6 +745,8 @@ impl Plugin {
             Special::Zero(register) | Special::Maintain(_, register) => {
                 let address = self.register(register);
                 let Some(physical) = self.physical(address) else { return };
+                let translated = self.translate_data(core, address);
+                self.spend(core, translated);
                 let now = self.clocks.cycles(core);
                 let wait = match special {
                     Special::Maintain(what, _) => self.caches.maintain(core, physical, what, now),

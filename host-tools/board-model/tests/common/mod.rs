@@ -39,14 +39,16 @@ pub fn build_guest(directory: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// What turns the mechanisms of the shipped board off: cores wait for each line, and do not know of each other's.
-pub const SIMPLE: [(&str, &str); 6] = [
+/// What turns the mechanisms of the shipped board off: cores wait for each line, do not know of each other's, and translate
+/// addresses for nothing.
+pub const SIMPLE: [(&str, &str); 7] = [
     ("data_lines = 5", "data_lines = 0"),
     ("instruction_lines = 1", "instruction_lines = 0"),
     ("l1_lines = 4", "l1_lines = 0"),
     ("load_linefills = 3", "load_linefills = 0"),
     ("load_to_use = 3", "load_to_use = 1"),
     ("snoop = 26", "snoop = 0"),
+    ("micro_entries = 10", "micro_entries = 0"),
 ];
 
 /// Writes the shipped board file with this replacement policy in all its caches, and cores that wait for each line.

@@ -1,7 +1,8 @@
 //! A guest without an operating system: small programs whose counts and times are known.
 //!
 //! The 64-bit word at 0x4300_0000 chooses the program; results are at 0x4300_0100. Everything runs at EL2 with the MMU
-//! off, where every address is its own physical one, except the part of `levels` that runs at EL1.
+//! off, where every address is its own physical one, except the parts of `levels` and of the programs from 15 on that run at
+//! EL1: the latter behind tables of stage 2, which map each address to itself.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![no_std]
 #![no_main]
@@ -57,6 +58,9 @@ _start:
     goto    12, mechanisms
     goto    13, shared_line
     goto    14, separate_lines
+    goto    15, pages
+    goto    16, blocks
+    goto    17, both_stages
 off:
     movz    x0, #0x8400, lsl #16
     movk    x0, #8
@@ -573,6 +577,124 @@ adds_too:
     add     x0, x0, #1
     str     x0, [x26, x27]
     b       1b
+
+// Loads from pages at EL1, behind stage 2 by pages of 4 KiB or blocks of 2 MiB; program 17: behind stage 1 by pages of
+// 4 KiB as well. A region each: 8, 64 and 2048 pages, a load each, four times; then 64 pages after TLBI.
+    .macro tour pages
+    mov     x3, #4
+1:  movz    x9, #0x4400, lsl #16
+    mov     x2, #\pages
+2:  ldr     x0, [x9]
+    add     x9, x9, #0x1000
+    add     x9, x9, #64
+    subs    x2, x2, #1
+    b.ne    2b
+    subs    x3, x3, #1
+    b.ne    1b
+    .endm
+blocks:
+    mov     x22, #1
+    b       1f
+both_stages:
+    mov     x22, #2
+    b       1f
+pages:
+    mov     x22, #0
+1:  movz    x19, #0x4600, lsl #16
+    // Level 1: the second GiB.
+    add     x0, x19, #0x1000
+    orr     x0, x0, #3
+    str     x0, [x19, #8]
+    // Level 2: 64 blocks, or tables from x19 + 0x10000 on, whose 32768 pages follow each other.
+    movz    x4, #0x4000, lsl #16
+    add     x4, x4, #0x7fd
+    add     x5, x19, #0x10, lsl #12
+    orr     x5, x5, #3
+    add     x6, x19, #0x1000
+    mov     x2, #64
+2:  cmp     x22, #1
+    csel    x0, x4, x5, eq
+    str     x0, [x6], #8
+    add     x4, x4, #0x200, lsl #12
+    add     x5, x5, #0x1000
+    subs    x2, x2, #1
+    b.ne    2b
+    movz    x4, #0x4000, lsl #16
+    add     x4, x4, #0x7ff
+    add     x5, x19, #0x10, lsl #12
+    mov     x2, #0x8000
+3:  str     x4, [x5], #8
+    add     x4, x4, #0x1000
+    subs    x2, x2, #1
+    b.ne    3b
+    // Stage 1: the same addresses, by a level 1 of its own and a level 2 at x19 + 0x3000 with the tables of stage 2.
+    add     x0, x19, #0x3000
+    orr     x0, x0, #3
+    add     x6, x19, #0x2000
+    str     x0, [x6, #8]
+    add     x6, x19, #0x3000
+    add     x5, x19, #0x60, lsl #12
+    orr     x5, x5, #3
+    mov     x2, #64
+4:  str     x5, [x6], #8
+    add     x5, x5, #0x1000
+    subs    x2, x2, #1
+    b.ne    4b
+    movz    x4, #0x4000, lsl #16
+    add     x4, x4, #0x703
+    add     x5, x19, #0x60, lsl #12
+    mov     x2, #0x8000
+5:  str     x4, [x5], #8
+    add     x4, x4, #0x1000
+    subs    x2, x2, #1
+    b.ne    5b
+    dsb     ish
+    movz    x0, #0x8002, lsl #16
+    movk    x0, #0x3559
+    msr     vtcr_el2, x0
+    movz    x0, #1, lsl #48
+    orr     x0, x0, x19
+    msr     vttbr_el2, x0
+    movz    x0, #0x8000, lsl #16
+    orr     x0, x0, #1
+    msr     hcr_el2, x0
+    // Stage 1: 39 bits, write-back walks; all memory is write-back.
+    mov     x0, #0xff
+    msr     mair_el1, x0
+    movz    x0, #2, lsl #32
+    movk    x0, #0x80, lsl #16
+    movk    x0, #0x3519
+    msr     tcr_el1, x0
+    add     x0, x19, #0x2000
+    msr     ttbr0_el1, x0
+    movz    x0, #0x30d0, lsl #16
+    movk    x0, #0x0800
+    cmp     x22, #2
+    cinc    x0, x0, eq
+    msr     sctlr_el1, x0
+    adr     x0, 6f
+    msr     elr_el2, x0
+    mov     x0, #0x3c5
+    msr     spsr_el2, x0
+    isb
+    eret
+6:  region_begin
+    tour    8
+    region_end
+    region_begin
+    tour    64
+    region_end
+    region_begin
+    tour    2048
+    region_end
+    tour    64
+    region_begin
+    tlbi    vmalle1is
+    dsb     ish
+    isb
+    tour    64
+    region_end
+    b       off
 
 open_gic:
     movz    x4, #0x0800, lsl #16

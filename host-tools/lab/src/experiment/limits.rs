@@ -66,10 +66,10 @@ fn missing(model: &Board) -> String {
         (model.prefetch == Prefetch::NONE, "no prefetcher"),
         (model.streaming == Streaming::NONE, "no write streaming"),
         (model.timing.snoop == 0, "no coherence between the L1 data caches"),
-        (true, "no TLB"),
+        (model.tlb.is_none(), "no TLB"),
     ];
     let missing: Vec<&str> = all.into_iter().filter(|(is, _)| *is).map(|(_, what)| what).collect();
-    missing.join(", ")
+    if missing.is_empty() { "no dual issue".to_owned() } else { missing.join(", ") }
 }
 
 fn cycles(number: u64) -> String {
@@ -103,8 +103,8 @@ mod tests {
             let text = limits(board);
             text[text.find("There is").expect("said")..].split('.').next().expect("a sentence").to_owned()
         };
-        assert_eq!(mechanisms(&board), "There is no TLB");
-        (board.prefetch, board.streaming, board.timing.snoop) = (Prefetch::NONE, Streaming::NONE, 0);
+        assert_eq!(mechanisms(&board), "There is no dual issue");
+        (board.prefetch, board.streaming, board.timing.snoop, board.tlb) = (Prefetch::NONE, Streaming::NONE, 0, None);
         let none = "There is no prefetcher, no write streaming, no coherence between the L1 data caches, no TLB";
         assert_eq!(mechanisms(&board), none);
         board.banks = None;

@@ -122,8 +122,8 @@ fn say(found: &mut Findings, points: &[Point], solo: u64) {
     } else {
         format!(
             "The paper's curve has a peak and falls after it. The model's rises steeply up to the size of the L2 and \
-             levels off: with {} KiB it is {:.2} times. Nothing in the model slows Interf down once every store \
-             misses: there are no DRAM rows to open, and no TLB that a larger buffer exceeds.",
+             levels off: with {} KiB it is {:.2} times. Little in the model slows Interf down once every store \
+             misses: it stores to lines in order, whose rows are open, and a walk of the tables for each page is short.",
             last.0,
             ratio(last.1, solo)
         )
