@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod jobs;
 pub mod walk;
 
 use cloison_config::guest_linux::Release;

@@ -5,10 +5,11 @@ use cloison_config::problem::SourceFile;
 use cloison_engine::installation;
 use cloison_engine::model::{Caches, Model};
 use cloison_engine::qemu::Machine;
+use cloison_lab::boards::Boards;
 use cloison_lab::campaign;
 use cloison_lab::demo::{DemoArgs, demo};
 use cloison_lab::experiment::sensitivity;
-use cloison_lab::experiment::{Done, Scope, file_of, perform, perform_in, runner, spec};
+use cloison_lab::experiment::{Done, Scope, file_of, perform, perform_on, runner, spec};
 use cloison_lab::model::survey::Survey;
 use cloison_lab::model::{self, calibrate, compare, points, runs};
 use cloison_lab::much::input::{Chosen, measurements};
@@ -128,7 +129,7 @@ fn a_real_time_linux_is_late_beside_interf_and_both_remedies_help() -> Result<()
     let path = file_of("cyclictest");
     let mut experiment = spec::load(&path, true)?;
     experiment.points.retain(|point| point.variant == "interf");
-    let (again, reused) = runner::run(&experiment, &Model::load(&experiment.model)?, other.path())?;
+    let (again, reused) = runner::run(&Boards::here(), &experiment, &Model::load(&experiment.model)?, other.path())?;
     let text = std::fs::read(one.path().join("runs/interf/result.json")).expect("a result");
     assert_eq!((again, reused), (vec![serde_json::from_slice(&text).expect("JSON")], 0));
     Ok(())
@@ -150,7 +151,7 @@ fn debian_13s_cyclictest_reports_each_wake_up() -> Result<()> {
     std::fs::write(directory.path().join("cyclictest.toml"), newer).expect("a file");
     let mut experiment = spec::load(&path, true)?;
     experiment.points.retain(|point| point.variant == "interf");
-    let (runs, _) = runner::run(&experiment, &Model::load(&experiment.model)?, out.path())?;
+    let (runs, _) = runner::run(&Boards::here(), &experiment, &Model::load(&experiment.model)?, out.path())?;
     let latencies = runs[0].latencies.as_ref().expect("latencies");
     assert_eq!(latencies.cycles, 2000);
     assert!(latencies.min > 10 && latencies.max < 1000 && latencies.beyond() == 0, "{latencies:?}");
@@ -418,8 +419,8 @@ fn the_model_is_as_far_from_measurements_each_time_and_what_is_far_is_explained(
     points.points.retain(|point| few.contains(&point.name.as_str()));
     assert_eq!(points.points.len(), few.len(), "all of them are in the file");
     let (one, other) = (scratch(), scratch());
-    let first = model::perform(&points, &file, &model, one.path())?;
-    let second = model::perform(&points, &file, &model, other.path())?;
+    let first = model::perform(&Boards::here(), &points, &file, &model, one.path())?;
+    let second = model::perform(&Boards::here(), &points, &file, &model, other.path())?;
     assert_eq!(first.text, second.text, "two runs from scratch");
     let json = |done: &model::Validated<'_>| done.compared.iter().map(compare::Compared::json).collect::<Vec<_>>();
     assert_eq!(json(&first), json(&second));
@@ -479,7 +480,7 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
     experiment.model = model.clone();
     experiment.points.retain(|point| ["solo", "interf"].contains(&point.variant.as_str()));
     let out = directory.path().join("out");
-    let done = perform_in(&experiment, &path, &out, true, Scope::Changes)?;
+    let done = perform_on(&Boards::here(), &experiment, &path, &out, true, Scope::Changes)?;
     let figure = |done: &Done, name: &str| done.figures.get(name).unwrap_or_else(|| panic!("no figure {name}"));
     assert_eq!((figure(&done, "sensitivity_changes"), figure(&done, "sensitivity_conclusions")), (2.0, 1.0));
     let result = sensitivity::read(&out.join(sensitivity::FILE))?;
@@ -500,7 +501,7 @@ fn conclusions_are_examined_with_other_values_of_the_model() -> Result<()> {
         std::fs::metadata(file).and_then(|data| data.modified()).expect("a result")
     };
     let before = changed("memory.latency_ns=62");
-    perform_in(&experiment, &path, &out, true, Scope::Changes)?;
+    perform_on(&Boards::here(), &experiment, &path, &out, true, Scope::Changes)?;
     assert_eq!(before, changed("memory.latency_ns=62"), "nothing is run twice");
     assert!(result.origin(&experiment, &path)?.contains("still the same"));
     std::fs::write(&model, format!("# A comment.\n{text}")).expect("a model");
@@ -529,7 +530,7 @@ fn recover(model: &str, hidden: &[(&str, u64)], benchmarks: &[&str]) -> Result<(
     }
     std::fs::write(&file, text).expect("points");
     let mut points = points::load(&file)?;
-    let results = runs::perform(&points, &perturbed, &directory.path().join("runs"))?;
+    let results = runs::perform(&Boards::here(), &points, &perturbed, &directory.path().join("runs"))?;
     for index in 0..points.points.len() {
         let measured = results.of(&points, &points.points[index])?;
         points.points[index].value = measured;

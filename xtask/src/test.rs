@@ -63,6 +63,8 @@ pub enum Step {
     Build,
     /// Boots on QEMU
     System,
+    /// Jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as `test engines`
+    Engines,
 }
 
 impl Step {
@@ -80,6 +82,7 @@ impl Step {
             Self::Miri => "Miri on the pure crates",
             Self::Build => "build hypervisor and guests",
             Self::System => "system tests on QEMU",
+            Self::Engines => "jobs through engines",
         }
     }
 }
@@ -116,6 +119,9 @@ impl Tally {
     }
 }
 
+/// The name that selects the step that runs only on demand.
+const ENGINES: &str = "engines";
+
 /// Property tests under Miri run this many cases each: it is several hundred times slower than the processor.
 const MIRI_CASES: &str = "4";
 
@@ -125,11 +131,13 @@ pub fn test(args: &TestArgs) -> Result<ExitCode> {
     shell.change_dir(installation::root());
     let chosen = |step: &Step| match (&args.filter, args.only.is_empty()) {
         (_, false) => args.only.contains(step),
+        (Some(filter), true) if filter == ENGINES => *step == Step::Engines,
         (Some(_), true) => matches!(step, Step::Unit | Step::System),
-        (None, true) => true,
+        (None, true) => *step != Step::Engines,
     };
+    let filter = args.filter.clone().filter(|filter| filter != ENGINES);
     let steps: Vec<Step> = Step::value_variants().iter().copied().filter(chosen).collect();
-    let runner = Runner { shell, filter: args.filter.clone(), jobs: args.jobs };
+    let runner = Runner { shell, filter, jobs: args.jobs };
     let started = Instant::now();
     let mut total = Tally::default();
     let mut figures = Figures::new("test");
@@ -267,20 +275,32 @@ impl Runner {
                 println!("the hypervisor and {} guests, in {}", guests.len(), seconds(started.elapsed()));
                 Ok(Tally::PASSED)
             }
-            Step::System => {
-                setup::qemu()?;
-                let threads = format!("--test-threads={}", self.jobs.max(1));
-                let boots = cmd!(shell, "cargo test --no-fail-fast -p cloison-tests");
-                let mut tally = self.libtest(boots.into(), &[&threads])?;
-                // One at a time: some of its figures are the same only where the emulator is alone.
-                let model = cmd!(
-                    shell,
-                    "cargo test --no-fail-fast -p cloison-board-model --features boots --test qemu --test audit --test pycachesim"
-                );
-                tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
-                Ok(tally)
-            }
+            Step::Engines => self.engines(),
+            Step::System => self.system(),
         }
+    }
+
+    /// Runs the tests that boot boards.
+    fn system(&self) -> Result<Tally> {
+        let shell = &self.shell;
+        setup::qemu()?;
+        let threads = format!("--test-threads={}", self.jobs.max(1));
+        let boots = cmd!(shell, "cargo test --no-fail-fast -p cloison-tests");
+        let mut tally = self.libtest(boots.into(), &[&threads])?;
+        // One at a time: some of its figures are the same only where the emulator is alone.
+        let model = cmd!(
+            shell,
+            "cargo test --no-fail-fast -p cloison-board-model --features boots --test qemu --test audit --test pycachesim"
+        );
+        tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
+        Ok(tally)
+    }
+
+    /// Installs engines and runs jobs through them, one engine at a time.
+    fn engines(&self) -> Result<Tally> {
+        setup::qemu()?;
+        let engines = cmd!(self.shell, "cargo test --no-fail-fast -p cloison-tests --test engines");
+        self.libtest(engines.into(), &["--ignored", "--test-threads=1", "--nocapture"])
     }
 
     /// Runs tests, shows what they say, and counts them.

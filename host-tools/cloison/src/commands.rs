@@ -16,6 +16,7 @@ use cloison_lab::bench::{self, BenchArgs};
 use cloison_lab::campaign::{self, CampaignArgs};
 use cloison_lab::demo::{self, DemoArgs};
 use cloison_lab::experiment::{self, ExperimentArgs};
+use cloison_lab::jobs::{self, CollectArgs, JobArgs, JobsArgs, SubmitArgs};
 use cloison_lab::model::{self, ModelArgs};
 use cloison_lab::much::{self, MuchArgs};
 use miette::{Report, Result, miette};
@@ -50,6 +51,14 @@ pub enum Command {
     Much(MuchArgs),
     /// Count many events of workloads, a few at a time, and merge them into complete vectors
     Campaign(CampaignArgs),
+    /// Split an experiment or a validation into jobs for other machines
+    Jobs(JobsArgs),
+    /// Run one of these jobs
+    Job(JobArgs),
+    /// Hand jobs that have no result to an engine: Slurm, GNU parallel, Snakemake, HyperQueue
+    Submit(SubmitArgs),
+    /// Check the results of all jobs, and make the report that a run on this machine makes
+    Collect(CollectArgs),
     /// Write the files for an SD card: a bootable image and U-Boot's script
     Image(ImageArgs),
     /// Download kernels and programs for Linux guests, and measure what booting them costs
@@ -87,6 +96,10 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Hem(args) => hem::hem(args),
         Command::Much(args) => much::much(&args),
         Command::Campaign(args) => campaign::campaign(&args),
+        Command::Jobs(args) => jobs::jobs(&args),
+        Command::Job(args) => return jobs::job(&args),
+        Command::Submit(args) => jobs::submit(&args),
+        Command::Collect(args) => return jobs::collect(&args),
         Command::Image(args) => image::image(&args),
         Command::Linux(args) => linux::linux(&args),
         Command::Setup(args) => setup::setup(&args),

@@ -23,12 +23,20 @@ struct Cli {
 fn main() -> ExitCode {
     commands::leave_quietly_when_nobody_reads();
     // Before the command line is parsed: which boards it may name depends on the installation.
-    if let Err(error) = installation::choose(named_bundle().as_deref()) {
+    // A job has all that it needs in its directory, and does not wait until a bundle is checked.
+    if !is_job()
+        && let Err(error) = installation::choose(named_bundle().as_deref())
+    {
         return commands::conclude(Err(error));
     }
     let matches = Cli::command().after_help(commands::examples(installation::program())).get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     commands::conclude(commands::run(cli.command))
+}
+
+/// Returns whether the command is `job`.
+fn is_job() -> bool {
+    std::env::args_os().nth(1).is_some_and(|argument| argument == "job")
 }
 
 /// Returns the directory after `--bundle`.

@@ -4,10 +4,12 @@
 use crate::files::available;
 use crate::node::{Field, Table, suggest};
 use crate::quantity;
+use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
 /// What QEMU is started with to be this board.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Emulation {
     /// The board's name.
     pub board: String,
@@ -41,7 +43,8 @@ pub enum Emulated {
 }
 
 /// What a serial port carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Serial {
     /// The console.
     Console,

@@ -15,6 +15,7 @@ use std::path::{Component, Path, PathBuf};
 /// What a finished run on the model needs to be repeated, as the file `machine.json` of its directory. What runs share is
 /// in a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct KeptRun {
     /// The board: its name, or the path of its file.
     pub board: String,
@@ -93,8 +94,19 @@ impl KeptRun {
         kept.iter().flat_map(Self::names).cloned().collect()
     }
 
-    fn names(&self) -> impl Iterator<Item = &String> {
+    /// Returns the names of the files in the store that the run needs.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
         self.image.iter().chain([&self.plugin, &self.model])
+    }
+
+    /// Returns the store with these files.
+    pub fn parts(&self) -> &Path {
+        &self.parts
+    }
+
+    /// Returns the same run with its files in the store of another directory.
+    pub fn with_parts_in(&self, directory: &Path) -> Self {
+        Self { parts: directory.to_path_buf(), ..self.clone() }
     }
 
     /// Returns the machine of the run, with its model, as QEMU emulates its board. The image and the model's statistics are

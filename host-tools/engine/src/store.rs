@@ -119,6 +119,28 @@ impl Store {
         Ok(name)
     }
 
+    /// Keeps the file of this name that another store has: the same one, if both are on one file system.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the other store's is missing or damaged, or it cannot be written.
+    pub fn add_from(&self, other: &Self, name: &str) -> Result<()> {
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !checked.contains(name) {
+            if load(&self.directory, name).is_err() {
+                let (from, to) = (other.path(name)?, self.directory.join(name));
+                // A damaged one may be in the way.
+                let _ = fs::remove_file(&to);
+                fs::create_dir_all(&self.directory).into_diagnostic()?;
+                if fs::hard_link(&from, &to).is_err() {
+                    write_atomic(&to, &files::read(&from, files::IMAGE)?)?;
+                }
+            }
+            checked.insert(name.to_owned());
+        }
+        Ok(())
+    }
+
     /// Returns whether the pool has an intact file of this name, which then is in this store too.
     fn link_from_pool(&self, name: &str) -> bool {
         let Some(pool) = self.pool.as_ref().filter(|pool| load(pool, name).is_ok()) else { return false };
@@ -137,7 +159,7 @@ impl Store {
         load(&self.directory, name)
     }
 
-    /// Returns the path of a file that is not compressed.
+    /// Returns the path of a file, whose contents are those that its name promises.
     ///
     /// # Errors
     ///
@@ -240,6 +262,20 @@ mod tests {
         assert!(one.read(&name).is_ok() && names(&pool) == BTreeSet::from([name.clone(), plain.clone()]));
         one.keep_only(&BTreeSet::new());
         assert_eq!((names(one.directory()), names(&pool)), (BTreeSet::new(), BTreeSet::from([plain])));
+    }
+
+    #[test]
+    fn files_of_another_store_are_checked_before_they_are_kept() {
+        let scratch = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| scratch.path().join(name));
+        let name = Store::at(&one).add_compressed(b"image").unwrap();
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join(&name), "half").unwrap();
+        Store::at(&other).add_from(&Store::at(&one), &name).unwrap();
+        assert_eq!(Store::at(&other).read(&name).unwrap(), b"image", "a damaged one is replaced");
+        fs::remove_file(other.join(&name)).unwrap();
+        fs::write(one.join(&name), "half").unwrap();
+        assert!(Store::at(&other).add_from(&Store::at(&one), &name).is_err() && !Store::at(&other).has(&name));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! | [`much`] | plans which events to count together, and merges their counts |
 //! | [`events`] | which events of a machine can be trusted |
 //! | [`demo`] | the main task from end to end |
+//! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
+//! | [`jobs`] | the same boards as jobs, for other machines, and the report of all together |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
 //! | [`parameters`] | the values in a model's file, found and changed in place |
@@ -17,11 +19,13 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod boards;
 pub mod boot_cost;
 pub mod campaign;
 pub mod demo;
 pub mod events;
 pub mod experiment;
+pub mod jobs;
 pub mod lines;
 pub mod model;
 pub mod much;

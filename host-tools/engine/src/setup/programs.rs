@@ -25,6 +25,13 @@ pub const LINKER: Program = Program {
 /// Builds guests in C.
 pub const MAKE: Program = Program { name: "make", purpose: "which builds guests in C", packages: &["make"] };
 
+/// Runs jobs on the cores of this machine, or on machines that ssh reaches.
+pub const PARALLEL: Program =
+    Program { name: "parallel", purpose: "which runs jobs on several machines", packages: &["parallel"] };
+/// Runs jobs on a cluster.
+pub const SLURM: Program =
+    Program { name: "slurmctld", purpose: "which runs jobs on a cluster", packages: &["slurm-wlm", "munge"] };
+
 impl Program {
     /// Returns its path, if it is on the PATH.
     pub fn find(&self) -> Option<PathBuf> {

@@ -40,6 +40,7 @@ pub mod sensitivity;
 pub mod spec;
 pub mod wss;
 
+use crate::boards::{Absent, Boards, seconds};
 use analysis::Analysis;
 use check::Verdict;
 use cloison_board_model::Board;
@@ -81,9 +82,15 @@ pub struct ExperimentArgs {
 
 /// Runs `cloison experiment`.
 pub fn experiment(args: &ExperimentArgs) -> Result<()> {
-    if args.name == "list" {
-        return list();
-    }
+    if args.name == "list" { list() } else { experiment_on(&Boards::here(), args) }
+}
+
+/// Performs and reports an experiment on these boards.
+///
+/// # Errors
+///
+/// As [`perform`]; also if a check does not hold.
+pub fn experiment_on(boards: &Boards, args: &ExperimentArgs) -> Result<()> {
     let path = file_of(&args.name);
     let mut experiment = spec::load(&path, args.quick)?;
     let mut name = directory_name(&path, &spec::directory());
@@ -98,7 +105,8 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let out = args.out.clone().unwrap_or_else(default);
     keep_apart([path.as_path(), &experiment.system, &experiment.model], args.json.as_deref())?;
     let scope = if args.sensitivity { Scope::Changes } else { Scope::AsIs };
-    let done = perform_in(&experiment, &path, &out, args.quick, scope)?;
+    let done = perform_on(boards, &experiment, &path, &out, args.quick, scope)?;
+    seconds::remember(&format!("experiment {}", experiment.name), &boards.seconds());
     done.figures.write(args.json.as_deref())?;
     done.print(&experiment, &out);
     if args.sensitivity {
@@ -212,22 +220,35 @@ pub enum Scope {
 ///
 /// If a file is not valid, or a run fails.
 pub fn perform(experiment: &Experiment, path: &Path, out: &Path, quick: bool) -> Result<Done> {
-    perform_in(experiment, path, out, quick, Scope::AsIs)
+    perform_on(&Boards::here(), experiment, path, out, quick, Scope::AsIs)
 }
 
-/// Like [`perform`], also with other values of the model if the scope says so.
+/// Like [`perform`], on these boards, and also with other values of the model if the scope says so.
 ///
 /// # Errors
 ///
-/// As [`perform`]; also if the model's file does not say which of its values are known.
-pub fn perform_in(experiment: &Experiment, path: &Path, out: &Path, quick: bool, scope: Scope) -> Result<Done> {
+/// As [`perform`]; also if the model's file does not say which of its values are known, or if a run is absent.
+pub fn perform_on(
+    boards: &Boards,
+    experiment: &Experiment,
+    path: &Path,
+    out: &Path,
+    quick: bool,
+    scope: Scope,
+) -> Result<Done> {
     let started = Instant::now();
     let quickly = if quick { " --quick" } else { "" };
     let _claim = Claim::wait(out, &format!("experiment {}{quickly}", installation::display(&real(path))))?;
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&experiment.model)?;
-    let (runs, reused) = runner::run(experiment, &model, out)?;
+    let done = boards.defer(runner::run(boards, experiment, &model, out))?;
+    let Some((runs, reused)) = done else {
+        if scope == Scope::Changes {
+            sensitivity::repeat(boards, experiment, out)?;
+        }
+        return Err(Absent.into());
+    };
     eprintln!("{}: {} runs in {:.1} s", experiment.name, runs.len(), started.elapsed().as_secs_f64());
     let described = model::check(&experiment.model)?;
     let mut findings = find(experiment, &runs, &described)?;
@@ -241,7 +262,7 @@ pub fn perform_in(experiment: &Experiment, path: &Path, out: &Path, quick: bool,
     let verdicts = experiment.checks.iter().map(|check| check.judge(all, experiment.baseline())).collect::<Vec<_>>();
     findings.checks = check::table(&experiment.checks, &verdicts);
     let sensitivity = match scope {
-        Scope::Changes => Some(sensitivity::examine(experiment, path, &verdicts, quick, out)?),
+        Scope::Changes => Some(sensitivity::examine(boards, experiment, path, &verdicts, quick, out)?),
         Scope::AsIs => sensitivity::kept(path)?,
     };
     if let Some(result) = &sensitivity {

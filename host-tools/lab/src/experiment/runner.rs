@@ -1,4 +1,4 @@
-//! Performs the runs of an experiment, each once, two at a time, and keeps their results.
+//! Performs the runs of an experiment, each once, and keeps their results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::check::Check;
@@ -6,6 +6,8 @@ use super::cyclictest::Latencies;
 use super::measured::{Measure, Measured, QuotaOutcome, Segment};
 use super::overrides::{self, Value};
 use super::spec::{Experiment, Point};
+use crate::boards::Boards;
+use crate::boards::boot::{Boot, Output};
 use cloison_abi::services;
 use cloison_config::events::EventNames;
 use cloison_config::{Checked, Errors, ImageSource, Problem, suggest};
@@ -15,7 +17,7 @@ use cloison_engine::files::{self, write_atomic};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::model::{self, Model};
 use cloison_engine::progress::bar;
-use cloison_engine::qemu::{Machine, Outcome};
+use cloison_engine::qemu::Machine;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, consoles, image, parts};
@@ -24,7 +26,6 @@ use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -182,34 +183,26 @@ impl Setting<'_> {
         Ok(Prepared { directory, checked, image, inputs })
     }
 
-    fn run(&self, point: &Point, prepared: &Prepared<'_>) -> Result<Measured> {
-        // What is kept of the image is shared with other runs, in parts.
-        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
-        let file = scratch.path().join("Image");
-        prepared.image.write(&file)?;
-        let stats = prepared.directory.join("model.json");
-        let machine = Machine::new(prepared.checked.emulation()?, &file).limit(LIMIT);
-        let machine = self.model.attach(machine, self.experiment.seed, self.experiment.caches, &stats);
-        let outcome = machine.run()?;
-        write_atomic(&prepared.directory.join("console.txt"), outcome.console.as_bytes())?;
-        write_atomic(&prepared.directory.join("telemetry.bin"), &outcome.telemetry)?;
-        let measured = self.measure(point, prepared, &outcome, &stats);
-        let measured = measured.wrap_err_with(|| {
-            let lines: Vec<&str> = outcome.console.lines().collect();
-            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-            miette!("run {} failed; its console's last lines:\n{tail}\n{}", point.key(), outcome.errors)
-        })?;
+    fn run(&self, boards: &Boards, point: &Point, prepared: &Prepared<'_>, kept: KeptRun) -> Result<Measured> {
+        let boot = Boot::new(prepared.checked.emulation()?, kept, LIMIT);
+        let output = boards.boot(prepared.directory, boot)?;
+        output.write(prepared.directory)?;
+        let measured = self.measure(point, prepared, &output);
+        let measured = measured
+            .wrap_err_with(|| miette!("run {} failed; its console's last lines:\n{}", point.key(), output.tail()))?;
         files::keep(&prepared.directory.join("result.json"), &measured)?;
         Ok(measured)
     }
 
-    /// Writes what is needed to repeat a run.
-    fn keep(&self, prepared: &Prepared<'_>) -> Result<()> {
+    /// Writes and returns what is needed to repeat a run.
+    fn keep(&self, prepared: &Prepared<'_>) -> Result<KeptRun> {
         let Experiment { board, seed, caches, .. } = self.experiment;
-        KeptRun::new(board, &prepared.image, self.model, &self.store, *seed, *caches)?.write(prepared.directory)
+        let kept = KeptRun::new(board, &prepared.image, self.model, &self.store, *seed, *caches)?;
+        kept.write(prepared.directory)?;
+        Ok(kept)
     }
 
-    fn measure(&self, point: &Point, prepared: &Prepared<'_>, outcome: &Outcome, stats: &Path) -> Result<Measured> {
+    fn measure(&self, point: &Point, prepared: &Prepared<'_>, outcome: &Output) -> Result<Measured> {
         if !outcome.exit.is_clean() {
             return Err(miette!("the board did not turn itself off: {}", outcome.exit));
         }
@@ -255,7 +248,7 @@ impl Setting<'_> {
         }
         let names = EventNames::of(&prepared.checked.board.events);
         let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();
-        let statistics = model::statistics(stats)?;
+        let statistics = model::statistics(&prepared.directory.join("model.json"))?;
         let warm_up = self.experiment.warm_up;
         let (logged, seen) = (runs.len(), statistics.regions.len());
         if logged <= warm_up {
@@ -338,14 +331,15 @@ fn without(line: String, files: [&Path; 2]) -> String {
     files.into_iter().fold(line, |line, file| line.replace(&file.display().to_string().replace(',', ",,"), ""))
 }
 
-/// Performs the runs of all points without results. Returns one result per point, in their order, and how many existed.
+/// Performs the runs of all points without results on these boards. Returns one result per point, in their order, and how
+/// many existed.
 ///
 /// # Errors
 ///
-/// If the system of a run is not valid, or a run fails.
-pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
+/// If the system of a run is not valid, or a run fails or is absent.
+pub fn run(boards: &Boards, experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Measured>, usize)> {
     let bar = bar(&experiment.name, experiment.points.len());
-    let done = run_under(&bar, experiment, model, out);
+    let done = run_under(boards, &bar, experiment, model, out);
     bar.finish_and_clear();
     done
 }
@@ -356,6 +350,7 @@ pub fn run(experiment: &Experiment, model: &Model, out: &Path) -> Result<(Vec<Me
 ///
 /// As [`run`].
 pub fn run_under(
+    boards: &Boards,
     bar: &ProgressBar,
     experiment: &Experiment,
     model: &Model,
@@ -382,55 +377,25 @@ pub fn run_under(
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { experiment, model, hypervisor, common, store };
 
-    let workers = std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(experiment.points.len());
-    let (next, reused) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let results: Mutex<Vec<Option<Measured>>> = Mutex::new(vec![None; experiment.points.len()]);
-    let failed: Mutex<Option<miette::Report>> = Mutex::new(None);
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some((point, planned)) = experiment.points.get(index).zip(planned.get(index)) else { break };
-            bar.set_message(point.key());
-            let result = setting.prepare(point, planned).and_then(|prepared| {
-                // Of a run with a result, too: a part may be missing or damaged.
-                setting.keep(&prepared)?;
-                match kept(prepared.directory, &prepared.inputs) {
-                    Some(measured) => {
-                        reused.fetch_add(1, Ordering::Relaxed);
-                        Ok(measured)
-                    }
-                    None => setting.run(point, &prepared),
-                }
-            });
-            match result {
-                Ok(measured) => lock(&results)[index] = Some(measured),
-                Err(error) => {
-                    // The other workers finish their runs, and no new run starts.
-                    next.store(experiment.points.len(), Ordering::Relaxed);
-                    lock(&failed).get_or_insert(error);
-                }
+    let items: Vec<_> = experiment.points.iter().zip(&planned).collect();
+    let reused = AtomicUsize::new(0);
+    let done = boards.each(bar, &items, |(point, planned)| {
+        bar.set_message(point.key());
+        let prepared = setting.prepare(point, planned)?;
+        // Of a run with a result, too: a part may be missing or damaged.
+        let machine = setting.keep(&prepared)?;
+        match boards.reuse(|| kept(prepared.directory, &prepared.inputs)) {
+            Some(measured) => {
+                reused.fetch_add(1, Ordering::Relaxed);
+                Ok(measured)
             }
-            bar.inc(1);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(work);
+            None => setting.run(boards, point, &prepared, machine),
         }
     });
     let mut names = KeptRun::names_in(&out.join("runs"));
     names.extend(model.names());
     setting.store.keep_only(&names);
-    if let Some(error) = lock(&failed).take() {
-        return Err(error);
-    }
-    let results = std::mem::take(&mut *lock(&results)).into_iter().flatten().collect();
-    Ok((results, reused.into_inner()))
-}
-
-/// A worker that panicked cannot have left these inconsistent.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    Ok((done?, reused.into_inner()))
 }
 
 #[cfg(test)]

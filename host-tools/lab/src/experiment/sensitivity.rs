@@ -3,8 +3,10 @@
 
 use super::check::{Check, Verdict};
 use super::findings::{Cell, Runs, Series, columns, shown};
+use super::measured::Measured;
 use super::runner;
 use super::spec::Experiment;
+use crate::boards::{Absent, Boards};
 use crate::parameters::{self, Decimal, Parameter, SENSITIVITY, Value, replaced};
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_config::suggest;
@@ -17,9 +19,7 @@ use cloison_engine::report::Section;
 use miette::{IntoDiagnostic, Result, miette};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 use toml::Spanned;
 
 /// Name of the file with a result, in an experiment's output directory.
@@ -215,13 +215,57 @@ impl Inputs {
     }
 }
 
-/// Makes the runs of an experiment again with each change of its model, and returns what became of the conclusions, whose
-/// verdicts on the model as it is are given. Runs that are in `out` are not made again.
+/// A change, why the model is not valid with it, and the runs on the model with it.
+#[derive(Debug)]
+pub struct Repeated {
+    change: Change,
+    refused: Option<String>,
+    runs: Vec<Measured>,
+}
+
+/// Makes the runs of an experiment again with each change of its model; runs that are in `out` are not made again.
 ///
 /// # Errors
 ///
-/// If the experiment has no checks, the model's file does not say what is known, or a run fails.
+/// If the model's file does not say what is known, or a run fails or is absent.
+pub fn repeat(boards: &Boards, experiment: &Experiment, out: &Path) -> Result<Vec<Repeated>> {
+    let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
+    let changes = changes(&SourceFile::new(&experiment.model, text.clone()))?;
+    let each = experiment.points.len();
+    let bar = bar(&format!("{}, sensitivity", experiment.name), changes.len() * each);
+    let all = changes.len();
+    let mut repeated = vec![];
+    for change in changes {
+        let directory = out.join(SENSITIVITY).join(change.directory());
+        let file = directory.join("model.toml");
+        write_atomic(&file, replaced(&text, [(&change.parameter, change.to.clone())]).as_bytes())?;
+        let refused =
+            model::check(&file).err().map(|error| error.to_string().replace(&installation::display(&file), ""));
+        let runs = match refused {
+            None => {
+                let model = Model::load(&file)?;
+                boards.defer(runner::run_under(boards, &bar, experiment, &model, &directory))?
+            }
+            Some(_) => {
+                bar.inc(each as u64);
+                Some((vec![], 0))
+            }
+        };
+        // If a run is absent, those of the other changes are asked for too.
+        repeated.extend(runs.map(|(runs, _)| Repeated { change, refused, runs }));
+    }
+    bar.finish_and_clear();
+    if repeated.len() == all { Ok(repeated) } else { Err(Absent.into()) }
+}
+
+/// Makes the runs of an experiment again with each change of its model, and returns what became of the conclusions, whose
+/// verdicts on the model as it is are given.
+///
+/// # Errors
+///
+/// As [`repeat`]; also if the experiment has no checks.
 pub fn examine(
+    boards: &Boards,
     experiment: &Experiment,
     path: &Path,
     verdicts: &[Verdict],
@@ -243,47 +287,27 @@ pub fn examine(
             "the experiment names no conclusions that its runs could decide"
         ));
     }
-    let text = files::read_text(&experiment.model, files::CONFIGURATION)?;
-    let changes = changes(&SourceFile::new(&experiment.model, text.clone()))?;
-    let each = experiment.points.len();
-    let bar = bar(&format!("{}, sensitivity", experiment.name), changes.len() * each);
-    let started = Instant::now();
-    let mut runs = each;
+    let mut runs = experiment.points.len();
     let mut changed = vec![];
-    for (number, change) in changes.iter().enumerate() {
-        let directory = out.join(SENSITIVITY).join(change.directory());
-        let file = directory.join("model.toml");
-        write_atomic(&file, replaced(&text, [(&change.parameter, change.to.clone())]).as_bytes())?;
+    for Repeated { change, refused, runs: measured } in repeat(boards, experiment, out)? {
         let mut row = Changed {
             parameter: change.parameter.name.clone(),
             from: change.parameter.value.to_string(),
             to: change.to.to_string(),
             holds: vec![],
             left: vec![],
-            refused: model::check(&file)
-                .err()
-                .map(|error| error.to_string().replace(&installation::display(&file), "")),
+            refused,
         };
         if row.refused.is_none() {
-            let (measured, _) = runner::run_under(&bar, experiment, &Model::load(&file)?, &directory)?;
-            let all = Runs(&measured);
             for (check, _) in &judged {
-                let (holds, left) = outcome(&check.judge(all, experiment.baseline())).unwrap_or_default();
+                let (holds, left) = outcome(&check.judge(Runs(&measured), experiment.baseline())).unwrap_or_default();
                 row.holds.push(holds);
                 row.left.push(left);
             }
-            runs += each;
-        } else {
-            bar.inc(each as u64);
+            runs += measured.len();
         }
         changed.push(row);
-        if !std::io::stderr().is_terminal() {
-            let done = number as u64 + 1;
-            let left = started.elapsed().as_secs() * (changes.len() as u64 - done) / done;
-            eprintln!("{}, {done} of {}, {left} s left", change.directory(), changes.len());
-        }
     }
-    bar.finish_and_clear();
     let Inputs { model, model_values_crc32, experiment_crc32, system_crc32 } = Inputs::of(experiment, path)?;
     let conclusion = judged.into_iter().map(|(_, conclusion)| conclusion).collect();
     let provenance = Figures::new(SENSITIVITY).provenance();

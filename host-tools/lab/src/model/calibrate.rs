@@ -5,6 +5,7 @@ use super::compare::Compared;
 use super::fit;
 use super::points::Points;
 use super::runs;
+use crate::boards::Boards;
 use crate::parameters::{self, Decimal, Parameter, Value as Setting, replaced};
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_config::{files, suggest};
@@ -131,7 +132,7 @@ pub fn fit(points: &Points, start: &Start) -> Result<Fitted> {
     let out = scratch.path().join("runs");
     let errors = |values: &[u64]| -> Result<Vec<f64>> {
         write_atomic(&file, start.with(values).as_bytes())?;
-        let results = runs::perform(points, &file, &out)?;
+        let results = runs::perform(&Boards::here(), points, &file, &out)?;
         let of = |point| Ok(Compared { point, ours: results.of(points, point)? }.error().ln_1p());
         points.points.iter().map(of).collect()
     };

@@ -17,6 +17,7 @@ pub mod points;
 pub mod runs;
 pub mod survey;
 
+use crate::boards::{Boards, seconds};
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{self, Claim, keep_apart, write_atomic};
 use cloison_engine::text::Style;
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 use survey::{Survey, SurveyError};
 
 /// The shipped model, and the measurements that it is compared with.
-const MODEL: &str = "configs/models/zcu102.toml";
+pub(crate) const MODEL: &str = "configs/models/zcu102.toml";
 const POINTS: &str = "configs/models/zcu102-public.toml";
 
 /// `cloison model`.
@@ -108,7 +109,7 @@ pub struct PointsArgs {
 /// Returns the error that stopped it; of `validate` also if a point is far off and not explained.
 pub fn model(args: &ModelArgs) -> Result<()> {
     match &args.command {
-        ModelCommand::Validate(args) => validate(args),
+        ModelCommand::Validate(args) => validate_on(&Boards::here(), args),
         ModelCommand::Calibrate(args) => calibrate(args),
         ModelCommand::Points(args) => points_of(args),
     }
@@ -165,12 +166,18 @@ fn points_of(args: &PointsArgs) -> Result<()> {
     Ok(())
 }
 
-fn validate(args: &ValidateArgs) -> Result<()> {
+/// Performs and reports a comparison on these boards.
+///
+/// # Errors
+///
+/// As [`perform`]; also if a point is far off and not explained.
+pub fn validate_on(boards: &Boards, args: &ValidateArgs) -> Result<()> {
     let (model, path) = (file(args.model.as_ref(), MODEL), file(args.points.as_ref(), POINTS));
     keep_apart([model.as_path(), &path], args.json.as_deref())?;
     let points = points::load(&path)?;
     let out = args.out.clone().unwrap_or_else(|| installation::output_dir().join("validation"));
-    let done = perform(&points, &path, &model, &out)?;
+    let done = perform(boards, &points, &path, &model, &out)?;
+    seconds::remember("model validate", &boards.seconds());
     done.figures.write(args.json.as_deref())?;
     print!("{}", done.text);
     compare::conclude(&points, &done.compared)?;
@@ -192,12 +199,18 @@ pub struct Validated<'a> {
 ///
 /// # Errors
 ///
-/// If the model's file is not valid, or a run fails.
-pub fn perform<'a>(points: &'a points::Points, path: &Path, model: &Path, out: &Path) -> Result<Validated<'a>> {
+/// If the model's file is not valid, or a run fails or is absent.
+pub fn perform<'a>(
+    boards: &Boards,
+    points: &'a points::Points,
+    path: &Path,
+    model: &Path,
+    out: &Path,
+) -> Result<Validated<'a>> {
     let _claim = Claim::wait(out, "model validate")?;
     parts::prepare()?;
     setup::qemu()?;
-    let results = runs::perform(points, model, out)?;
+    let results = runs::perform(boards, points, model, out)?;
     let mut compared = vec![];
     for point in &points.points {
         compared.push(Compared { point, ours: results.of(points, point)? });

@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::points::{Benchmark, Operation, Point, Points};
+use crate::boards::{Absent, Boards};
 use crate::experiment::analysis::Analysis;
 use crate::experiment::measured::{Measure, Measured};
 use crate::experiment::overrides::{Path as TomlPath, Value};
-use crate::experiment::{self, runner, spec};
+use crate::experiment::{self, Scope, runner, spec};
 use cloison_config::Errors;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::model::{Caches, Model};
 use miette::{IntoDiagnostic, Result, miette};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
@@ -180,13 +181,15 @@ impl Results {
     }
 }
 
-/// Performs all boots and experiments of a file's points, each once; results that are in `out` are not made again.
+/// Performs all boots and experiments of a file's points on these boards, each once; results that are in `out` are not
+/// made again.
 ///
 /// # Errors
 ///
-/// If a boot or an experiment fails.
-pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results> {
+/// If a boot or an experiment fails or is absent.
+pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) -> Result<Results> {
     let mut results = Results::default();
+    let mut absent: BTreeSet<(String, bool)> = BTreeSet::new();
     let mut boots: BTreeMap<u64, BTreeMap<Boot, &Point>> = BTreeMap::new();
     for point in &points.points {
         let Some(clock_mhz) = point.clock_mhz else { continue };
@@ -202,7 +205,11 @@ pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results
         let runs = boots.iter().map(|(boot, point)| boot.point(point)).collect::<Result<Vec<_>>>()?;
         let experiment = benchmarks(points, &file, runs);
         let model = Model::load(&file)?;
-        let (measured, _) = runner::run(&experiment, &model, &out.join(format!("benchmarks-at-{clock_mhz}")))?;
+        let directory = out.join(format!("benchmarks-at-{clock_mhz}"));
+        let Some((measured, _)) = boards.defer(runner::run(boards, &experiment, &model, &directory))? else {
+            absent.insert((format!("benchmarks at {clock_mhz} MHz"), true));
+            continue;
+        };
         let cycles = measured.iter().map(Measured::cycles);
         results.cycles.extend(boots.into_keys().map(|boot| (clock_mhz, boot)).zip(cycles));
         results.images.extend(measured.into_iter().map(|run| run.image));
@@ -210,7 +217,7 @@ pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results
     for point in &points.points {
         let Benchmark::Experiment(named) = &point.benchmark else { continue };
         let key = (named.name.clone(), point.prefetcher);
-        if results.figures.contains_key(&key) {
+        if results.figures.contains_key(&key) || absent.contains(&key) {
             continue;
         }
         let path = experiment::file_of(&named.name);
@@ -225,11 +232,15 @@ pub fn perform(points: &Points, model_file: &Path, out: &Path) -> Result<Results
             shipped.model = out.join("model-without-prefetcher.toml");
             write_atomic(&shipped.model, text.as_bytes())?;
         }
-        let done = experiment::perform(&shipped, &path, &out.join(place), false)?;
+        let done = experiment::perform_on(boards, &shipped, &path, &out.join(place), false, Scope::AsIs);
+        let Some(done) = boards.defer(done)? else {
+            absent.insert(key);
+            continue;
+        };
         results.figures.insert(key, done.findings.figures);
         results.images.extend(done.runs.into_iter().map(|run| run.image));
     }
-    Ok(results)
+    if absent.is_empty() { Ok(results) } else { Err(Absent.into()) }
 }
 
 /// Returns the text of a model's file with another number in a field of a table, if it has that field.
@@ -277,7 +288,6 @@ mod tests {
     use super::super::points::{Buffer, Stream, Unit, Usage};
     use super::*;
     use cloison_config::problem::SourceFile;
-    use std::collections::BTreeSet;
 
     fn point(benchmark: Benchmark, unit: Unit, clock_mhz: u64) -> Point {
         Point {

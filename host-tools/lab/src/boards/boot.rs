@@ -1,0 +1,136 @@
+//! One start of a board on the model: all its inputs, the key that they have together, and its output.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_config::Emulation;
+use cloison_engine::figures::qemu_version;
+use cloison_engine::files::{sha256, write_atomic};
+use cloison_engine::kept::KeptRun;
+use cloison_engine::qemu::{Exit, Machine};
+use miette::{IntoDiagnostic, Result};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// Changes with the code that starts a board, so that a result of another version has another key.
+const VERSION: u32 = 1;
+
+/// The QEMU of this machine: asking for it takes as long as anything else that is done for a boot.
+static QEMU: LazyLock<String> = LazyLock::new(qemu_version);
+
+/// A start of a board with everything that decides its output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Boot {
+    /// How QEMU emulates the board.
+    emulation: Emulation,
+    /// Image, model, seed and caches.
+    kept: KeptRun,
+    /// The QEMU that it is for, as that reports its version.
+    pub qemu: String,
+    /// After how many seconds it has hung.
+    pub limit_s: u64,
+}
+
+/// What a board left when it ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// How QEMU ended.
+    pub exit: Exit,
+    /// The console's complete output.
+    pub console: String,
+    /// Everything sent on the telemetry UART.
+    pub telemetry: Vec<u8>,
+    /// The model's statistics as JSON, if it wrote them.
+    pub statistics: Option<Vec<u8>>,
+    /// QEMU's own error messages.
+    pub errors: String,
+    /// Wall time of QEMU.
+    pub seconds: f64,
+}
+
+impl Boot {
+    /// Describes a boot with the QEMU of this machine; one that takes longer than `limit` has hung.
+    pub fn new(emulation: &Emulation, kept: KeptRun, limit: Duration) -> Self {
+        // Where the board's file names its model is no input: `kept` has the model.
+        let emulation = Emulation { model: None, ..emulation.clone() };
+        Self { emulation, kept, qemu: QEMU.clone(), limit_s: limit.as_secs() }
+    }
+
+    /// Returns the SHA-256 of all inputs, in hexadecimal. Where the inputs are kept is none of them.
+    pub fn key(&self) -> String {
+        let kept = self.kept.with_parts_in(Path::new(""));
+        sha256(serde_json::json!([VERSION, self.emulation, kept, self.qemu]).to_string().as_bytes())
+    }
+
+    /// Returns the files that it needs: their directory, and their names.
+    pub fn parts(&self) -> (&Path, impl Iterator<Item = &String>) {
+        (self.kept.parts(), self.kept.names())
+    }
+
+    /// Returns the same boot with its files in another directory.
+    pub fn with_parts_in(&self, directory: &Path) -> Self {
+        Self { kept: self.kept.with_parts_in(directory), ..self.clone() }
+    }
+
+    /// Starts the board and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// If a file is missing or damaged, QEMU cannot be started, or the scratch directory cannot be written to.
+    pub fn perform(&self) -> Result<Output> {
+        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+        run(&self.machine(scratch.path())?, scratch.path())
+    }
+
+    /// Returns the machine to start, whose image is written to a scratch directory.
+    ///
+    /// # Errors
+    ///
+    /// If a file is missing or damaged, or the image cannot be written.
+    pub fn machine(&self, scratch: &Path) -> Result<Machine> {
+        Ok(self.kept.machine(&self.emulation, scratch)?.limit(Duration::from_secs(self.limit_s)))
+    }
+}
+
+/// Starts a machine of [`Boot::machine`] and waits for its end.
+///
+/// # Errors
+///
+/// If QEMU cannot be started.
+pub fn run(machine: &Machine, scratch: &Path) -> Result<Output> {
+    let outcome = machine.run()?;
+    Ok(Output {
+        exit: outcome.exit,
+        console: outcome.console,
+        telemetry: outcome.telemetry,
+        // A board that failed may have none, which its evaluation reports.
+        statistics: std::fs::read(scratch.join("model.json")).ok(),
+        errors: outcome.errors,
+        seconds: outcome.wall.as_secs_f64(),
+    })
+}
+
+impl Output {
+    /// Writes `console.txt`, `telemetry.bin` and `model.json` into a directory.
+    ///
+    /// # Errors
+    ///
+    /// If one cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<()> {
+        write_atomic(&directory.join("console.txt"), self.console.as_bytes())?;
+        write_atomic(&directory.join("telemetry.bin"), &self.telemetry)?;
+        let statistics = directory.join("model.json");
+        match &self.statistics {
+            Some(bytes) => write_atomic(&statistics, bytes),
+            None if statistics.exists() => std::fs::remove_file(&statistics).into_diagnostic(),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the last lines on the console, and QEMU's messages.
+    pub fn tail(&self) -> String {
+        let lines: Vec<&str> = self.console.lines().collect();
+        format!("{}\n{}", lines[lines.len().saturating_sub(12)..].join("\n"), self.errors)
+    }
+}

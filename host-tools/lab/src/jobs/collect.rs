@@ -1,0 +1,167 @@
+//! `cloison collect`: checks every result against the manifest, and makes the report.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use super::manifest::{self, Job, Manifest};
+use crate::boards::result::{self, EXTENSION, ResultError};
+use crate::boards::{Absent, Boards, Lacking};
+use cloison_config::problem::count;
+use cloison_engine::files::{self, Claim, sha256};
+use miette::{Diagnostic, IntoDiagnostic, Result, WrapErr, miette};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// How many runs a message names.
+const NAMED: usize = 20;
+
+/// Why there is no report.
+#[derive(Debug, Error, Diagnostic)]
+pub enum CollectError {
+    /// Results are missing; more jobs are to be run.
+    #[error("{} of {all} jobs have no result:\n{names}", missing)]
+    #[diagnostic(help("run them, for example: cloison submit {} --engine parallel; then collect again", directory.display()))]
+    Missing {
+        /// How many.
+        missing: usize,
+        /// How many jobs there are.
+        all: usize,
+        /// The first of them, one a line, and why.
+        names: String,
+        /// The directory of the jobs.
+        directory: PathBuf,
+    },
+    /// There are results of something else.
+    #[error("{} of other inputs among the results, which would be mixed:\n{names}", count(*foreign, "file"))]
+    #[diagnostic(help("remove them from {}", results.display()))]
+    Foreign {
+        /// How many.
+        foreign: usize,
+        /// The first of them, one a line.
+        names: String,
+        /// The directory of the results.
+        results: PathBuf,
+    },
+    /// The jobs were made from other files than there are now.
+    #[error("the jobs were made from other inputs than these, so their results are not of these:\n{changed}")]
+    #[diagnostic(help("restore the inputs, or make the jobs again in another directory"))]
+    Changed {
+        /// What has changed, one a line.
+        changed: String,
+    },
+}
+
+/// Returns the first lines of a list, and how many more there are.
+fn some(lines: impl ExactSizeIterator<Item = String>) -> String {
+    let more = lines.len().saturating_sub(NAMED);
+    let mut shown: Vec<String> = lines.take(NAMED).map(|line| format!("  {line}")).collect();
+    if more > 0 {
+        shown.push(format!("  and {more} more"));
+    }
+    shown.join("\n")
+}
+
+/// Returns an error that names every file among the results that is of no job, or of another than its name says.
+///
+/// # Errors
+///
+/// If there is such a file.
+pub fn refuse_foreign(directory: &Path, jobs: &[Job]) -> Result<(), CollectError> {
+    let results = manifest::results(directory);
+    let known: BTreeMap<&str, &Job> = jobs.iter().map(|job| (job.key.as_str(), job)).collect();
+    let mut foreign = vec![];
+    let entries = std::fs::read_dir(&results).into_iter().flatten().flatten().map(|entry| entry.path());
+    for path in entries.filter(|path| path.extension().is_some_and(|extension| extension == EXTENSION)) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let key = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let expected = known.get(key.as_str());
+        match (result::head(&path), expected) {
+            (Ok(head), Some(job)) if head.key != key => {
+                foreign.push(format!("{name}: it is of {}, not of {}", head.run, job.run));
+            }
+            (Ok(head), None) => foreign.push(format!("{name}: it is of {} on {}", head.run, head.machine)),
+            // One that is damaged counts as missing, where it is that of a job.
+            (Err(error), None) => foreign.push(format!("{name}: {error}, and it is that of no job")),
+            (Ok(_) | Err(_), Some(_)) => {}
+        }
+    }
+    foreign.sort();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    Err(CollectError::Foreign { foreign: foreign.len(), names: some(foreign.into_iter()), results })
+}
+
+/// Returns the jobs that have no result, with the reason.
+pub fn missing<'a>(directory: &Path, jobs: &'a [Job]) -> Vec<(&'a Job, ResultError)> {
+    let results = manifest::results(directory);
+    let reason = |job: &Job| match result::head(&result::path(&results, &job.key)) {
+        Ok(head) if head.key == job.key => None,
+        Ok(head) => Some(ResultError::Foreign { run: head.run, key: head.key }),
+        Err(error) => Some(error),
+    };
+    jobs.iter().filter_map(|job| Some((job, reason(job)?))).collect()
+}
+
+/// Makes the report of a directory of jobs.
+///
+/// # Errors
+///
+/// If a result is missing or of other inputs; otherwise as the command that the jobs were made of.
+pub fn collect(directory: &Path, json: Option<PathBuf>) -> Result<()> {
+    let (manifest, jobs) = manifest::read(directory)?;
+    let _claim = Claim::wait(directory, &owner(&manifest.work.to_string()))?;
+    refuse_foreign(directory, &jobs)?;
+    let json = json.map(std::path::absolute).transpose().into_diagnostic()?;
+    // Relative paths are named in the report as the user gave them.
+    let start = &manifest.directory;
+    std::env::set_current_dir(start)
+        .into_diagnostic()
+        .wrap_err_with(|| miette!("the jobs were made in {}, where the paths of their files begin", start.display()))?;
+    let known = jobs.iter().map(|job| (job.key.clone(), job.run.clone())).collect();
+    let report = manifest::report(directory);
+    let boards = Boards::elsewhere(&report, &manifest::results(directory), known);
+    let done = manifest.work.perform(&boards, &report, json);
+    let lacking = boards.into_lacking();
+    match done {
+        Err(error) if error.is::<Absent>() => Err(explain(directory, &manifest, &jobs, &lacking).into()),
+        done => done,
+    }
+}
+
+/// Returns the name under which a directory of jobs is claimed.
+pub fn owner(what: &str) -> String {
+    format!("the jobs of {what}")
+}
+
+fn explain(directory: &Path, manifest: &Manifest, jobs: &[Job], lacking: &Lacking) -> CollectError {
+    if !lacking.changed.is_empty() {
+        let is_as_before = |(path, before): &(&PathBuf, &String)| {
+            files::read(path, files::IMAGE).is_ok_and(|bytes| sha256(&bytes) == **before)
+        };
+        let mut changed: Vec<String> = manifest
+            .inputs
+            .iter()
+            .filter(|input| !is_as_before(input))
+            .map(|(path, _)| format!("{} has changed", path.display()))
+            .collect();
+        let qemu = cloison_engine::figures::qemu_version();
+        if let Some(job) = jobs.iter().find(|job| job.boot.qemu != qemu) {
+            changed.push(format!("the jobs are for {}, and this machine has {qemu}", job.boot.qemu));
+        }
+        if changed.is_empty() {
+            let runs = lacking.changed.join(", ");
+            changed.push(format!("a guest, a kernel or another file that one of these runs has: {runs}"));
+        }
+        return CollectError::Changed { changed: some(changed.into_iter()) };
+    }
+    let names = lacking.missing.iter().map(|(run, why)| {
+        let note = jobs.iter().find(|job| job.run == *run).and_then(|job| {
+            let file = directory.join("failed").join(format!("{}.txt", job.key));
+            files::read_text(&file, files::CONFIGURATION).ok()
+        });
+        let note = note.and_then(|text| Some(format!("; the last attempt, on {}", text.lines().next()?)));
+        format!("{run}: {why}{}", note.unwrap_or_default())
+    });
+    let names = some(names);
+    CollectError::Missing { missing: lacking.missing.len(), all: jobs.len(), names, directory: directory.to_path_buf() }
+}

@@ -1,0 +1,197 @@
+//! `cloison jobs`, `job run`, `collect` and `submit`: boards that other machines start, and the report of all together.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`work`] | what jobs are made of: an experiment, a validation |
+//! | [`manifest`] | the files that describe the jobs |
+//! | [`run`] | one job |
+//! | [`collect`] | checks the results, and makes the report |
+//! | [`engine`] | the files of engines |
+//! | [`submit`] | hands jobs to an engine |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod collect;
+pub mod engine;
+pub mod manifest;
+pub mod run;
+pub mod submit;
+pub mod work;
+
+use crate::boards::{Absent, Boards, seconds};
+use cloison_config::problem::count;
+use cloison_engine::files::Claim;
+use cloison_engine::installation;
+use collect::CollectError;
+use engine::Engine;
+use indicatif::HumanDuration;
+use miette::{IntoDiagnostic, Result, miette};
+use run::{Failure, TRY_AGAIN};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+use submit::Submission;
+use work::{Options, Work};
+
+/// How long a boot is expected to take where none was made, in seconds.
+const GUESS_S: f64 = 20.0;
+
+/// Options of `cloison jobs`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct JobsArgs {
+    /// An experiment (its name or file), or a file of measurements to validate the model with
+    #[arg(value_name = "NAME | FILE.toml")]
+    file: String,
+    /// Directory for the jobs, their results and the report
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Of an experiment: only the few runs for a quick look
+    #[arg(long)]
+    quick: bool,
+    /// Of an experiment or a validation: another board model
+    #[arg(long, value_name = "FILE.toml")]
+    model: Option<PathBuf>,
+    /// Of an experiment: also with each unmeasured value of the model at half and at double
+    #[arg(long)]
+    sensitivity: bool,
+}
+
+/// Options of `cloison job`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct JobArgs {
+    #[command(subcommand)]
+    command: JobCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum JobCommand {
+    /// Run one job. Exit code: 0 it has a result, 75 try again, others are final
+    Run(JobRunArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct JobRunArgs {
+    /// The directory of the jobs
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Number of the job, from 1 [default: from the engine's variable, such as SLURM_ARRAY_TASK_ID]
+    #[arg(value_name = "NUMBER")]
+    number: Option<usize>,
+}
+
+/// Options of `cloison collect`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CollectArgs {
+    /// The directory of the jobs; the report goes to its `report`
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Also write the figures here
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Options of `cloison submit`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct SubmitArgs {
+    /// The directory of the jobs
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// What runs the jobs
+    #[arg(long, value_enum, value_name = "ENGINE")]
+    engine: Engine,
+    /// Path of `cloison` on the machines that run the jobs [default: this program's]
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
+    /// Only write the engine's file, into DIR/submit
+    #[arg(long)]
+    write: bool,
+    /// Arguments for the engine's command, such as --partition=lab or --sshlogin a,b
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// Runs `cloison jobs`.
+///
+/// # Errors
+///
+/// If a file is not valid, a part cannot be built, or the directory has results of other inputs.
+pub fn jobs(args: &JobsArgs) -> Result<()> {
+    let JobsArgs { file, quick, model, sensitivity, .. } = args.clone();
+    let work = Work::of(&file, Options { quick, model, sensitivity })?;
+    let directory = std::path::absolute(&args.output).into_diagnostic()?;
+    let _claim = Claim::wait(&directory, &collect::owner(&work.to_string()))?;
+    let report = manifest::report(&directory);
+    let boards = Boards::planned(&report, &directory.join("parts"));
+    match work.perform(&boards, &report, None) {
+        Err(error) if error.is::<Absent>() => {}
+        Ok(()) => return Err(miette!("{work} runs no boards")),
+        Err(error) => return Err(error),
+    }
+    let expected = seconds::expected(&work.to_string());
+    let jobs = manifest::write(&directory, work, boards.into_planned(), expected.unwrap_or(GUESS_S))?;
+    let time = HumanDuration(Duration::from_secs_f64(jobs.iter().map(|job| job.expected_seconds).sum()));
+    let origin = if expected.is_some() { "by the last runs here" } else { "a guess: none was run here" };
+    println!(
+        "{} in {}: about {time} on one core, {origin}",
+        count(jobs.len(), "job"),
+        installation::display(&directory)
+    );
+    println!("Next:    {} submit {} --engine ENGINE", installation::program(), args.output.display());
+    Ok(())
+}
+
+/// Runs `cloison job`. Returns its exit code.
+///
+/// # Errors
+///
+/// What makes the job fail wherever it is run.
+pub fn job(args: &JobArgs) -> Result<ExitCode> {
+    let JobCommand::Run(args) = &args.command;
+    let number = run::number(args.number, |name| std::env::var(name).ok())?;
+    let directory = std::path::absolute(&args.directory).into_diagnostic()?;
+    match run::run(&directory, number) {
+        Ok(line) => {
+            println!("{line}");
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(Failure::TryAgain(report)) => {
+            eprintln!("Error: {report:?}\nExit code {TRY_AGAIN}: try it again");
+            Ok(ExitCode::from(TRY_AGAIN))
+        }
+        Err(Failure::Final(report)) => Err(report),
+    }
+}
+
+/// Runs `cloison collect`. Returns its exit code.
+///
+/// # Errors
+///
+/// If results are of other inputs; otherwise as the command that the jobs were made of.
+pub fn collect(args: &CollectArgs) -> Result<ExitCode> {
+    let directory = std::path::absolute(&args.directory).into_diagnostic()?;
+    match collect::collect(&directory, args.json.clone()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(report) if matches!(report.downcast_ref(), Some(CollectError::Missing { .. })) => {
+            eprintln!("Error: {report:?}");
+            Ok(ExitCode::from(TRY_AGAIN))
+        }
+        Err(report) => Err(report),
+    }
+}
+
+/// Runs `cloison submit`.
+///
+/// # Errors
+///
+/// If results are of other inputs, or the engine is missing or fails.
+pub fn submit(args: &SubmitArgs) -> Result<()> {
+    let directory = std::path::absolute(&args.directory).into_diagnostic()?;
+    let program = submit::program(args.program.as_ref())?;
+    submit::submit(&Submission {
+        directory: &directory,
+        engine: args.engine,
+        program: &program,
+        only_write: args.write,
+        arguments: &args.arguments,
+    })
+}

@@ -1,0 +1,172 @@
+//! A laboratory for tests of jobs: a cheap experiment, its jobs, and what is left of each command.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_engine::installation;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// What counts as now: the date is the only part of a report that differs from one command to the next.
+const NOW: &str = "1700000000";
+
+/// An experiment in its own directory, with boots that take less than a second.
+#[derive(Debug)]
+pub struct Lab {
+    home: TempDir,
+}
+
+/// The end of a command.
+#[derive(Debug)]
+pub struct Done {
+    /// Its exit code.
+    pub code: i32,
+    /// Its output.
+    pub out: String,
+    /// Its messages.
+    pub err: String,
+}
+
+impl Done {
+    /// Returns the words of the messages, without the frame around them.
+    pub fn words(&self) -> Vec<&str> {
+        self.err.split_whitespace().filter(|word| !["│", "×", "╰─▶", "├─▶"].contains(word)).collect()
+    }
+
+    /// Returns whether its messages say this, wherever their lines end.
+    pub fn says(&self, text: &str) -> bool {
+        self.words().concat().contains(&text.split_whitespace().collect::<String>())
+    }
+}
+
+impl Lab {
+    /// Returns an experiment with this many runs.
+    pub fn new(runs: u64) -> Self {
+        Self::with_sizes(&(1..=runs).map(|run| run * 1024).collect::<Vec<_>>())
+    }
+
+    /// Returns an experiment with one run for each size of the victim's buffer, in bytes.
+    pub fn with_sizes(sizes: &[u64]) -> Self {
+        let lab = Self { home: tempfile::tempdir().expect("a scratch directory") };
+        let system = installation::root().join("configs/experiments/systems/memory.toml");
+        let text = format!(
+            "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\nchecks = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
+             remove = ['vm.other-1', 'vm.other-2', 'vm.other-3']\n\
+             set = {{ 'vm.victim.image.workload' = 'latency', 'vm.victim.args' = ['{{bytes}}', 1, 1, 2] }}\n\
+             [[variant.axis]]\nname = 'bytes'\nvalues = {sizes:?}\n",
+            system.display()
+        );
+        fs::write(lab.file(), text).expect("an experiment");
+        lab
+    }
+
+    /// Returns a path in the laboratory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// Returns the experiment's file.
+    pub fn file(&self) -> PathBuf {
+        self.path("many.toml")
+    }
+
+    /// Writes a program.
+    pub fn program(&self, path: &Path, text: &str) {
+        fs::write(path, text).expect("a program");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its rights");
+    }
+
+    /// Returns a command of `cloison`, in the checkout, with these variables.
+    pub fn command(&self, args: &[&str], variables: &[(&str, &str)]) -> Command {
+        let mut command = Command::new(crate::program());
+        command.args(args).current_dir(installation::root()).env("NO_COLOR", "1").env("SOURCE_DATE_EPOCH", NOW);
+        command.envs(variables.iter().copied()).stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command of `cloison`.
+    pub fn cloison(&self, args: &[&str], variables: &[(&str, &str)]) -> Done {
+        let output = self.command(args, variables).output().expect("the command starts");
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    }
+
+    /// Runs a command of `cloison` that has to succeed.
+    #[track_caller]
+    pub fn good(&self, args: &[&str]) -> Done {
+        let done = self.cloison(args, &[]);
+        assert_eq!(done.code, 0, "cloison {args:?}: {done:?}");
+        done
+    }
+
+    /// Runs the experiment without jobs. Returns the directory of its report.
+    #[track_caller]
+    pub fn serial(&self) -> PathBuf {
+        let out = self.path("serial");
+        self.good(&["experiment", &self.file().display().to_string(), "--out", &out.display().to_string()]);
+        out
+    }
+
+    /// Makes the experiment's jobs. Returns their directory.
+    #[track_caller]
+    pub fn jobs(&self, name: &str) -> PathBuf {
+        let directory = self.path(name);
+        self.good(&["jobs", &self.file().display().to_string(), "-o", &directory.display().to_string()]);
+        directory
+    }
+
+    /// Runs a job.
+    pub fn run(&self, directory: &Path, number: usize) -> Done {
+        self.cloison(&["job", "run", &directory.display().to_string(), &number.to_string()], &[])
+    }
+
+    /// Collects the results of jobs.
+    pub fn collect(&self, directory: &Path) -> Done {
+        self.cloison(&["collect", &directory.display().to_string()], &[])
+    }
+
+    /// Returns the key of a job.
+    pub fn key(&self, directory: &Path, number: usize) -> String {
+        let list = fs::read_to_string(directory.join("jobs.jsonl")).expect("the list of jobs");
+        let line = list.lines().nth(number - 1).expect("the job's line");
+        let after = line.split("\"key\":\"").nth(1).expect("its key");
+        after.split('"').next().expect("its key").to_owned()
+    }
+}
+
+/// All files of a report, with their contents.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Report(BTreeMap<PathBuf, Vec<u8>>);
+
+impl Report {
+    /// Reads the files of a directory, but for who claims it.
+    pub fn of(directory: &Path) -> Self {
+        let mut files = BTreeMap::new();
+        let mut directories = vec![directory.to_path_buf()];
+        while let Some(next) = directories.pop() {
+            for entry in fs::read_dir(&next).expect("a report").flatten() {
+                let path = entry.path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if entry.file_name() != ".owner" {
+                    let name = path.strip_prefix(directory).expect("it is inside").to_path_buf();
+                    files.insert(name, fs::read(&path).expect("a file"));
+                }
+            }
+        }
+        Self(files)
+    }
+}
+
+/// Compares two reports byte for byte: pages, figures, tables, and each run's result and logs.
+#[track_caller]
+pub fn identical(one: &Report, other: &Report) {
+    assert!(one.0.contains_key(Path::new("figures.json")), "there is no report");
+    let names = |report: &Report| report.0.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(one), names(other));
+    for (name, bytes) in &one.0 {
+        assert!(other.0[name] == *bytes, "{} differs", name.display());
+    }
+}

@@ -1,0 +1,231 @@
+//! Jobs: the same report as without them, whatever happens to results, machines and clocks on the way.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use cloison_config::problem::SourceFile;
+use cloison_engine::installation;
+use cloison_lab::parameters;
+use cloison_tests::jobs::{Lab, Report, identical};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, SystemTime};
+
+/// The file with a job's result.
+fn result(lab: &Lab, directory: &Path, number: usize) -> PathBuf {
+    directory.join("results").join(format!("{}.result", lab.key(directory, number)))
+}
+
+#[test]
+fn jobs_make_the_report_of_a_run_without_them() {
+    let lab = Lab::new(3);
+    let serial = lab.serial();
+    let directory = lab.jobs("jobs");
+    assert_eq!(lab.run(&directory, 1).code, 0);
+    // The index of an engine.
+    let second = lab.cloison(&["job", "run", &directory.display().to_string()], &[("SLURM_ARRAY_TASK_ID", "2")]);
+    assert_eq!(second.code, 0, "{second:?}");
+
+    let collected = lab.collect(&directory);
+    assert_eq!(collected.code, 75, "{collected:?}");
+    assert!(collected.err.contains("1 of 3 jobs have no result") && collected.err.contains("runs/alone-bytes=3072"));
+    assert!(!directory.join("report/report.html").exists(), "there is no report of a part");
+
+    assert_eq!(lab.run(&directory, 3).code, 0);
+    let collected = lab.collect(&directory);
+    assert_eq!(collected.code, 0, "{collected:?}");
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+    // Once more, and from elsewhere: everything is in the directory, but for the inputs.
+    let moved = lab.path("moved");
+    fs::rename(&directory, &moved).expect("moved");
+    assert_eq!(lab.run(&moved, 3).code, 0);
+    assert_eq!(lab.collect(&moved).code, 0);
+    identical(&Report::of(&serial), &Report::of(&moved.join("report")));
+}
+
+#[test]
+fn what_is_not_a_result_of_these_jobs_is_named_and_nothing_is_lost() {
+    let lab = Lab::new(3);
+    let serial = lab.serial();
+    let directory = lab.jobs("jobs");
+    for number in 1..=3 {
+        assert_eq!(lab.run(&directory, number).code, 0);
+    }
+    // Half of a result, and one without a byte: they count as missing, and running the jobs again replaces them.
+    let whole = fs::read(result(&lab, &directory, 1)).expect("a result");
+    fs::write(result(&lab, &directory, 1), &whole[..whole.len() / 2]).expect("half of it");
+    fs::write(result(&lab, &directory, 2), "").expect("none of it");
+    let collected = lab.collect(&directory);
+    assert_eq!(collected.code, 75, "{collected:?}");
+    assert!(collected.err.contains("2 of 3 jobs") && collected.err.contains("its result is damaged: it is empty"));
+    for number in 1..=2 {
+        assert_eq!(lab.run(&directory, number).code, 0);
+    }
+
+    // Results of other jobs, under their own name and under that of a job of these.
+    let other = Lab::with_sizes(&[7168]);
+    let elsewhere = other.jobs("elsewhere");
+    assert_eq!(other.run(&elsewhere, 1).code, 0);
+    let foreign = result(&other, &elsewhere, 1);
+    let smuggled = directory.join("results").join(foreign.file_name().expect("a name"));
+    fs::copy(&foreign, &smuggled).expect("copied");
+    let collected = lab.collect(&directory);
+    assert_eq!(collected.code, 1, "{collected:?}");
+    assert!(collected.err.contains("experiment many: runs/alone-bytes=7168"), "{collected:?}");
+    fs::remove_file(&smuggled).expect("removed");
+    let right = fs::read(result(&lab, &directory, 1)).expect("a result");
+    fs::copy(&foreign, result(&lab, &directory, 1)).expect("copied");
+    let collected = lab.collect(&directory);
+    let named = "it is of experiment many: runs/alone-bytes=7168, not of runs/alone-bytes=1024";
+    assert!(collected.code == 1 && collected.says(named), "{collected:?}");
+    fs::write(result(&lab, &directory, 1), right).expect("restored");
+
+    // Manifest and list.
+    for (file, old, new, message) in [
+        ("manifest.json", "\"jobs\":3", "\"jobs\":2", "manifest.json is damaged"),
+        ("jobs.jsonl", "\"seed\":0", "\"seed\":1", "line 1: its key is"),
+        ("jobs.jsonl", "{\"job\":2", "{\"job\":3", "line 2: it is job 3"),
+        (
+            "jobs.jsonl",
+            "\"expected_seconds\":",
+            "\"expected_seconds\":1",
+            "is not the list that the manifest was written with",
+        ),
+    ] {
+        let path = directory.join(file);
+        let before = fs::read_to_string(&path).expect("it is there");
+        assert!(before.contains(old), "{before}");
+        fs::write(&path, before.replacen(old, new, 1)).expect("changed");
+        let collected = lab.collect(&directory);
+        assert!(collected.code == 1 && collected.says(message), "{collected:?}");
+        fs::write(&path, before).expect("restored");
+    }
+
+    // Clocks that differ: when a file was written decides nothing.
+    for (number, seconds) in [(1, 0), (2, 4_000_000_000), (3, 86_400)] {
+        let file = fs::File::options().append(true).open(result(&lab, &directory, number)).expect("a result");
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)).expect("a time");
+    }
+    // Two at once.
+    let collect = || {
+        let mut command = lab.command(&["collect", &directory.display().to_string()], &[]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    };
+    let mut both = [collect(), collect()];
+    for one in &mut both {
+        assert!(one.wait().expect("it ends").success());
+    }
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+
+    // Another input than that of the jobs.
+    let text = fs::read_to_string(lab.file()).expect("the experiment");
+    fs::write(lab.file(), text.replace("1024, ", "1088, ")).expect("changed");
+    let collected = lab.collect(&directory);
+    assert!(collected.code == 1 && collected.says("many.toml has changed"), "{collected:?}");
+    let again = lab.cloison(&["jobs", &lab.file().display().to_string(), "-o", &directory.display().to_string()], &[]);
+    assert!(again.code == 1 && again.says("has results of jobs with other inputs"), "{again:?}");
+    fs::write(lab.file(), text).expect("restored");
+    assert_eq!(lab.collect(&directory).code, 0);
+}
+
+#[test]
+fn a_machine_that_cannot_run_a_job_says_so_and_asks_for_another() {
+    let lab = Lab::new(1);
+    let directory = lab.jobs("jobs");
+    let tools = lab.path("tools");
+    fs::create_dir(&tools).expect("a directory");
+    let run = ["job", "run", &directory.display().to_string(), "1"];
+    let none = lab.cloison(&run, &[("PATH", &tools.display().to_string())]);
+    assert!(none.code == 75 && none.says("has no QEMU, and the jobs are for QEMU"), "{none:?}");
+    lab.program(&tools.join("qemu-system-aarch64"), "#!/bin/sh\necho QEMU emulator version 9.2.0\n");
+    let path = format!("{}:/usr/bin:/bin", tools.display());
+    let other = lab.cloison(&run, &[("PATH", &path)]);
+    assert!(other.code == 75 && other.says("has QEMU emulator version 9.2.0"), "{other:?}");
+    // The report names the reason.
+    let collected = lab.collect(&directory);
+    assert!(collected.code == 75 && collected.says("QEMU emulator version 9.2.0"), "{collected:?}");
+
+    // Killed at any moment: there is no result or a whole one, and the next attempt removes what it left.
+    let scratch = lab.path("scratch");
+    fs::create_dir(&scratch).expect("a directory");
+    let place = scratch.display().to_string();
+    for pause_ms in [20, 100, 300] {
+        let mut job = lab.command(&run, &[("TMPDIR", &place)]).stdout(Stdio::null()).spawn().expect("it starts");
+        std::thread::sleep(Duration::from_millis(pause_ms));
+        // It may have ended.
+        let _ = job.kill();
+        let _ = job.wait();
+    }
+    let done = lab.cloison(&run, &[("TMPDIR", &place)]);
+    assert_eq!(done.code, 0, "{done:?}");
+    let left: Vec<_> = fs::read_dir(&scratch).expect("the directory").flatten().map(|entry| entry.path()).collect();
+    let jobs =
+        left.iter().filter(|path| path.display().to_string().contains("cloison-job-") && path.join("lock").exists());
+    assert_eq!(jobs.count(), 0, "{left:?}");
+    assert_eq!(lab.collect(&directory).code, 0);
+
+    // A job that is none, and one that has a result.
+    assert_eq!(lab.run(&directory, 2).code, 1);
+    assert_eq!(lab.run(&lab.path("nowhere"), 1).code, 1);
+    assert!(lab.run(&directory, 1).out.contains("has a result"));
+}
+
+/// A directory as an argument.
+fn word(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Runs all jobs of a directory and collects them.
+fn finish(lab: &Lab, directory: &Path, jobs: usize) {
+    let list = fs::read_to_string(directory.join("jobs.jsonl")).expect("the list of jobs");
+    assert_eq!(list.lines().count(), jobs);
+    for number in 1..=jobs {
+        let done = lab.run(directory, number);
+        assert_eq!(done.code, 0, "{done:?}");
+    }
+    let collected = lab.collect(directory);
+    assert_eq!(collected.code, 0, "{collected:?}");
+}
+
+#[test]
+fn a_study_of_the_models_values_is_jobs_too() {
+    let lab = Lab::with_sizes(&[4096]);
+    let shipped = fs::read_to_string(installation::root().join("configs/models/zcu102.toml")).expect("a model");
+    let (values, _) = shipped.split_once("[sensitivity]").expect("its table");
+    let all = parameters::all(&SourceFile::new(Path::new("model.toml"), values.to_owned())).expect("its values");
+    let names = all.into_iter().map(|one| one.name).filter(|name| name != "memory.latency_ns");
+    let known: Vec<String> = names.map(|name| format!("'{name}'")).collect();
+    let model = lab.path("model.toml");
+    fs::write(&model, format!("{values}[sensitivity]\nknown = [{}]\n", known.join(", "))).expect("a model");
+
+    let (file, model) = (word(&lab.file()), word(&model));
+    let options = [file.as_str(), "--model", &model, "--sensitivity"];
+    let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(name));
+    lab.good(&[&["experiment"], &options[..], &["--out", &word(&serial)]].concat());
+    lab.good(&[&["jobs"], &options[..], &["-o", &word(&directory)]].concat());
+    // The model as it is, and one value at half and at double.
+    finish(&lab, &directory, 3);
+    let report = Report::of(&directory.join("report"));
+    assert!(directory.join("report/sensitivity.toml").is_file() && directory.join("report/report.html").is_file());
+    identical(&Report::of(&serial), &report);
+}
+
+#[test]
+fn a_validation_is_jobs_too() {
+    let lab = Lab::new(1);
+    let points = lab.path("points.toml");
+    let chain = |name: &str, kib: u64| {
+        format!(
+            "[[point]]\nname = '{name}'\nboard = 'a board'\nvalue = 10\nunit = 'ns'\nclock_mhz = 1500\ntolerance = 0.2\n\
+             use = 'predicted'\nsource = 'note'\nplace = 'line 1'\nwhy = 'an invented value'\n\
+             benchmark.chase = {{ kib = {kib} }}\n"
+        )
+    };
+    let text = format!("[source.note]\ntitle = 'A note'\n\n{}\n{}", chain("small", 4), chain("medium", 64));
+    fs::write(&points, text).expect("measurements");
+    let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(name));
+    let json = word(&serial.join("figures.json"));
+    lab.good(&["model", "validate", "--points", &word(&points), "--out", &word(&serial), "--json", &json]);
+    lab.good(&["jobs", &word(&points), "-o", &word(&directory)]);
+    finish(&lab, &directory, 2);
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+}
