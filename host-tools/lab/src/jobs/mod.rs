@@ -5,9 +5,9 @@
 //! | [`work`] | what jobs are made of: an experiment, a validation |
 //! | [`manifest`] | the files that describe the jobs |
 //! | [`run`] | one job |
-//! | [`collect`] | checks the results, and makes the report |
+//! | [`collect`](mod@collect) | checks the results, and makes the report |
 //! | [`engine`] | the files of engines |
-//! | [`submit`] | hands jobs to an engine |
+//! | [`submit`](mod@submit) | hands jobs to an engine |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 pub mod collect;
