@@ -26,6 +26,7 @@ pub mod id {
     pub const CACHEABILITY_CHECK: u32 = 9;
     pub const MEMORY: u32 = 10;
     pub const KNOWN_COUNTS: u32 = 11;
+    pub const ARITHMETIC: u32 = 12;
 }
 
 /// IPA of the buffers named by page profiles: 256 pages into the RAM.

@@ -17,6 +17,7 @@ pub const SEGMENTS: &[(u32, &str)] = &[
     (9, "cacheability-check"),
     (10, "memory"),
     (11, "known-counts"),
+    (12, "arithmetic"),
 ];
 
 /// Returns a workload of the HEM log as `c2is (3)`, or only its number if it is none of the shipped ones.
@@ -27,6 +28,10 @@ pub fn segment_name(workload: u32) -> String {
 
 /// The shipped workloads with their purpose.
 pub const WORKLOADS: &[(&str, &str)] = &[
+    (
+        "arithmetic",
+        "computes with operands from a level of the memory; args: benchmark, steps, seed, runs (0: forever)",
+    ),
     ("bench", "measures the hypervisor's own paths"),
     ("c2is", "runs a function over 65 pages of text, again and again"),
     ("cacheability-check", "writes and checks its pages while they go in and out of the caches"),

@@ -85,11 +85,20 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<()> {
 /// Returns an error with the file's name if it cannot be written, is a directory or a disk, or is a pipe that nobody
 /// reads.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
-    let write = || match target(path)? {
-        Target::Replace(file) => replace(&file, bytes),
-        Target::Open(file) => open_for_writing(&file)?.write_all(bytes),
+    stream_atomic(path, |file| file.write_all(bytes))
+}
+
+/// Like [`write_atomic`], of what `write` writes, which need not be in memory as a whole.
+///
+/// # Errors
+///
+/// As [`write_atomic`], and the errors of `write`.
+pub fn stream_atomic(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
+    let written = || match target(path)? {
+        Target::Replace(file) => replace(&file, write),
+        Target::Open(file) => write(&mut open_for_writing(&file)?),
     };
-    write().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))
+    written().into_diagnostic().wrap_err_with(|| miette!("cannot write {}", path.display()))
 }
 
 /// Returns whether a file of this name is, or will be, a regular one, so that others can be written beside it.
@@ -142,14 +151,14 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
     let directory = parent(path);
     std::fs::create_dir_all(directory)?;
     // A new file has what the user's mask leaves of this; one that is replaced keeps its rights.
     let before = std::fs::metadata(path).ok().map(|metadata| metadata.permissions());
     let mut builder = tempfile::Builder::new();
     let mut file = builder.permissions(Permissions::from_mode(0o666)).tempfile_in(directory)?;
-    file.write_all(bytes)?;
+    write(file.as_file_mut())?;
     if let Some(before) = before {
         file.as_file().set_permissions(before)?;
     }

@@ -13,6 +13,9 @@ use rayon::prelude::*;
 const TERMS: usize = 40;
 /// Steps of the bisection: more than a double resolves.
 const STEPS: usize = 50;
+/// Steps of the staircase that are taken one by one at either end, and how many parts those between are put together to.
+const ENDS: usize = 1024;
+const MIDDLE: usize = 8192;
 /// The strongest correlation of the model: at 1, two of its events would be one.
 const STRONGEST: f64 = 0.999_99;
 
@@ -36,12 +39,19 @@ impl Series {
         }
         // The function is a staircase: each step at z adds its height times φ(z) h_{k−1}(z) / √k, where h are the Hermite
         // polynomials of unit norm.
-        for (at, pair) in ascending.windows(2).enumerate() {
-            let height = (pair[1] - pair[0]) / variance.sqrt();
+        // Where there are very many, neighbors are put together: they are at nearly the same z.
+        let together = (ascending.len() / MIDDLE).max(1);
+        let mut at = 0;
+        while at + 1 < ascending.len() {
+            let in_the_middle = at >= ENDS && at + together + ENDS < ascending.len();
+            let next = at + if in_the_middle { together } else { 1 };
+            let height = (ascending[next] - ascending[at]) / variance.sqrt();
+            let from = f64::midpoint(at as f64 + 1.0, next as f64);
+            at = next;
             if height == 0.0 {
                 continue;
             }
-            let z = normal_quantile((at as f64 + 1.0) / count);
+            let z = normal_quantile(from / count);
             let density = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt();
             let (mut before, mut polynomial) = (0.0, 1.0);
             for (order, coefficient) in coefficients.iter_mut().enumerate() {
@@ -90,11 +100,24 @@ pub struct Copula {
     ranks: Vec<Series>,
 }
 
+/// How an event's counts and their ranks follow from a normal variable.
+#[derive(Clone, Debug)]
+pub struct Marginal {
+    counts: Series,
+    ranks: Series,
+}
+
+impl Marginal {
+    /// Of observed counts, ascending, and their ranks in any unit.
+    pub fn new(counts: &[f64], ranks: &[f64]) -> Self {
+        Self { counts: Series::new(counts), ranks: Series::new(ranks) }
+    }
+}
+
 impl Copula {
-    /// With each event's observed counts, ascending, and their ranks.
-    pub fn new(observed: &[(Vec<f64>, Vec<f64>)]) -> Self {
-        let (counts, ranks) =
-            observed.par_iter().map(|(counts, ranks)| (Series::new(counts), Series::new(ranks))).unzip();
+    /// With the marginal distribution of each event.
+    pub fn new(marginals: Vec<Marginal>) -> Self {
+        let (counts, ranks) = marginals.into_iter().map(|marginal| (marginal.counts, marginal.ranks)).unzip();
         Self { counts, ranks }
     }
     /// The model's correlations with which the ranks have those of `spearman`.
@@ -127,9 +150,9 @@ mod tests {
             let counts: Vec<f64> =
                 (0..20_000).map(|at| of(normal_quantile((f64::from(at) + 0.5) / 20_000.0))).collect();
             let ranks = ranks(&counts);
-            (counts, ranks)
+            Marginal::new(&counts, &ranks)
         });
-        Copula::new(&observed)
+        Copula::new(observed.to_vec())
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Measured counts: sub-experiments, their runs, and the counts of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::counts::Counts;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// Minimum number of runs of a sub-experiment for a useful correlation: with fewer, the central limit theorem does not
@@ -28,7 +30,7 @@ pub struct SubExperiment {
     /// The events counted, as indices into [`Measurements::events`], ascending.
     pub events: Vec<usize>,
     /// For each of these events its counts, run by run.
-    pub columns: Vec<Vec<f64>>,
+    pub columns: Vec<Counts>,
     /// For each run its place among all runs of the sub-experiment by their numbers, those among them that were left out; may be
     /// empty where no run was.
     pub places: Vec<u32>,
@@ -41,10 +43,10 @@ impl SubExperiment {
     }
     /// How many runs.
     pub fn runs(&self) -> usize {
-        self.columns.first().map_or(0, Vec::len)
+        self.columns.first().map_or(0, Counts::len)
     }
     /// Returns the counts of an event, if it was counted here.
-    pub fn column(&self, event: usize) -> Option<&[f64]> {
+    pub fn column(&self, event: usize) -> Option<&Counts> {
         let at = self.events.binary_search(&event).ok()?;
         Some(&self.columns[at])
     }
@@ -213,7 +215,21 @@ impl Measurements {
     }
     /// Returns all counts of an event, sub-experiment after sub-experiment: the grouped sample (section 4.3).
     pub fn grouped(&self, event: usize) -> Vec<f64> {
-        self.sub_experiments.iter().filter_map(|sub| sub.column(event)).flatten().copied().collect()
+        let mut grouped = vec![];
+        self.sub_experiments.iter().filter_map(|sub| sub.column(event)).for_each(|part| grouped.extend(part.iter()));
+        grouped
+    }
+    /// Returns the same in as few bytes as they need.
+    pub fn grouped_counts(&self, event: usize) -> Counts {
+        let mut grouped = Counts::default();
+        self.sub_experiments.iter().filter_map(|sub| sub.column(event)).for_each(|part| grouped.extend_from(part));
+        grouped
+    }
+    /// Returns all counts of an event in ascending order.
+    pub fn sorted(&self, event: usize) -> Counts {
+        let mut sorted = self.grouped_counts(event);
+        sorted.sort();
+        sorted
     }
     /// Returns the pairs of events that no sub-experiment counts together.
     pub fn missing_pairs(&self) -> Vec<(usize, usize)> {
@@ -260,7 +276,7 @@ impl Measurements {
     pub fn with_runs(&self, mut choose: impl FnMut(usize) -> Vec<usize>) -> Self {
         let choose_from = |sub: &SubExperiment| {
             let chosen = choose(sub.runs());
-            let column = |column: &Vec<f64>| chosen.iter().map(|&run| column[run]).collect();
+            let column = |column: &Counts| chosen.iter().map(|&run| column.get(run)).collect();
             SubExperiment {
                 number: sub.number,
                 events: sub.events.clone(),
@@ -351,6 +367,9 @@ pub fn is_stepped(data: &Measurements, event: usize, grouped: &[f64]) -> bool {
 pub struct Builder {
     events: Vec<Event>,
     by_name: HashMap<Vec<u8>, usize>,
+    /// For each event the one whose row came after its last one: most often it comes again.
+    after: Vec<usize>,
+    last_event: usize,
     subs: Vec<Partial>,
     by_number: HashMap<u64, usize>,
     last: (usize, usize),
@@ -362,10 +381,39 @@ const NO_COUNT: f64 = -1.0;
 #[derive(Debug, Default)]
 struct Partial {
     number: u64,
-    runs: HashMap<u64, usize>,
+    /// The runs' numbers, in the order of their first rows.
     order: Vec<u64>,
+    /// Where runs are in `order`, once they do not ascend there.
+    places: Option<HashMap<u64, usize>>,
     /// Index by event; NaN where there is no row, [`NO_COUNT`] where its row has no count.
-    columns: Vec<Vec<f64>>,
+    columns: Vec<Counts>,
+}
+
+impl Partial {
+    /// The place of a run, which gets one if it has none.
+    fn row(&mut self, run: u64, last: usize) -> usize {
+        let at = |place: usize| self.order.get(place) == Some(&run);
+        // Rows of one run follow each other, or those of one event.
+        if let Some(place) = [last, last + 1].into_iter().find(|&place| at(place)) {
+            return place;
+        }
+        if self.places.is_none() {
+            if self.order.last().is_none_or(|&last| last < run) {
+                self.order.push(run);
+                return self.order.len() - 1;
+            }
+            if let Ok(place) = self.order.binary_search(&run) {
+                return place;
+            }
+            self.places = Some(self.order.iter().enumerate().map(|(place, &run)| (run, place)).collect());
+        }
+        let next = self.order.len();
+        let place = self.places.as_mut().map_or(next, |places| *places.entry(run).or_insert(next));
+        if place == next {
+            self.order.push(run);
+        }
+        place
+    }
 }
 
 /// Errors in a row.
@@ -411,15 +459,7 @@ impl Builder {
         event: &[u8],
         value: f64,
     ) -> Result<(), RowError> {
-        let at = match self.by_name.get(event) {
-            Some(&at) => at,
-            None => {
-                let at = self.events.len();
-                self.by_name.insert(event.to_vec(), at);
-                self.events.push(Event { name: String::from_utf8_lossy(event).into_owned(), code });
-                at
-            }
-        };
+        let at = self.event(event, code);
         if let (Some(now), Some(before)) = (code, self.events[at].code)
             && now != before
         {
@@ -433,58 +473,93 @@ impl Builder {
             }),
         };
         let partial = &mut self.subs[sub];
-        let row = match partial.order.get(self.last.1) {
-            Some(&last) if last == run => self.last.1,
-            _ => *partial.runs.entry(run).or_insert_with(|| {
-                partial.order.push(run);
-                partial.order.len() - 1
-            }),
-        };
+        let row = partial.row(run, self.last.1);
         self.last = (sub, row);
         if partial.columns.len() <= at {
-            partial.columns.resize(at + 1, vec![]);
+            partial.columns.resize(at + 1, Counts::default());
         }
         let column = &mut partial.columns[at];
-        if column.len() <= row {
-            column.resize(row + 1, f64::NAN);
+        let value = if value.is_nan() { NO_COUNT } else { value };
+        if column.len() == row {
+            column.push(value);
+            return Ok(());
         }
-        if !column[row].is_nan() {
+        if column.len() < row {
+            column.lengthen(row + 1);
+        }
+        if !column.get(row).is_nan() {
             let event = self.events[at].name.clone();
             return Err(RowError::Twice { event, sub_experiment, run });
         }
-        column[row] = if value.is_nan() { NO_COUNT } else { value };
+        column.set(row, value);
         Ok(())
+    }
+
+    /// The place of an event, which gets one if it has none.
+    fn event(&mut self, name: &[u8], code: Option<u32>) -> usize {
+        let expected = self.after.get(self.last_event).copied().unwrap_or_default();
+        let at = match self.events.get(expected) {
+            Some(event) if event.name.as_bytes() == name => expected,
+            _ => match self.by_name.get(name) {
+                Some(&at) => at,
+                None => {
+                    let at = self.events.len();
+                    self.by_name.insert(name.to_vec(), at);
+                    self.events.push(Event { name: String::from_utf8_lossy(name).into_owned(), code });
+                    self.after.push(0);
+                    at
+                }
+            },
+        };
+        self.after[self.last_event] = at;
+        self.last_event = at;
+        at
     }
 
     /// The measurements: sub-experiments and their runs by number, of these the runs that have every count.
     pub fn finish(self) -> Result<Measurements, DataError> {
         let mut measurements = Measurements { events: self.events, ..Measurements::default() };
         for mut partial in self.subs {
+            partial.places = None;
             let rows = partial.order.len();
-            let seen = |at: usize| partial.columns[at].iter().filter(|value| !value.is_nan()).count();
+            let seen: Vec<usize> = partial
+                .columns
+                .par_iter()
+                .map(|column| column.iter().filter(|value| !value.is_nan()).count())
+                .collect();
             // An event that hardly any run has is in the wrong place: the others are not to suffer.
             let (events, strays): (Vec<_>, Vec<_>) =
-                (0..partial.columns.len()).filter(|&at| seen(at) > 0).partition(|&at| 2 * seen(at) >= rows);
-            let named = |at: usize| (partial.number, measurements.events[at].name.clone(), seen(at));
+                (0..partial.columns.len()).filter(|&at| seen[at] > 0).partition(|&at| 2 * seen[at] >= rows);
+            let named = |at: usize| (partial.number, measurements.events[at].name.clone(), seen[at]);
             measurements.strays.extend(strays.into_iter().map(named));
-            let mut by_number: Vec<usize> = (0..rows).collect();
-            by_number.sort_unstable_by_key(|&row| partial.order[row]);
-            let whole = |row: usize| events.iter().all(|&at| partial.columns[at].get(row).is_some_and(|v| *v >= 0.0));
-            let complete: Vec<_> = by_number.iter().enumerate().filter(|(_, row)| whole(**row)).collect();
+            let sorted = partial.order.is_sorted();
+            let mut by_number: Vec<u32> = (0..rows as u32).collect();
+            if !sorted {
+                by_number.sort_unstable_by_key(|&row| partial.order[row as usize]);
+            }
+            partial.order = vec![];
+            let is_count =
+                |at: usize, row: usize| row < partial.columns[at].len() && partial.columns[at].get(row) >= 0.0;
+            let whole = |row: usize| events.iter().all(|&at| is_count(at, row));
+            let complete: Vec<u32> =
+                (0..rows as u32).filter(|&place| whole(by_number[place as usize] as usize)).collect();
             if complete.is_empty() {
                 return Err(DataError::NoCompleteRun(partial.number));
             }
             measurements.incomplete_runs += rows - complete.len();
-            let places = complete.iter().map(|&(place, _)| place as u32).collect();
-            let sorted = complete.len() == rows && by_number.is_sorted();
-            let order: Vec<usize> = complete.into_iter().map(|(_, &row)| row).collect();
+            let as_they_are = sorted && complete.len() == rows;
             let columns = events
                 .iter()
                 .map(|&at| {
-                    let column = std::mem::take(&mut partial.columns[at]);
-                    if sorted { column } else { order.iter().map(|&row| column[row]).collect() }
+                    let mut column = std::mem::take(&mut partial.columns[at]);
+                    if as_they_are {
+                        column.shrink();
+                        return column;
+                    }
+                    complete.iter().map(|&place| column.get(by_number[place as usize] as usize)).collect()
                 })
                 .collect();
+            let places = if complete.len() == rows { vec![] } else { complete };
             measurements.sub_experiments.push(SubExperiment { number: partial.number, events, columns, places });
         }
         measurements.sub_experiments.sort_by_key(|sub| sub.number);
@@ -529,8 +604,8 @@ mod tests {
         let built = build(&rows).unwrap();
         assert_eq!(built.sub_experiments.iter().map(|sub| sub.number).collect::<Vec<_>>(), [1, 3]);
         // Run 2 before run 7, whichever came first.
-        assert_eq!(built.sub_experiments[1].column(0), Some(&[6.0, 1.0][..]));
-        assert_eq!(built.sub_experiments[1].column(1), Some(&[5.0, 3.0][..]));
+        assert_eq!(built.sub_experiments[1].column(0), Some(&vec![6.0, 1.0].into()));
+        assert_eq!(built.sub_experiments[1].column(1), Some(&vec![5.0, 3.0].into()));
         assert_eq!(built.grouped(1), [2.0, 5.0, 3.0]);
     }
 

@@ -20,43 +20,84 @@ pub enum Kind {
     NormalScores,
 }
 
-/// Measurements as scores, each event scaled to mean 0 and variance 1 over all its runs.
+/// Measurements as scores, each event scaled to mean 0 and variance 1 over all its runs. The scores are computed from the
+/// counts, and not kept, but for the ranks.
 #[derive(Clone, Debug)]
-pub struct Scored {
+pub struct Scored<'a> {
+    data: &'a Measurements,
     /// Which events vary from run to run: not those that are always the same, nor those that differ from one
     /// sub-experiment to another only.
     pub varies: Vec<bool>,
-    /// For each sub-experiment its events and, event by event, the scores of its runs.
-    pub blocks: Vec<(Vec<usize>, Vec<Vec<f64>>)>,
+    /// For each event what its scores are made of.
+    made_of: Vec<Made>,
+    /// For each sub-experiment and each of its events, where its runs begin in the event's grouped sample.
+    starts: Vec<Vec<usize>>,
+    kind: Kind,
 }
 
-impl Scored {
+/// How an event's scores are made.
+#[derive(Clone, Debug)]
+struct Made {
+    /// Twice the ranks of the grouped sample, unless counts are scored.
+    ranks: Vec<u32>,
+    mean: f64,
+    deviation: f64,
+}
+
+impl<'a> Scored<'a> {
     /// Scores every event over its grouped sample.
-    pub fn new(data: &Measurements, kind: Kind) -> Self {
+    pub fn new(data: &'a Measurements, kind: Kind) -> Self {
         let of_event = |event: usize| {
-            let grouped = data.grouped(event);
-            let mut scores = match kind {
-                Kind::Counts => grouped,
-                Kind::Ranks => scores::ranks(&grouped),
-                Kind::NormalScores => scores::normal_scores(&grouped),
+            let grouped = data.grouped_counts(event);
+            let ranks = if kind == Kind::Counts { vec![] } else { grouped.doubled_ranks() };
+            let mut scores: Vec<f64> = match kind {
+                Kind::Counts => grouped.to_vec(),
+                Kind::Ranks => ranks.iter().map(|&rank| f64::from(rank) / 2.0).collect(),
+                Kind::NormalScores => ranks.iter().map(|&rank| normal_score(rank, ranks.len())).collect(),
             };
+            let (mean, deviation) = scores::moments(&scores);
             let varies = scores::standardize(&mut scores) && !is_stepped(data, event, &scores);
-            (scores, varies)
+            (Made { ranks, mean, deviation }, varies)
         };
-        let (scores, varies): (Vec<_>, Vec<_>) = (0..data.events.len()).into_par_iter().map(of_event).unzip();
+        let (made_of, varies): (Vec<_>, Vec<_>) = (0..data.events.len()).into_par_iter().map(of_event).unzip();
         let mut taken = vec![0; data.events.len()];
-        let mut blocks = vec![];
+        let mut starts = vec![];
         for sub in &data.sub_experiments {
-            let mut columns = vec![];
-            for &event in &sub.events {
-                let from = taken[event];
+            let start = |&event: &usize| {
                 taken[event] += sub.runs();
-                columns.push(scores[event][from..taken[event]].to_vec());
-            }
-            blocks.push((sub.events.clone(), columns));
+                taken[event] - sub.runs()
+            };
+            starts.push(sub.events.iter().map(start).collect());
         }
-        Self { varies, blocks }
+        Self { data, varies, made_of, starts, kind }
     }
+
+    /// The sub-experiments' events.
+    pub fn blocks(&self) -> impl Iterator<Item = &'a [usize]> + use<'a> {
+        self.data.sub_experiments.iter().map(|sub| sub.events.as_slice())
+    }
+
+    /// The scores of the runs of a sub-experiment, of the event at this place among its events.
+    pub fn column(&self, block: usize, at: usize) -> Vec<f64> {
+        let sub = &self.data.sub_experiments[block];
+        let event = sub.events[at];
+        let made = &self.made_of[event];
+        if made.deviation == 0.0 {
+            return vec![0.0; sub.runs()];
+        }
+        let scaled = |score: f64| (score - made.mean) / made.deviation;
+        let ranks = || made.ranks[self.starts[block][at]..][..sub.runs()].iter();
+        match self.kind {
+            Kind::Counts => sub.columns[at].iter().map(scaled).collect(),
+            Kind::Ranks => ranks().map(|&rank| scaled(f64::from(rank) / 2.0)).collect(),
+            Kind::NormalScores => ranks().map(|&rank| scaled(normal_score(rank, made.ranks.len()))).collect(),
+        }
+    }
+}
+
+/// The normal score of a rank that is given twice.
+fn normal_score(doubled: u32, count: usize) -> f64 {
+    scores::normal_quantile(f64::from(doubled) / 2.0 / (count as f64 + 1.0))
 }
 
 /// How many runs count both events of a pair; on the diagonal, how many count the event.
@@ -75,47 +116,67 @@ pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
 /// Returns pairwise estimates, pooled over the sub-experiments that share a pair. Ranks and normal scores are those
 /// among the runs of the pair. A pair that was never counted together gets 0.
 pub fn pairwise(data: &Measurements, kind: Kind) -> DMatrix<f64> {
-    let events = data.events.len();
-    let of_pair = |&(a, b): &(usize, usize)| {
-        let (mut x, mut y) = (vec![], vec![]);
-        for sub in &data.sub_experiments {
-            if let (Some(of_a), Some(of_b)) = (sub.column(a), sub.column(b)) {
-                x.extend_from_slice(of_a);
-                y.extend_from_slice(of_b);
-            }
-        }
-        match kind {
-            _ if x.is_empty() => 0.0,
-            Kind::Counts => scores::pearson(&x, &y),
-            Kind::Ranks => scores::spearman(&x, &y),
-            Kind::NormalScores => scores::pearson(&scores::normal_scores(&x), &scores::normal_scores(&y)),
-        }
+    let scored = |values: Vec<f64>| match kind {
+        Kind::Counts => values,
+        Kind::Ranks => scores::ranks(&values),
+        Kind::NormalScores => scores::normal_scores(&values),
     };
-    symmetric(events, of_pair)
+    let blocks: Vec<&[usize]> = data.sub_experiments.iter().map(|sub| sub.events.as_slice()).collect();
+    of_pairs(data.events.len(), &blocks, &|block, at| data.sub_experiments[block].columns[at].to_vec(), &scored)
 }
 
 /// Pairwise estimates from scores of the grouped samples: each pair's correlation over the runs that count both.
-pub fn pairwise_of_scores(scored: &Scored) -> DMatrix<f64> {
-    let events = scored.varies.len();
-    let of_pair = |&(a, b): &(usize, usize)| {
-        let (mut x, mut y) = (vec![], vec![]);
-        for (events, columns) in &scored.blocks {
-            if let (Ok(of_a), Ok(of_b)) = (events.binary_search(&a), events.binary_search(&b)) {
-                x.extend_from_slice(&columns[of_a]);
-                y.extend_from_slice(&columns[of_b]);
-            }
-        }
-        if x.is_empty() { 0.0 } else { scores::pearson(&x, &y) }
-    };
-    symmetric(events, of_pair)
+pub fn pairwise_of_scores(scored: &Scored<'_>) -> DMatrix<f64> {
+    let blocks: Vec<&[usize]> = scored.blocks().collect();
+    of_pairs(scored.varies.len(), &blocks, &|block, at| scored.column(block, at), &|scores| scores)
 }
 
-/// A matrix with ones on the diagonal, from a function of its pairs.
-fn symmetric(events: usize, of_pair: impl Fn(&(usize, usize)) -> f64 + Sync + Send) -> DMatrix<f64> {
-    let pairs = pairs(events);
-    let values: Vec<f64> = pairs.par_iter().map(of_pair).collect();
+/// The correlation of each pair over all runs of the blocks that have both: of `column(block, place of the event)`, put
+/// together and scored. Nearly every pair is in one block only, whose columns are then scored once for all its pairs.
+fn of_pairs(
+    events: usize,
+    blocks: &[&[usize]],
+    column: &(dyn Fn(usize, usize) -> Vec<f64> + Sync),
+    scored: &(dyn Fn(Vec<f64>) -> Vec<f64> + Sync),
+) -> DMatrix<f64> {
+    let mut homes = vec![vec![]; events * events];
+    for (block, of_block) in blocks.iter().enumerate() {
+        for (i, &a) in of_block.iter().enumerate() {
+            for (j, &b) in of_block.iter().enumerate().skip(i + 1) {
+                homes[a * events + b].push((block as u32, i as u32, j as u32));
+            }
+        }
+    }
+    let only_here = |block: usize| {
+        let mut found = vec![];
+        let mut columns: Vec<Option<Vec<f64>>> = vec![None; blocks[block].len()];
+        for (i, &a) in blocks[block].iter().enumerate() {
+            for (j, &b) in blocks[block].iter().enumerate().skip(i + 1) {
+                if homes[a * events + b].len() == 1 {
+                    for at in [i, j] {
+                        columns[at].get_or_insert_with(|| scored(column(block, at)));
+                    }
+                    if let (Some(x), Some(y)) = (&columns[i], &columns[j]) {
+                        found.push(((a, b), scores::pearson(x, y)));
+                    }
+                }
+            }
+        }
+        found
+    };
+    let in_several = |&(a, b): &(usize, usize)| {
+        let (mut x, mut y) = (vec![], vec![]);
+        for &(block, i, j) in &homes[a * events + b] {
+            x.append(&mut column(block as usize, i as usize));
+            y.append(&mut column(block as usize, j as usize));
+        }
+        ((a, b), scores::pearson(&scored(x), &scored(y)))
+    };
+    let shared: Vec<_> = pairs(events).into_iter().filter(|&(a, b)| homes[a * events + b].len() > 1).collect();
+    let mut found: Vec<_> = (0..blocks.len()).into_par_iter().flat_map_iter(only_here).collect();
+    found.par_extend(shared.par_iter().map(in_several));
     let mut matrix = DMatrix::identity(events, events);
-    for ((a, b), value) in pairs.into_iter().zip(values) {
+    for ((a, b), value) in found {
         matrix[(a, b)] = value;
         matrix[(b, a)] = value;
     }

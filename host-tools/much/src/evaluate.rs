@@ -58,8 +58,7 @@ pub fn accuracy(merged: &DMatrix<f64>, reference: &DMatrix<f64>, pairs: &[(usize
 /// is what was fitted, and says nothing of other runs.
 pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
     let of_event = |(event, column): (usize, &crate::table::Column)| {
-        let mut measured = data.grouped(event);
-        measured.sort_unstable_by(f64::total_cmp);
+        let measured = data.sorted(event).to_vec();
         let known = |value: &f64| measured.binary_search_by(|other| other.total_cmp(value)).is_ok();
         let distribution: Vec<_> = column.distribution().into_iter().filter(|&(_, uses)| uses > 0).collect();
         let weighted: Vec<_> = measured.iter().map(|&value| (value, 1)).collect();
@@ -73,8 +72,7 @@ pub fn is_in_sample(vectors: &Vectors, data: &Measurements) -> bool {
 /// Returns for each event the Kolmogorov-Smirnov distance between its merged values and the measured ones.
 pub fn marginal_distances(vectors: &Vectors, data: &Measurements) -> Vec<f64> {
     let of_event = |(event, column): (usize, &crate::table::Column)| {
-        let mut measured: Vec<_> = data.grouped(event).into_iter().map(|value| (value, 1)).collect();
-        measured.sort_unstable_by(|one, other| one.0.total_cmp(&other.0));
+        let measured: Vec<_> = data.sorted(event).iter().map(|value| (value, 1)).collect();
         scores::kolmogorov_smirnov(&column.distribution(), &measured)
     };
     vectors.columns.par_iter().enumerate().map(of_event).collect()

@@ -9,6 +9,7 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`plan`] | which events to count together |
+//! | [`counts`] | a column of counts in few bytes |
 //! | [`data`] | measured counts and their problems |
 //! | [`scores`] | ranks, normal scores, correlations of two columns |
 //! | [`em`] | fits the Gaussian model in which uncounted events are missing data |
@@ -28,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod copula;
+pub mod counts;
 pub mod data;
 pub mod draw;
 pub mod em;

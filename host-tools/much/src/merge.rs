@@ -2,16 +2,17 @@
 //! the blind merge as a baseline.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::counts::Counts;
 use crate::data::{DataError, Measurements};
 use crate::draw;
 use crate::estimate::{self, Kind, Scored};
 use crate::matrix::{self, Repaired, mean_square_error};
-use crate::scores;
 use crate::swap::{self, Exchanges, Weights};
 use crate::table::{Column, Vectors, quantile_index};
 use crate::target::{self, Estimate};
 use nalgebra::DMatrix;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// The correlations that merged vectors should have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -188,15 +189,10 @@ fn ordered(
     whiten: bool,
     goals: [&DMatrix<f64>; 2],
 ) -> Vectors {
-    let observed: Vec<Vec<f64>> = (0..data.events.len())
-        .into_par_iter()
-        .map(|event| {
-            let mut values = data.grouped(event);
-            values.sort_unstable_by(f64::total_cmp);
-            values
-        })
-        .collect();
-    let vectors = options.vectors.unwrap_or_else(|| observed.iter().map(Vec::len).max().unwrap_or(0)).max(1);
+    let observed: Vec<Arc<Counts>> =
+        (0..data.events.len()).into_par_iter().map(|event| Arc::new(data.sorted(event))).collect();
+    let most = observed.iter().map(|observed| observed.len()).max().unwrap_or(0);
+    let vectors = options.vectors.unwrap_or(most).max(1);
     let order = |attempt: u64| {
         let ranks = draw::draw(model, vectors, whiten, options.seed, attempt);
         let columns = ranks
@@ -206,7 +202,7 @@ fn ordered(
                 for rank in &mut ranks {
                     *rank = quantile_index(*rank as usize, vectors, observed.len()) as u32;
                 }
-                Column::new(observed.clone(), ranks)
+                Column::new(Arc::clone(observed), ranks)
             })
             .collect();
         Vectors { events: data.events.clone(), columns }
@@ -238,20 +234,19 @@ pub fn hrm(data: &Measurements, anchor: usize, vectors: Option<usize>) -> Result
     let used: Vec<_> = data.sub_experiments.iter().filter(|sub| sub.column(anchor).is_some()).collect();
     let vectors = vectors.unwrap_or_else(|| used.iter().map(|sub| sub.runs()).max().unwrap_or(0)).max(1);
     for sub in &used {
-        let order = scores::ascending(sub.column(anchor).unwrap_or_default());
+        let order = sub.column(anchor).map_or_else(Vec::new, Counts::ascending);
         for (&event, values) in sub.events.iter().zip(&sub.columns) {
             if event == anchor || columns[event].is_some() {
                 continue;
             }
-            let of_rank = |rank| values[order[quantile_index(rank, vectors, order.len())] as usize];
+            let of_rank = |rank| values.get(order[quantile_index(rank, vectors, order.len())] as usize);
             columns[event] = Some(Column::of_values(&(0..vectors).map(of_rank).collect::<Vec<_>>()));
         }
     }
-    let mut all = data.grouped(anchor);
-    all.sort_unstable_by(f64::total_cmp);
+    let all = data.sorted(anchor);
     if !all.is_empty() {
         let chosen = (0..vectors).map(|rank| quantile_index(rank, vectors, all.len()) as u32).collect();
-        columns[anchor] = Some(Column::new(all, chosen));
+        columns[anchor] = Some(Column::new(Arc::new(all), chosen));
     }
     let named = |(column, event): (Option<Column>, &crate::data::Event)| {
         column.ok_or_else(|| DataError::NotWithAnchor { event: event.name.clone(), anchor: anchor_name() })
@@ -265,7 +260,8 @@ pub fn hrm(data: &Measurements, anchor: usize, vectors: Option<usize>) -> Result
 pub fn blind(data: &Measurements) -> Result<Vectors, DataError> {
     data.check()?;
     let vectors = data.sub_experiments.iter().map(|sub| sub.runs()).min().unwrap_or(0);
-    let first = |event: usize| data.sub_experiments.iter().find_map(|sub| sub.column(event)).unwrap_or_default();
-    let columns = (0..data.events.len()).map(|event| Column::of_values(&first(event)[..vectors])).collect();
+    let first = |event: usize| data.sub_experiments.iter().find_map(|sub| sub.column(event));
+    let values = |event| first(event).map_or_else(Vec::new, |column| column.iter().take(vectors).collect::<Vec<_>>());
+    let columns = (0..data.events.len()).map(|event| Column::of_values(&values(event))).collect();
     Ok(Vectors { events: data.events.clone(), columns })
 }

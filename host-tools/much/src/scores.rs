@@ -39,16 +39,23 @@ pub fn normal_scores(values: &[f64]) -> Vec<f64> {
 
 /// Scales values to mean 0 and variance 1. If all are equal, returns false and sets them to zero.
 pub fn standardize(values: &mut [f64]) -> bool {
+    let (mean, deviation) = moments(values);
+    let varies = deviation > 0.0;
+    for value in values.iter_mut() {
+        *value = if varies { (*value - mean) / deviation } else { 0.0 };
+    }
+    varies
+}
+
+/// Returns the mean and the standard deviation, which is 0 if all values are equal.
+pub fn moments(values: &[f64]) -> (f64, f64) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
     let deviation = variance.sqrt();
     // A variance that consists of rounding errors counts as zero.
     let varies = values.iter().any(|value| *value != values[0]) && deviation > mean.abs() * 1e-14;
-    for value in values.iter_mut() {
-        *value = if varies { (*value - mean) / deviation } else { 0.0 };
-    }
-    varies
+    (mean, if varies { deviation } else { 0.0 })
 }
 
 /// Returns Pearson's correlation; 0 if one side does not vary.

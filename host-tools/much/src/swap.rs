@@ -76,30 +76,40 @@ pub fn swap(
         return Exchanges { rounds: 0, end: End::Settled };
     }
     let width = events.next_multiple_of(LANES);
-    let tables: Vec<[Vec<f64>; 2]> = vectors.columns.par_iter().map(|column| column.score_tables()).collect();
-    let mut chosen = vec![0_u32; count * events];
-    chosen.par_chunks_mut(SHARD * events).enumerate().for_each(|(shard, part)| {
-        for (row, part) in part.chunks_mut(events).enumerate() {
-            for (event, at) in part.iter_mut().enumerate() {
-                *at = vectors.columns[event].chosen()[shard * SHARD + row];
-            }
-        }
-    });
     let wanted = [(pearson, weights.pearson), (spearman, weights.spearman)];
     let mut kinds: Vec<Scores> = vec![];
-    for (which, (target, _)) in wanted.into_iter().enumerate().filter(|(_, (_, wanted))| *wanted) {
-        let mut values = vec![0.0_f32; count * width];
-        values.par_chunks_mut(width).zip(chosen.par_chunks(events)).for_each(|(values, chosen)| {
-            for (event, (value, &at)) in values.iter_mut().zip(chosen).enumerate() {
-                *value = tables[event][which][at as usize] as f32;
+    for (target, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+        kinds.push(Scores { values: vec![0.0_f32; count * width], target: target.clone() });
+    }
+    let mut chosen = vec![0_u32; count * events];
+    // A few events at a time: their tables fit in a core's cache, and what of a vector is written is in one line.
+    for first in (0..events).step_by(LANES) {
+        let columns = &mut vectors.columns[first..(first + LANES).min(events)];
+        let scales: Vec<_> = columns.par_iter().map(|column| column.scales()).collect();
+        for ((which, _), kind) in wanted.iter().enumerate().filter(|(_, (_, wanted))| *wanted).zip(&mut kinds) {
+            kind.values.par_chunks_mut(width * SHARD).enumerate().for_each(|(shard, values)| {
+                for (row, values) in values.chunks_mut(width).enumerate() {
+                    for (at, column) in columns.iter().enumerate() {
+                        let observation = column.chosen()[shard * SHARD + row] as usize;
+                        values[first + at] = scales[at][which].score(column, observation) as f32;
+                    }
+                }
+            });
+            // A pair in which one event does not vary has correlation 0, whatever is exchanged.
+            for event in (0..columns.len()).filter(|&at| !scales[at][which].varies()) {
+                kind.target.row_mut(first + event).fill(0.0);
+                kind.target.column_mut(first + event).fill(0.0);
+            }
+        }
+        let taken: Vec<Vec<u32>> = columns.iter_mut().map(crate::table::Column::take_chosen).collect();
+        chosen.par_chunks_mut(SHARD * events).enumerate().for_each(|(shard, part)| {
+            for (row, part) in part.chunks_mut(events).enumerate() {
+                for (at, taken) in taken.iter().enumerate() {
+                    part[first + at] = taken[shard * SHARD + row];
+                }
             }
         });
-        // A pair in which one event does not vary has correlation 0, whatever is exchanged.
-        let varies = |event: usize| tables[event][which].iter().any(|&score| score != 0.0);
-        let target = DMatrix::from_fn(events, events, |a, b| if varies(a) && varies(b) { target[(a, b)] } else { 0.0 });
-        kinds.push(Scores { values, target });
     }
-    drop(tables);
     let most = (WORK / (count * events * events) as u64).max(FEWEST_ROUNDS);
     let mut history: Vec<f64> = vec![];
     let mut round = 0;
@@ -127,7 +137,7 @@ pub fn swap(
     let columns: Vec<Vec<u32>> =
         (0..events).into_par_iter().map(|event| chosen.iter().skip(event).step_by(events).copied().collect()).collect();
     for (column, chosen) in vectors.columns.iter_mut().zip(columns) {
-        *column = crate::table::Column::new(column.observed().to_vec(), chosen);
+        *column = crate::table::Column::new(std::sync::Arc::clone(column.observed()), chosen);
     }
     Exchanges { rounds: round, end }
 }

@@ -1,85 +1,120 @@
 //! Merged vectors: one row per vector, one column per event, every value an observed one.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::counts::Counts;
 use crate::data::{Event, Measurements, SubExperiment};
-use crate::scores;
 use nalgebra::DMatrix;
 use rayon::prelude::*;
+use std::sync::Arc;
 
 /// The values of one event in all vectors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
     /// Observations in ascending order.
-    observed: Vec<f64>,
+    observed: Arc<Counts>,
     /// For each vector, the index of its observation.
     chosen: Vec<u32>,
 }
 
+/// Scores of a column's observations of one kind, scaled to mean 0 and variance 1 over the vectors.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// Twice the ranks of the observations among the vectors; empty where counts are scored.
+    ranks: Vec<u32>,
+    mean: f64,
+    /// 0 if the column does not vary.
+    deviation: f64,
+}
+
 impl Column {
     /// Creates a column from ascending observations and, for each vector, the index of its observation.
-    pub fn new(observed: Vec<f64>, chosen: Vec<u32>) -> Self {
+    pub fn new(observed: Arc<Counts>, chosen: Vec<u32>) -> Self {
         debug_assert!(observed.is_sorted() && chosen.iter().all(|&at| (at as usize) < observed.len()));
         Self { observed, chosen }
     }
     /// Creates a column with these values.
     pub fn of_values(values: &[f64]) -> Self {
-        let order = scores::ascending(values);
+        let values = Counts::from(values.to_vec());
+        let order = values.ascending();
         let mut chosen = vec![0; values.len()];
         for (rank, &at) in order.iter().enumerate() {
             chosen[at as usize] = rank as u32;
         }
-        Self { observed: order.iter().map(|&at| values[at as usize]).collect(), chosen }
+        Self { observed: Arc::new(order.iter().map(|&at| values.get(at as usize)).collect()), chosen }
     }
     /// Returns the value in a vector.
     pub fn value(&self, vector: usize) -> f64 {
-        self.observed[self.chosen[vector] as usize]
+        self.observed.get(self.chosen[vector] as usize)
     }
     /// Returns all values, vector by vector.
     pub fn values(&self) -> Vec<f64> {
-        self.chosen.iter().map(|&at| self.observed[at as usize]).collect()
+        self.chosen.iter().map(|&at| self.observed.get(at as usize)).collect()
     }
     /// Returns the observations in ascending order.
-    pub fn observed(&self) -> &[f64] {
+    pub fn observed(&self) -> &Arc<Counts> {
         &self.observed
     }
     /// Returns for each vector the index of its observation.
     pub fn chosen(&self) -> &[u32] {
         &self.chosen
     }
-    /// Returns the observations in ascending order, each with the number of vectors that have it.
-    pub fn distribution(&self) -> Vec<(f64, u32)> {
-        let mut found: Vec<_> = self.observed.iter().map(|&value| (value, 0)).collect();
-        for &at in &self.chosen {
-            found[at as usize].1 += 1;
-        }
-        found
+    /// Returns for each vector the index of its observation, and leaves the column without vectors.
+    pub(crate) fn take_chosen(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.chosen)
     }
-    /// Returns scores of the observations, for counts and for ranks, scaled to mean 0 and variance 1 over the vectors.
-    /// Zeros if the column does not vary.
-    pub fn score_tables(&self) -> [Vec<f64>; 2] {
+    /// Returns the number of vectors that have each of the observations.
+    fn uses(&self) -> Vec<u32> {
         let mut uses = vec![0_u32; self.observed.len()];
         for &at in &self.chosen {
             uses[at as usize] += 1;
         }
-        let mut ranks = Vec::with_capacity(self.observed.len());
-        let (mut at, mut before) = (0, 0.0);
-        for same in self.observed.chunk_by(|a, b| a == b) {
-            let count: f64 = uses[at..at + same.len()].iter().map(|&uses| f64::from(uses)).sum();
-            ranks.resize(at + same.len(), before + (count + 1.0) / 2.0);
-            at += same.len();
+        uses
+    }
+    /// Returns the observations in ascending order, each with the number of vectors that have it.
+    pub fn distribution(&self) -> Vec<(f64, u32)> {
+        self.observed.iter().zip(self.uses()).collect()
+    }
+    /// Returns how observations are scored: the counts themselves and their ranks.
+    pub fn scales(&self) -> [Scale; 2] {
+        let uses = self.uses();
+        let mut ranks = Vec::with_capacity(uses.len());
+        let mut before = 0;
+        while ranks.len() < uses.len() {
+            let from = ranks.len();
+            let same = (from..uses.len()).take_while(|&at| self.observed.get(at) == self.observed.get(from)).count();
+            let count: u32 = uses[from..from + same].iter().sum();
+            ranks.resize(from + same, 2 * before + count + 1);
             before += count;
         }
-        [self.observed.clone(), ranks].map(|mut values| {
-            let count = self.chosen.len() as f64;
-            let weighted = |f: &dyn Fn(f64) -> f64| {
-                values.iter().zip(&uses).map(|(&value, &uses)| f(value) * f64::from(uses)).sum::<f64>() / count
+        let count = self.chosen.len() as f64;
+        let scale = |ranks: Vec<u32>| {
+            let mut scale = Scale { ranks, mean: 0.0, deviation: 1.0 };
+            let mean_of = |scale: &Scale, of: &dyn Fn(f64) -> f64| {
+                uses.iter().enumerate().map(|(at, &uses)| of(scale.score(self, at)) * f64::from(uses)).sum::<f64>()
+                    / count
             };
-            let mean = weighted(&|value| value);
-            let deviation = weighted(&|value| (value - mean).powi(2)).sqrt();
-            let varies = deviation > mean.abs() * 1e-14;
-            values.iter_mut().for_each(|value| *value = if varies { (*value - mean) / deviation } else { 0.0 });
-            values
-        })
+            scale.mean = mean_of(&scale, &|score| score);
+            let deviation = mean_of(&scale, &|score| score * score).sqrt();
+            scale.deviation = if deviation > scale.mean.abs() * 1e-14 { deviation } else { 0.0 };
+            scale
+        };
+        [scale(vec![]), scale(ranks)]
+    }
+}
+
+impl Scale {
+    /// Returns whether the column varies.
+    pub fn varies(&self) -> bool {
+        self.deviation != 0.0
+    }
+    /// Returns the score of an observation of the column by its index; 0 if the column does not vary.
+    #[inline]
+    pub fn score(&self, column: &Column, at: usize) -> f64 {
+        if self.deviation == 0.0 {
+            return 0.0;
+        }
+        let value = self.ranks.get(at).map_or_else(|| column.observed.get(at), |&rank| f64::from(rank) / 2.0);
+        (value - self.mean) / self.deviation
     }
 }
 
@@ -99,7 +134,7 @@ impl Vectors {
     }
     /// Returns the vectors as measurements with one sub-experiment that counts everything.
     pub fn measurements(&self) -> Measurements {
-        let columns = self.columns.iter().map(Column::values).collect();
+        let columns = self.columns.iter().map(|column| column.values().into()).collect();
         let all = SubExperiment { number: 0, events: (0..self.columns.len()).collect(), columns, places: vec![] };
         Measurements { events: self.events.clone(), sub_experiments: vec![all], ..Measurements::default() }
     }
@@ -109,7 +144,7 @@ impl Vectors {
     }
     /// Returns Pearson's and Spearman's correlations of all pairs; 0 if an event does not vary.
     pub fn correlations(&self) -> [DMatrix<f64>; 2] {
-        let tables: Vec<_> = self.columns.par_iter().map(Column::score_tables).collect();
+        let scales: Vec<_> = self.columns.par_iter().map(Column::scales).collect();
         let events = self.columns.len();
         let mut both = [0, 1].map(|which| {
             const ROWS: usize = 1024;
@@ -119,7 +154,8 @@ impl Vectors {
                 .map(|&from| {
                     let rows = ROWS.min(self.len() - from);
                     let scores = DMatrix::from_fn(events, rows, |event, row| {
-                        tables[event][which][self.columns[event].chosen[from + row] as usize]
+                        let column = &self.columns[event];
+                        scales[event][which].score(column, column.chosen[from + row] as usize)
                     });
                     &scores * scores.transpose()
                 })
@@ -143,6 +179,7 @@ pub fn quantile_index(rank: usize, vectors: usize, observations: usize) -> usize
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scores;
 
     #[test]
     fn quantiles_keep_every_observation() {

@@ -51,16 +51,17 @@ struct Parts {
 }
 
 impl Parts {
-    fn new(scored: &Scored, count: usize) -> Self {
-        let of_block = |(events, columns): &(Vec<usize>, Vec<Vec<f64>>)| {
+    fn new(scored: &Scored<'_>, count: usize) -> Self {
+        let of_block = |(block, events): (usize, &[usize])| {
             let chosen: Vec<_> = (0..events.len()).filter(|&at| scored.varies[events[at]]).collect();
+            let columns: Vec<Vec<f64>> = chosen.iter().map(|&at| scored.column(block, at)).collect();
             let width = chosen.len() + 1;
             let mut parts = vec![DMatrix::zeros(width, width); count];
             let runs = columns.first().map_or(0, Vec::len);
             let mut scores = vec![1.0; width];
             for run in 0..runs {
-                for (score, &at) in scores[1..].iter_mut().zip(&chosen) {
-                    *score = columns[at][run];
+                for (score, column) in scores[1..].iter_mut().zip(&columns) {
+                    *score = column[run];
                 }
                 let sums: &mut DMatrix<f64> = &mut parts[run % count];
                 for (i, a) in scores.iter().enumerate() {
@@ -74,7 +75,8 @@ impl Parts {
             }
             Block { events: chosen.into_iter().map(|at| events[at]).collect(), parts }
         };
-        let blocks = scored.blocks.par_iter().map(of_block).filter(|block| !block.events.is_empty()).collect();
+        let blocks: Vec<_> = scored.blocks().enumerate().collect();
+        let blocks = blocks.into_par_iter().map(of_block).filter(|block| !block.events.is_empty()).collect();
         Self { events: scored.varies.len(), count, blocks }
     }
 
@@ -210,27 +212,30 @@ fn mixed(ingredients: &[Ingredient], weights: &[f64], of: impl Fn(&Ingredient) -
 /// The Gaussian copula with the counts as they are distributed.
 fn copula(data: &Measurements) -> Copula {
     let of_event = |event: usize| {
-        let mut counts = data.grouped(event);
-        counts.sort_unstable_by(f64::total_cmp);
-        let ranks = crate::scores::ranks(&counts);
-        (counts, ranks)
+        let counts = data.sorted(event);
+        let ranks = counts.doubled_ranks().into_iter().map(f64::from).collect::<Vec<_>>();
+        crate::copula::Marginal::new(&counts.to_vec(), &ranks)
     };
-    Copula::new(&(0..data.events.len()).into_par_iter().map(of_event).collect::<Vec<_>>())
+    Copula::new((0..data.events.len()).into_par_iter().map(of_event).collect())
 }
 
 /// Pearson's and Spearman's estimates from all sub-experiments together, and the copula that leads from these to those.
 pub fn estimates(data: &Measurements) -> ([Estimate; 2], Copula) {
     let fewest = data.sub_experiments.iter().map(crate::data::SubExperiment::runs).min().unwrap_or(0);
     let count = fewest.clamp(2, MOST_PARTS);
-    let scored = [Kind::Counts, Kind::Ranks].map(|kind| Scored::new(data, kind));
+    // One kind after the other: ranks take as much memory as the counts.
+    let scored = [Kind::Counts, Kind::Ranks].map(|kind| {
+        let scored = Scored::new(data, kind);
+        (Parts::new(&scored, count), scored.varies)
+    });
     let runs = crate::estimate::runs_of_pairs(data);
     let known: Vec<_> = pairs(data.events.len())
         .into_iter()
-        .filter(|&(a, b)| runs[(a, b)] > 0.0 && scored[0].varies[a] && scored[0].varies[b])
+        .filter(|&(a, b)| runs[(a, b)] > 0.0 && scored[0].1[a] && scored[0].1[b])
         .collect();
-    let [of_counts, of_ranks] = &scored;
+    let [(of_counts, _), (of_ranks, _)] = &scored;
     let ((mut counts, steps, converged), (ranks, rank_steps, rank_converged)) =
-        rayon::join(|| ingredients(&Parts::new(of_counts, count)), || ingredients(&Parts::new(of_ranks, count)));
+        rayon::join(|| ingredients(of_counts), || ingredients(of_ranks));
     let rank_weights = weights(&ranks, &known);
     let spearman = mixed(&ranks, &rank_weights, |one| &one.whole);
     let copula = copula(data);

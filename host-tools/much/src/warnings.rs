@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::data::{FEWEST_RUNS, Measurements, SubExperiment, Warning, is_stepped};
+use rayon::prelude::*;
 
 impl Measurements {
     /// Returns what a user should know before trusting the result.
@@ -23,22 +24,22 @@ impl Measurements {
         {
             found.push(Warning::UnequalRuns { fewest, most });
         }
-        for (index, event) in self.events.iter().enumerate() {
-            let mut values = self.grouped(index);
-            if is_stepped(self, index, &values) {
-                found.push(Warning::Stepped { event: event.name.clone() });
-                continue;
-            }
-            values.sort_unstable_by(f64::total_cmp);
-            let longest = values.chunk_by(|a, b| a == b).max_by_key(|same| same.len());
-            let Some(same) = longest else { continue };
-            let share = same.len() as f64 / values.len() as f64;
-            if same.len() == values.len() {
-                found.push(Warning::Constant { event: event.name.clone(), value: same[0] });
-            } else if share >= 0.25 {
-                found.push(Warning::Ties { event: event.name.clone(), value: same[0], share: share * 100.0 });
-            }
-        }
+        let of_events: Vec<_> = (0..self.events.len()).into_par_iter().map(|event| self.warning_of(event)).collect();
+        found.extend(of_events.into_iter().flatten());
         found
+    }
+
+    fn warning_of(&self, event: usize) -> Option<Warning> {
+        let name = || self.events[event].name.clone();
+        if is_stepped(self, event, &self.grouped(event)) {
+            return Some(Warning::Stepped { event: name() });
+        }
+        let values = self.sorted(event).to_vec();
+        let same = values.chunk_by(|a, b| a == b).max_by_key(|same| same.len())?;
+        let share = same.len() as f64 / values.len() as f64;
+        if same.len() == values.len() {
+            return Some(Warning::Constant { event: name(), value: same[0] });
+        }
+        (share >= 0.25).then(|| Warning::Ties { event: name(), value: same[0], share: share * 100.0 })
     }
 }

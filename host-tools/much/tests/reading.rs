@@ -163,7 +163,11 @@ fn files_of_pandas_polars_and_pyarrow_are_read_right() {
             continue;
         }
         let data = read(&path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error}: {error:?}"));
-        let found: Vec<_> = data.sub_experiments.iter().map(|sub| (sub.number, sub.columns.clone())).collect();
+        let found: Vec<_> = data
+            .sub_experiments
+            .iter()
+            .map(|sub| (sub.number, sub.columns.iter().map(cloison_much::counts::Counts::to_vec).collect()))
+            .collect();
         assert_eq!(found, fixture(), "{name}");
         assert_eq!(data.incomplete_runs, 1, "{name}");
         files += 1;
@@ -212,4 +216,57 @@ fn text_in_two_bytes_a_letter_is_named() {
     let bytes: Vec<u8> = std::iter::once(0xFEFF).chain(HEADER.encode_utf16()).flat_map(u16::to_le_bytes).collect();
     std::fs::write(&path, bytes).unwrap();
     assert!(matches!(read(&path, &Selection::default()), Err(ReadError::Utf16)));
+}
+
+/// Counts of 30,000 runs of three sub-experiments as long CSV, with ends of lines and quotes as given.
+fn long(end: &str, quote: &str) -> String {
+    let mut text = format!("sub_experiment,run,event,value{end}");
+    for run in 0..30_000 {
+        for (sub, events) in [["a", "b"], ["b", "c"], ["a", "c"]].iter().enumerate() {
+            for (at, event) in events.iter().enumerate() {
+                text += &format!("{sub},{run},{quote}{event}{quote},{}{end}", 1000 * run + 10 * sub + at);
+            }
+        }
+    }
+    text
+}
+
+#[test]
+fn a_file_of_several_parts_is_read_as_one() {
+    let expected = |data: &cloison_much::data::Measurements| {
+        assert_eq!((data.runs(), data.events.len(), data.incomplete_runs), (90_000, 3, 0));
+        for (sub, events) in [[0, 1], [1, 2], [0, 2]].into_iter().enumerate() {
+            for (at, event) in events.into_iter().enumerate() {
+                let column = data.sub_experiments[sub].column(event).unwrap();
+                assert!((0..30_000).all(|run| column.get(run) == (1000 * run + 10 * sub + at) as f64));
+            }
+        }
+    };
+    for (end, quote) in [("\n", ""), ("\r\n", ""), ("\n", "\""), ("\r\n", "\"")] {
+        let text = long(end, quote);
+        assert!(text.len() > 2 << 20, "more than two parts");
+        expected(&read_csv(text.as_bytes(), &Selection::default()).unwrap());
+    }
+    // An end of a line within quotes ends no record, wherever the parts are cut.
+    let text = long("\n", "\"").replace("\"a\"", "\"a\nand more\"");
+    let data = read_csv(text.as_bytes(), &Selection::default()).unwrap();
+    expected(&data);
+    assert_eq!(data.events[0].name, "a\nand more");
+}
+
+#[test]
+fn mistakes_far_into_a_file_are_named_with_their_line() {
+    for (end, wrong, what) in [
+        ("\n", "0,77,a,x", "line 150001, column `value`: \"x\" is not a count"),
+        ("\r\n", "0,77,a", "line 150001: has 3 fields, not 4"),
+        ("\n", "0,12,b,5", "line 150001, column `run`: b already has a count in sub-experiment 0, run 12"),
+    ] {
+        let text = long(end, "");
+        let mut lines: Vec<&str> = text.split(end).collect();
+        lines.insert(150_000, wrong);
+        // A later mistake is not the one that is named.
+        lines[160_000] = "1,2,3";
+        let error = read_csv(lines.join(end).as_bytes(), &Selection::default()).unwrap_err();
+        assert_eq!(error.to_string(), what);
+    }
 }

@@ -342,10 +342,10 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// Returns the sub-experiment and its run that follow after `done` runs in total.
+    /// Returns the sub-experiment and its run that follow after `done` runs in total: they take turns.
     pub fn next(&self, done: u32) -> Option<(u32, u32)> {
-        let (set, run) = (done.checked_div(self.runs)?, done.checked_rem(self.runs)?);
-        (usize::try_from(set).ok()? < self.sub_experiments.len()).then_some((set, run))
+        let sets = u32::try_from(self.sub_experiments.len()).ok()?;
+        (done.checked_div(sets)? < self.runs).then(|| (done % sets, done / sets))
     }
 }
 
@@ -746,11 +746,12 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn a_campaign_goes_through_its_sub_experiments_in_order() {
+    fn the_sub_experiments_of_a_campaign_take_turns() {
         let campaign = Campaign { sub_experiments: vec![vec![], vec![]], runs: 3, vary: None };
         let all: Vec<_> = (0..8).map(|done| campaign.next(done)).collect();
-        let expected = [Some((0, 0)), Some((0, 1)), Some((0, 2)), Some((1, 0)), Some((1, 1)), Some((1, 2)), None, None];
+        let expected = [Some((0, 0)), Some((1, 0)), Some((0, 1)), Some((1, 1)), Some((0, 2)), Some((1, 2)), None, None];
         assert_eq!(all, expected);
-        assert_eq!(Campaign { runs: 0, ..campaign }.next(0), None);
+        assert_eq!(Campaign { runs: 0, ..campaign.clone() }.next(0), None);
+        assert_eq!(Campaign { sub_experiments: vec![], ..campaign }.next(0), None);
     }
 }

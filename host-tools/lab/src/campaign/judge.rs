@@ -18,6 +18,13 @@ use nalgebra::DMatrix;
 pub struct Judged {
     /// Name of the workload.
     pub workload: String,
+    /// Name of the variant; empty where there is only one.
+    pub variant: String,
+    /// Which of the campaign's seeds, from 1.
+    pub repetition: u32,
+    /// How much each of the campaign's events varies over the runs of MUCH's plan: the difference between its largest and
+    /// smallest count, of the largest.
+    pub variability: Vec<f64>,
     /// The merged vectors, by MUCH.
     pub vectors: Vectors,
     /// Names of the events that vary.
@@ -110,6 +117,9 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
     let [pearson_merged, _] = merged_correlations;
     Ok(Judged {
         workload: counted.name.clone(),
+        variant: counted.variant.clone(),
+        repetition: counted.repetition,
+        variability: variability(counted),
         events: data.events.iter().map(|event| event.name.clone()).collect(),
         vectors: merged.vectors,
         constant: constant.iter().map(name).collect(),
@@ -118,6 +128,37 @@ pub fn judge(campaign: &Campaign, counted: &Counted) -> Result<Judged> {
         matrices: [pearson_truth, pearson_merged],
         stepped,
     })
+}
+
+/// The runs of several seeds of one workload as one set of measurements, by MUCH's plan or by HRM's. Events that are the same
+/// in every run are left out.
+pub fn pooled(seeds: &[&Counted], hrm: bool) -> Result<Measurements> {
+    let runs_of = |one: &Counted| if hrm { one.hrm.clone() } else { one.much.clone() };
+    let Some(first) = seeds.first() else { return Err(miette!("there are no runs")) };
+    let mut all = vec![];
+    for one in seeds {
+        let before = all.iter().map(|run: &Run| run.run + 1).max().unwrap_or(0);
+        all.extend(runs_of(one).into_iter().map(|run| Run { run: run.run + before, ..run }));
+    }
+    let varies = |event: &usize| {
+        let mut values = seeds.iter().flat_map(|one| one.much.iter().chain(&one.hrm)).map(|run| run.truth[*event]);
+        let first = values.next();
+        values.any(|value| Some(value) != first)
+    };
+    let varying: Vec<usize> = (0..first.events.len()).filter(varies).collect();
+    measurements(first, &all, &varying, false)
+}
+
+fn variability(counted: &Counted) -> Vec<f64> {
+    let of_event = |event: usize| {
+        let (least, most) = counted
+            .much
+            .iter()
+            .map(|run| run.truth[event])
+            .fold((u64::MAX, 0), |(least, most), count| (least.min(count), most.max(count)));
+        most.saturating_sub(least) as f64 / most.max(1) as f64
+    };
+    (0..counted.events.len()).map(of_event).collect()
 }
 
 fn measurements(counted: &Counted, runs: &[Run], wanted: &[usize], truth: bool) -> Result<Measurements> {

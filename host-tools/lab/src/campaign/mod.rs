@@ -6,6 +6,7 @@
 //! | [`spec`] | a campaign's TOML file |
 //! | [`runs`] | one boot per workload and plan, and its counts |
 //! | [`judge`] | compares MUCH, HRM and the blind merge with the truth |
+//! | [`summary`] | means over seeds and variants, beside what was published |
 //! | [`page`] | the report |
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
@@ -13,6 +14,7 @@ pub mod judge;
 pub mod page;
 pub mod runs;
 pub mod spec;
+pub mod summary;
 
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, keep_apart, write_atomic};
@@ -21,7 +23,7 @@ use cloison_engine::report::Section;
 use cloison_engine::{installation, parts, setup};
 use cloison_much::data::FEWEST_RUNS;
 use judge::Judged;
-use miette::Result;
+use miette::{Result, miette};
 use runs::Counted;
 use spec::Campaign;
 use std::path::{Path, PathBuf};
@@ -42,6 +44,15 @@ pub struct CampaignArgs {
     /// Runs of each sub-experiment, instead of the file's number
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
     pub runs: Option<u32>,
+    /// Only the first N seeds of a campaign that has several
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// Only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variant: Vec<String>,
+    /// Only these workloads
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub workload: Vec<String>,
 }
 
 /// Runs `cloison campaign`.
@@ -50,6 +61,7 @@ pub fn campaign(args: &CampaignArgs) -> Result<()> {
     let mut campaign = spec::load(&file)?;
     campaign.runs = args.runs.unwrap_or(campaign.runs);
     // Other runs than the file's are another campaign, and their results do not take the place of its.
+    choose(&mut campaign, args)?;
     let suffix = args.runs.map_or_else(String::new, |runs| format!("-{runs}-runs"));
     let default = || installation::output_dir().join("campaigns").join(format!("{}{suffix}", campaign.name));
     let out = args.out.clone().unwrap_or_else(default);
@@ -73,6 +85,39 @@ pub fn campaign(args: &CampaignArgs) -> Result<()> {
     println!(
         "Data:    WORKLOAD/counts.csv, vectors.csv, vectors.parquet and truth.csv in the same directory, and figures.json"
     );
+    Ok(())
+}
+
+/// Samples of the runs for each point of a chart over runs, as in the paper's figure 6.
+const SAMPLES: usize = 50;
+
+/// Whether workloads are run more than once.
+fn is_repeated(campaign: &Campaign) -> bool {
+    campaign.seeds.is_some() || campaign.variants.iter().any(|variant| !variant.name.is_empty())
+}
+
+/// Leaves of a campaign what the options choose. Results are kept where those of the whole campaign are.
+fn choose(campaign: &mut Campaign, args: &CampaignArgs) -> Result<()> {
+    let unknown = |option: &str, chosen: &[String], names: Vec<&str>| {
+        let unknown = chosen.iter().find(|name| !names.contains(&name.as_str()))?;
+        Some(miette!(help = format!("there are {}", names.join(", ")), "--{option} {unknown}: the campaign has none"))
+    };
+    let variants = campaign.variants.iter().map(|variant| variant.name.as_str()).collect();
+    let workloads = campaign.workloads.iter().map(|workload| workload.name.as_str()).collect();
+    let wrong = unknown("variant", &args.variant, variants).or_else(|| unknown("workload", &args.workload, workloads));
+    if let Some(error) = wrong {
+        return Err(error);
+    }
+    if let Some(seeds) = args.seeds {
+        let all = campaign.seeds.unwrap_or(1);
+        if seeds > all {
+            return Err(miette!(help = "`seeds` in its file says how many", "--seeds {seeds}: the campaign has {all}"));
+        }
+        campaign.seeds = campaign.seeds.map(|_| seeds);
+    }
+    campaign.variants.retain(|variant| args.variant.is_empty() || args.variant.contains(&variant.name));
+    campaign.workloads.retain(|workload| args.workload.is_empty() || args.workload.contains(&workload.name));
+    campaign.over_runs.retain(|name| campaign.workloads.iter().any(|workload| workload.name == *name));
     Ok(())
 }
 
@@ -101,14 +146,14 @@ pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures,
     let mut judged: Vec<Judged> = vec![];
     for workload in &counted {
         let one = judge::judge(campaign, workload)?;
-        let directory = out.join(&workload.name);
+        let directory = &workload.directory;
         write_atomic(&directory.join("counts.csv"), &workload.csv()?)?;
         write_atomic(&directory.join("truth.csv"), &workload.truth_csv()?)?;
         write_atomic(&directory.join("vectors.csv"), &cloison_much::write::to_csv(&one.vectors))?;
         let made_by = format!("cloison {}", env!("CARGO_PKG_VERSION"));
         let parquet = cloison_much::write::to_parquet(&one.vectors, &made_by);
-        write_atomic(&directory.join("vectors.parquet"), &parquet.map_err(|error| miette::miette!("{error}"))?)?;
-        for row in &one.rows {
+        write_atomic(&directory.join("vectors.parquet"), &parquet.map_err(|error| miette!("{error}"))?)?;
+        for row in one.rows.iter().filter(|_| !is_repeated(campaign)) {
             // The pairwise estimates had another name once, which kept figures are still found by.
             let names = if row.method == "pairwise" { vec!["pairwise", "floor"] } else { vec![row.method] };
             for method in names {
@@ -119,8 +164,15 @@ pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures,
         }
         judged.push(one);
     }
-    let tables = judge::tables(&judged);
+    let mut tables = judge::tables(&judged);
+    let groups = summary::groups(&judged);
+    if is_repeated(campaign) {
+        summary::add_figures(&groups, &mut figures);
+        tables.splice(..1, summary::tables(campaign, &groups));
+    }
+    let over_runs = summary::over_runs(campaign, &counted, SAMPLES)?;
     figures.write(Some(&out.join("figures.json")))?;
-    write_atomic(&out.join("report.html"), page::html(campaign, file, &judged, &tables, &figures)?.as_bytes())?;
+    let page = page::html(campaign, file, &groups, &over_runs, &tables, &figures)?;
+    write_atomic(&out.join("report.html"), page.as_bytes())?;
     Ok((figures, tables))
 }

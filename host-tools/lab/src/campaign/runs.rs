@@ -2,7 +2,7 @@
 //! events, while the model counts everything.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::spec::{Campaign, Workload};
+use super::spec::{Campaign, NEXT_SEEDS, Variant, Workload};
 use crate::experiment::overrides;
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_config::events::EventNames;
@@ -18,7 +18,7 @@ use cloison_engine::{configuration, image, parts};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -26,11 +26,17 @@ use std::time::Duration;
 /// Time limit: a boot that takes longer has hung.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// The counts of one workload.
+/// The counts of one workload, run in one way, with one seed.
 #[derive(Clone, Debug)]
 pub struct Counted {
     /// Name of the workload.
     pub name: String,
+    /// Name of the variant; empty where there is only one.
+    pub variant: String,
+    /// Which of the campaign's seeds, from 1.
+    pub repetition: u32,
+    /// Where its files are.
+    pub directory: PathBuf,
     /// Names of all events.
     pub events: Vec<String>,
     /// Runs by MUCH's plan.
@@ -90,6 +96,10 @@ impl Counted {
 /// A boot to perform.
 struct Job<'a> {
     workload: &'a Workload,
+    variant: &'a Variant,
+    repetition: u32,
+    /// The workload's directory.
+    place: PathBuf,
     /// `much` or `hrm`.
     plan: &'static str,
     sub_experiments: &'a [Vec<usize>],
@@ -108,7 +118,6 @@ struct Setting<'a> {
     base: Value,
     hypervisor: image::Flat,
     common: Sha256,
-    out: &'a Path,
 }
 
 impl Setting<'_> {
@@ -127,7 +136,7 @@ impl Setting<'_> {
         let runs = i64::from(job.runs) + i64::from(self.campaign.warm_up);
         table.insert("runs".into(), Value::Integer(runs));
         table.insert("sub_experiments".into(), Value::Array(sets.collect()));
-        if let Some(vary) = self.campaign.vary {
+        if let Some(vary) = job.variant.vary {
             table.insert("vary".into(), Value::Integer(i64::from(vary)));
         }
         let path =
@@ -137,7 +146,7 @@ impl Setting<'_> {
     }
 
     fn boot(&self, job: &Job<'_>) -> Result<Booted> {
-        let directory = self.out.join(&job.workload.name).join(job.plan);
+        let directory = job.place.join(job.plan);
         let text = self.system(job)?;
         let file = directory.join("system.toml");
         write_atomic(&file, text.as_bytes())?;
@@ -148,6 +157,7 @@ impl Setting<'_> {
         hash.update(&text);
         hash.update(&image.bytes);
         hash.update(job.seed.to_le_bytes());
+        hash.update(format!("{:?}", job.variant.caches));
         let inputs: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
         let kept = directory.join("runs.json");
         if let Some(Kept { inputs: before, runs }) = files::kept(&kept)
@@ -161,7 +171,7 @@ impl Setting<'_> {
         image.write(&path)?;
         let stats = directory.join("model.json");
         let machine = Machine::new(checked.emulation()?, &path).limit(LIMIT);
-        let outcome = self.model.attach(machine, job.seed, self.campaign.caches, &stats).run()?;
+        let outcome = self.model.attach(machine, job.seed, job.variant.caches, &stats).run()?;
         write_atomic(&directory.join("console.txt"), outcome.console.as_bytes())?;
         write_atomic(&directory.join("telemetry.bin"), &outcome.telemetry)?;
         let telemetry = Telemetry::parse(&outcome.telemetry);
@@ -240,15 +250,10 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
         common.update(files::read(file, files::IMAGE)?);
     }
     common.update(qemu_version());
-    common.update(format!("{emulation:?} {:?}", campaign.caches));
+    common.update(format!("{emulation:?}"));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { campaign, model, base, hypervisor, common, out };
-    let mut jobs = vec![];
-    for (workload, seed) in campaign.workloads.iter().zip(campaign.seed..) {
-        let job = |plan, sub_experiments, runs| Job { workload, plan, sub_experiments, runs, seed };
-        jobs.push(job("much", campaign.plan.as_slice(), campaign.runs));
-        jobs.push(job("hrm", campaign.hrm_plan.as_slice(), campaign.hrm_runs()));
-    }
+    let setting = Setting { campaign, model, base, hypervisor, common };
+    let jobs = jobs(campaign, out);
     let bar = bar(&campaign.name, jobs.len());
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<Booted>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
@@ -256,7 +261,8 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index) else { return };
-            bar.set_message(format!("{} ({})", job.workload.name, job.plan));
+            let seed = campaign.seeds.map_or_else(String::new, |_| format!(", seed {}", job.repetition));
+            bar.set_message(format!("{} {} ({}{seed})", job.workload.name, job.variant.name, job.plan));
             let result = setting.boot(job);
             if result.is_err() {
                 next.store(jobs.len(), Ordering::Relaxed);
@@ -274,10 +280,43 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     let done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut results = done.into_iter().flatten().collect::<Result<Vec<_>>>()?.into_iter();
     let mut counted = vec![];
-    for workload in &campaign.workloads {
+    for job in jobs.iter().step_by(2) {
         let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else { break };
-        let (name, events, images) = (workload.name.clone(), campaign.events.clone(), [image, other]);
-        counted.push(Counted { name, events, much, hrm, images });
+        counted.push(Counted {
+            name: job.workload.name.clone(),
+            variant: job.variant.name.clone(),
+            repetition: job.repetition,
+            directory: job.place.clone(),
+            events: campaign.events.clone(),
+            much,
+            hrm,
+            images: [image, other],
+        });
     }
     Ok(counted)
+}
+
+/// All boots, two for each workload: seed by seed, so that an interrupted campaign has whole seeds.
+fn jobs<'a>(campaign: &'a Campaign, out: &Path) -> Vec<Job<'a>> {
+    let mut jobs = vec![];
+    for repetition in 1..=campaign.seeds.unwrap_or(1) {
+        let first = campaign.seed + u64::from(repetition - 1) * NEXT_SEEDS;
+        for variant in &campaign.variants {
+            for workload in &campaign.workloads {
+                let seed = first + workload.number;
+                // An empty name adds nothing.
+                let mut place = out.join(&variant.name).join(&workload.name);
+                if campaign.seeds.is_some() {
+                    place.push(format!("seed-{repetition}"));
+                }
+                let job = |plan, sub_experiments, runs| {
+                    let place = place.clone();
+                    Job { workload, variant, repetition, place, plan, sub_experiments, runs, seed }
+                };
+                jobs.push(job("much", campaign.plan.as_slice(), campaign.runs));
+                jobs.push(job("hrm", campaign.hrm_plan.as_slice(), campaign.hrm_runs()));
+            }
+        }
+    }
+    jobs
 }

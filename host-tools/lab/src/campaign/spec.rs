@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
+/// How far the model's seeds of a repetition are from those of the one before.
+pub const NEXT_SEEDS: u64 = 1000;
+
 /// A validated campaign with its plan.
 #[derive(Clone, Debug)]
 pub struct Campaign {
@@ -42,14 +45,28 @@ pub struct Campaign {
     pub runs: u32,
     /// Unused runs of each sub-experiment before those.
     pub warm_up: u32,
-    /// The victim's argument to which the number of runs so far is added.
-    pub vary: Option<u8>,
-    /// The model's seed for the first workload; each further one uses the next.
+    /// The model's seed for the first workload; each further one uses the next, and each repetition those [`NEXT_SEEDS`]
+    /// further.
     pub seed: u64,
-    /// State of the caches at the start of a run's segment.
-    pub caches: Caches,
+    /// How often everything is repeated with other seeds; `None` where once is all, and results are not kept by seed.
+    pub seeds: Option<u32>,
+    /// Ways in which each workload is run; a single one without a name where the file has none.
+    pub variants: Vec<Variant>,
     /// The workloads to count.
     pub workloads: Vec<Workload>,
+    /// Names of the workloads whose errors are shown over the number of runs.
+    pub over_runs: Vec<String>,
+}
+
+/// A way in which workloads are run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variant {
+    /// Its name; empty where there is only one.
+    pub name: String,
+    /// The victim's argument to which the number of runs so far is added.
+    pub vary: Option<u8>,
+    /// State of the caches at the start of a run's segment.
+    pub caches: Caches,
 }
 
 /// A victim with its co-runners.
@@ -57,10 +74,14 @@ pub struct Campaign {
 pub struct Workload {
     /// Name of the workload.
     pub name: String,
+    /// Its place in the file, from 0.
+    pub number: u64,
     /// Paths in the system and their new values.
     pub set: Vec<(TomlPath, Value)>,
     /// Paths in the system to remove.
     pub remove: Vec<TomlPath>,
+    /// Mean square errors of MUCH and of HRM that were published for it.
+    pub published: Option<[f64; 2]>,
 }
 
 impl Campaign {
@@ -90,13 +111,27 @@ struct File {
     seed: u64,
     #[serde(default)]
     caches: Caches,
+    seeds: Option<std::num::NonZeroU32>,
+    #[serde(default)]
+    variant: BTreeMap<Spanned<String>, VariantFile>,
+    #[serde(default)]
+    over_runs: Vec<Spanned<String>>,
     workload: Vec<WorkloadFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VariantFile {
+    vary: Option<u8>,
+    #[serde(default)]
+    caches: Caches,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorkloadFile {
     name: String,
+    published: Option<[f64; 2]>,
     #[serde(default)]
     set: BTreeMap<Spanned<String>, Value>,
     #[serde(default)]
@@ -169,13 +204,23 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
             .map_err(|error| wrong("workload", text.span(), error, "not a path", "write vm.NAME.field".into()))
     };
     let mut workloads = vec![];
-    for workload in &file.workload {
+    for (number, workload) in (0..).zip(&file.workload) {
         let set = workload.set.iter().map(|(key, value)| Ok((parse(key)?, value.clone())));
         workloads.push(Workload {
             name: workload.name.clone(),
+            number,
+            published: workload.published,
             set: set.collect::<Result<_, Box<Problem>>>()?,
             remove: workload.remove.iter().map(parse).collect::<Result<_, _>>()?,
         });
+    }
+    let variants = variants(&file, &wrong)?;
+    for name in &file.over_runs {
+        if !workloads.iter().any(|workload| workload.name == *name.get_ref()) {
+            let names = workloads.iter().map(|workload| workload.name.as_str()).collect::<Vec<_>>().join(", ");
+            let message = format!("there is no workload `{}`", name.get_ref());
+            return Err(wrong("over_runs", name.span(), message, "unknown", names));
+        }
     }
     Ok(Campaign {
         name: path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
@@ -191,12 +236,38 @@ fn check(path: &Path, source: &SourceFile) -> Result<Campaign, Box<Problem>> {
         anchor,
         runs: *file.runs.get_ref(),
         warm_up: file.warm_up,
-        vary: file.vary,
         seed: file.seed,
-        caches: file.caches,
+        seeds: file.seeds.map(std::num::NonZeroU32::get),
+        variants,
         workloads,
+        over_runs: file.over_runs.into_iter().map(Spanned::into_inner).collect(),
     })
 }
+
+/// The file's variants, by name; without any, what it says of all runs.
+fn variants(file: &File, wrong: &Wrong<'_>) -> Result<Vec<Variant>, Box<Problem>> {
+    if file.variant.is_empty() {
+        return Ok(vec![Variant { name: String::new(), vary: file.vary, caches: file.caches }]);
+    }
+    let mut variants = vec![];
+    for (name, variant) in &file.variant {
+        let text = name.get_ref();
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+        if text.is_empty() || !text.chars().all(plain) {
+            let message = format!("`{text}` cannot be the name of a directory");
+            return Err(wrong("variant", name.span(), message, "here", "use letters, digits and `-`".into()));
+        }
+        if file.vary.is_some() || file.caches != Caches::default() {
+            let message = "`vary` and `caches` are there for all runs and for variants".to_owned();
+            return Err(wrong("variant", name.span(), message, "this one", "leave them to the variants".into()));
+        }
+        variants.push(Variant { name: text.clone(), vary: variant.vary, caches: variant.caches });
+    }
+    Ok(variants)
+}
+
+/// Makes a problem of a field, its place, what is wrong, a label and advice.
+type Wrong<'a> = dyn Fn(&str, std::ops::Range<usize>, String, &str, String) -> Box<Problem> + 'a;
 
 #[cfg(test)]
 mod tests {

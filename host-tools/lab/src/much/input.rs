@@ -44,9 +44,9 @@ pub fn figures_of(command: &str, inputs: &[(&str, &Path)], chosen: &Chosen) -> R
         figures = figures.parameter(role, installation::display(path));
         // What came from a pipe is gone.
         if path.is_file() {
-            let bytes = std::fs::read(path).into_diagnostic();
-            let bytes = bytes.wrap_err_with(|| miette!("cannot read {}", path.display()))?;
-            figures = figures.parameter(&format!("{role}_crc32"), format!("{:08x}", crc32fast::hash(&bytes)));
+            let sum = checksum(path).into_diagnostic();
+            let sum = sum.wrap_err_with(|| miette!("cannot read {}", path.display()))?;
+            figures = figures.parameter(&format!("{role}_crc32"), format!("{sum:08x}"));
         }
     }
     let choices = [
@@ -62,6 +62,17 @@ pub fn figures_of(command: &str, inputs: &[(&str, &Path)], chosen: &Chosen) -> R
         }
     }
     Ok(figures)
+}
+
+fn checksum(path: &Path) -> std::io::Result<u32> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut hasher, mut part) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut part)? {
+            0 => return Ok(hasher.finalize()),
+            bytes => hasher.update(&part[..bytes]),
+        }
+    }
 }
 
 impl Chosen {

@@ -5,7 +5,7 @@ use super::input::{self, Chosen};
 use super::page;
 use clap::ValueEnum;
 use cloison_engine::figures::Figures;
-use cloison_engine::files::{is_regular, keep_apart, write_atomic};
+use cloison_engine::files::{is_regular, keep_apart, stream_atomic, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::report::Section;
 use cloison_much::data::{DataError, Measurements};
@@ -16,7 +16,6 @@ use cloison_much::swap::End;
 use cloison_much::table::Vectors;
 use cloison_much::write;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Options of `cloison much merge`.
@@ -144,7 +143,7 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
     };
     let (section, figures) = summary(args, &data, vectors, merged.as_ref().ok())?;
     bar.finish_and_clear();
-    // All outputs are complete in memory before the first file is written.
+    // Everything is computed before the first file is written.
     let page = args.report.as_ref().map(|_| page::merged(&data, vectors, merged.as_ref().ok(), &section, &figures));
     let pairs = match (pairs_file, &merged) {
         (Some(path), Ok(merged)) => Some((path, pairs(&data, merged)?)),
@@ -163,16 +162,16 @@ pub fn merge(args: &MergeArgs) -> Result<()> {
 
 fn output(path: Option<&Path>, vectors: &Vectors) -> Result<()> {
     let Some(path) = path else {
-        let written = std::io::stdout().write_all(&write::to_csv(vectors));
+        let written = write::write_csv(vectors, &mut std::io::stdout());
         return written.into_diagnostic().wrap_err("cannot write to standard output");
     };
-    let bytes = if path.extension().is_some_and(|extension| extension == "parquet") {
+    if path.extension().is_some_and(|extension| extension == "parquet") {
         let created_by = concat!("cloison ", env!("CARGO_PKG_VERSION"));
-        write::to_parquet(vectors, created_by).into_diagnostic().wrap_err("cannot lay out the Parquet file")?
-    } else {
-        write::to_csv(vectors)
-    };
-    write_atomic(path, &bytes)
+        return stream_atomic(path, |file| {
+            write::write_parquet(vectors, created_by, file).map_err(std::io::Error::other)
+        });
+    }
+    stream_atomic(path, |file| write::write_csv(vectors, file))
 }
 
 /// Every pair: how many runs its correlations rest on, whatever the number of vectors, and what they were and became.
@@ -202,11 +201,17 @@ fn pairs(data: &Measurements, merged: &Merged) -> Result<Vec<u8>> {
 
 /// Which events have larger counts than any vector, for with fewer vectors than counts the extremes are the first to go.
 fn lost_extremes(data: &Measurements, vectors: &Vectors) -> Option<String> {
-    let most = |values: &[f64]| values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let lost: Vec<&str> = (0..data.events.len())
-        .filter(|&event| most(&vectors.columns[event].values()) < most(&data.grouped(event)))
-        .map(|event| data.events[event].name.as_str())
-        .collect();
+    let is_lost = |event: &usize| {
+        // Observations ascend, so the largest is the last one.
+        let column = &vectors.columns[*event];
+        let used = column.chosen().iter().max().map_or(f64::NEG_INFINITY, |&at| column.observed().get(at as usize));
+        data.sub_experiments
+            .iter()
+            .filter_map(|sub| sub.column(*event))
+            .any(|part| part.iter().any(|count| count > used))
+    };
+    let lost: Vec<&str> =
+        (0..data.events.len()).filter(is_lost).map(|event| data.events[event].name.as_str()).collect();
     let named = lost.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     let more = if lost.len() > 5 { format!(" and {} more", lost.len() - 5) } else { String::new() };
     (!lost.is_empty()).then(|| {

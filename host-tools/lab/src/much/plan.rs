@@ -7,6 +7,7 @@ use cloison_engine::figures::Figures;
 use cloison_engine::files::{write_atomic, write_json};
 use cloison_engine::installation;
 use cloison_engine::report::Section;
+use cloison_much::data::FEWEST_RUNS;
 use cloison_much::plan::{self, Binding, Catalogue, Plan, verify};
 use indicatif::ProgressBar;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -41,6 +42,9 @@ pub struct PlanArgs {
     /// Plan for HRM: this event in every sub-experiment, every other in one
     #[arg(long, value_name = "EVENT", conflicts_with = "bind")]
     anchor: Option<String>,
+    /// Advise MUCH or HRM for so many runs in all
+    #[arg(long, value_name = "N", conflicts_with_all = ["table", "bind"])]
+    runs: Option<usize>,
     /// Write the plan and its figures here
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -140,6 +144,9 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
             .map_err(|fault| miette!("the planner is wrong: {fault}"))?;
     }
     print(&plan, &events, counters.as_deref(), args.anchor.is_some());
+    if let Some(runs) = args.runs {
+        println!("{}", advice(plan.events, plan.counters, runs).map_err(|error| miette!("{error}"))?);
+    }
     let Some(path) = &args.json else { return Ok(()) };
     let mut figures = Figures::new("much plan");
     figures
@@ -159,6 +166,34 @@ pub fn plan(args: &PlanArgs) -> Result<()> {
         json["counters"] = serde_json::to_value(counters).into_diagnostic()?;
     }
     write_json(path, &json)
+}
+
+/// Which method fits a number of runs in all: MUCH where each of its sub-experiments gets as many as a correlation needs, or
+/// HRM where each of its does (the paper, sections 4.4 and 5.3).
+fn advice(events: usize, counters: usize, runs: usize) -> Result<String, plan::PlanError> {
+    let much = cached(events, counters)?.sub_experiments.len();
+    let hrm = plan::hrm_plan(events, counters, 0)?.sub_experiments.len();
+    let each = format!(
+        "{runs} runs are {} of each of MUCH's {much} sub-experiments, {} of HRM's {hrm}",
+        runs / much,
+        runs / hrm
+    );
+    let enough = |sub_experiments| runs / sub_experiments >= FEWEST_RUNS;
+    let choice = if enough(much) {
+        "take MUCH: it keeps the correlations of all pairs".to_owned()
+    } else if enough(hrm) {
+        format!(
+            "take HRM, which keeps the correlations with its anchor, or {} runs for MUCH: a sub-experiment needs {FEWEST_RUNS}",
+            much * FEWEST_RUNS
+        )
+    } else {
+        format!(
+            "too few for either: MUCH needs {} runs, HRM {}; count fewer events",
+            much * FEWEST_RUNS,
+            hrm * FEWEST_RUNS
+        )
+    };
+    Ok(format!("{each}: {choice}."))
 }
 
 fn number(text: &str) -> Option<u32> {

@@ -1,46 +1,199 @@
 //! Reads measurements from long CSV, and merged vectors from wide CSV.
+//!
+//! A long file is read in parts of whole lines. All cores parse parts, which are then taken one after the other, in their
+//! order: a few parts are in memory at a time, however long the file is.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::columns::{NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker, number, overflowed, whole};
 use crate::data::{Event, Measurements};
 use crate::table::{Column, Vectors};
+use rayon::prelude::*;
 use std::io::Read;
 
-fn reader<R: Read>(input: R) -> csv::Reader<R> {
-    csv::ReaderBuilder::new().buffer_capacity(1 << 18).from_reader(input)
+/// Bytes of a part, but for the rest of its last line.
+const PART: usize = 1 << 20;
+/// Parts that are parsed at a time, for each thread.
+const PARTS: usize = 2;
+
+fn reader<R: Read>(input: R, has_headers: bool) -> csv::Reader<R> {
+    csv::ReaderBuilder::new()
+        .has_headers(has_headers)
+        .flexible(!has_headers)
+        .buffer_capacity(1 << 16)
+        .from_reader(input)
 }
 
-fn fault(error: csv::Error) -> ReadError {
-    let line = error.position().map_or(0, csv::Position::line);
+/// `before`: lines before those that were read.
+fn fault(error: csv::Error, before: u64) -> ReadError {
+    let line = before + error.position().map_or(0, csv::Position::line);
     match error.into_kind() {
         csv::ErrorKind::Io(error) => ReadError::Broken(error),
-        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            ReadError::Csv { line, what: format!("has {len} fields, not {expected_len}") }
-        }
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => unequal(line, len as usize, expected_len as usize),
         other => ReadError::Csv { line, what: format!("{other:?}") },
     }
 }
 
-/// Reads measurements from long CSV.
-pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
-    let mut reader = reader(input);
-    let header = reader.byte_headers().map_err(fault)?.clone();
-    let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
-    if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
-        let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        return Err(ReadError::NoColumn { missing: NAMES[at], found: found.join(", ") });
+fn unequal(line: u64, fields: usize, expected: usize) -> ReadError {
+    ReadError::Csv { line, what: format!("has {fields} fields, not {expected}") }
+}
+
+/// Cuts a text into parts of whole records.
+struct Parts<R> {
+    input: R,
+    /// What was read beyond the last part.
+    rest: Vec<u8>,
+    ended: bool,
+}
+
+impl<R: Read> Parts<R> {
+    fn new(input: R) -> Self {
+        Self { input, rest: vec![], ended: false }
     }
-    let mut taker = Taker::new(selection);
-    let mut record = csv::ByteRecord::new();
-    loop {
-        match reader.read_byte_record(&mut record) {
-            Ok(true) => {}
-            Ok(false) => return taker.finish(),
-            Err(error) => return Err(fault(error)),
+
+    /// The next part, of `least` bytes or more unless the text ends; `None` after the last one.
+    fn next(&mut self, least: usize) -> Result<Option<Vec<u8>>, ReadError> {
+        let mut part = std::mem::take(&mut self.rest);
+        let mut wanted = least;
+        loop {
+            if !self.ended && part.len() < wanted {
+                let missing = (wanted - part.len()) as u64;
+                let read = self.input.by_ref().take(missing).read_to_end(&mut part).map_err(ReadError::Broken)?;
+                self.ended = (read as u64) < missing;
+            }
+            if self.ended {
+                return Ok((!part.is_empty()).then_some(part));
+            }
+            if let Some(end) = end_of_records(&part) {
+                self.rest = part.split_off(end);
+                return Ok(Some(part));
+            }
+            wanted = part.len() + PART;
         }
-        let line = record.position().map_or(0, csv::Position::line);
-        let field = |at: usize| places[at].and_then(|place| record.get(place)).unwrap_or_default();
-        let fault = |at: usize, what: String| ReadError::Field { place: "line", number: line, column: NAMES[at], what };
+    }
+}
+
+/// Where the last whole record of a text ends. A line's end within quotes ends none.
+fn end_of_records(text: &[u8]) -> Option<usize> {
+    if !text.contains(&b'"') {
+        return text.iter().rposition(|&byte| byte == b'\n').map(|at| at + 1);
+    }
+    let (mut quoted, mut end) = (false, None);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\n' if !quoted => end = Some(at + 1),
+            _ => {}
+        }
+    }
+    end
+}
+
+/// A row of a part: its event and program are in the part's lists.
+struct Parsed {
+    line: u32,
+    sub_experiment: u64,
+    run: u64,
+    event: u32,
+    program: u32,
+    value: Option<f64>,
+    code: Option<u32>,
+    cycles: Option<f64>,
+}
+
+/// What the columns of vm, vcpu and workload say.
+type Program = (String, Option<u64>, Option<u64>);
+
+/// A part that was parsed, up to its first mistake.
+struct Batch {
+    rows: Vec<Parsed>,
+    events: Vec<Vec<u8>>,
+    programs: Vec<Program>,
+    lines: u64,
+    mistake: Option<ReadError>,
+}
+
+/// The place of an item in a list, to which it is added if it is new. `after`: where it is most often.
+fn place_of<T>(list: &mut Vec<T>, after: usize, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
+    let guess = if after < list.len() { after } else { 0 };
+    if list.get(guess).is_some_and(&is) {
+        return guess;
+    }
+    list.iter().position(is).unwrap_or_else(|| {
+        list.push(new());
+        list.len() - 1
+    })
+}
+
+/// The line of a part in which a record is. Its position is that of the end of a line before it, if that is in two letters or
+/// if lines are empty.
+fn line_of(part: &[u8], record: &csv::ByteRecord) -> u64 {
+    let Some(position) = record.position() else { return 0 };
+    let rest = part.get(position.byte() as usize..).unwrap_or_default();
+    let ends = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).filter(|&&byte| byte == b'\n').count();
+    position.line() + ends as u64
+}
+
+/// Where the columns of [`NAMES`] are, and how many columns there are.
+struct Layout {
+    places: [Option<usize>; NAMES.len()],
+    width: usize,
+}
+
+impl Layout {
+    fn of(header: &csv::ByteRecord) -> Result<Self, ReadError> {
+        let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
+        if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
+            let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+            return Err(ReadError::NoColumn { missing: NAMES[at], found: found.join(", ") });
+        }
+        Ok(Self { places, width: header.len() })
+    }
+
+    /// Parses a part before which there are `before` lines.
+    fn parse(&self, part: &[u8], before: u64) -> Batch {
+        let lines = part.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        let mut batch = Batch { rows: vec![], events: vec![], programs: vec![], lines, mistake: None };
+        let mut reader = reader(part, false);
+        let mut record = csv::ByteRecord::new();
+        let mut event_before = 0;
+        loop {
+            let row = match reader.read_byte_record(&mut record) {
+                Ok(true) => {
+                    let line = line_of(part, &record);
+                    if record.len() == self.width {
+                        self.row(&record, before, line, &mut batch, &mut event_before)
+                    } else {
+                        Err(unequal(before + line, record.len(), self.width))
+                    }
+                }
+                Ok(false) => return batch,
+                Err(error) => Err(fault(error, before)),
+            };
+            match row {
+                Ok(row) => batch.rows.push(row),
+                Err(mistake) => {
+                    batch.mistake = Some(mistake);
+                    return batch;
+                }
+            }
+        }
+    }
+
+    fn row(
+        &self,
+        record: &csv::ByteRecord,
+        before: u64,
+        line: u64,
+        batch: &mut Batch,
+        event_before: &mut usize,
+    ) -> Result<Parsed, ReadError> {
+        let field = |at: usize| self.places[at].and_then(|place| record.get(place)).unwrap_or_default();
+        let fault = |at: usize, what: String| ReadError::Field {
+            place: "line",
+            number: before + line,
+            column: NAMES[at],
+            what,
+        };
         let shown = |at: usize, what: &str| fault(at, format!("{:?} {what}", String::from_utf8_lossy(field(at))));
         let whole = |at: usize| whole(field(at)).ok_or_else(|| shown(at, "is not a whole number"));
         let optional = |at: usize| if field(at).is_empty() { Ok(None) } else { whole(at).map(Some) };
@@ -57,28 +210,99 @@ pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, Rea
             None => None,
         };
         let value = count(3)?.filter(|_| !overflowed);
-        taker.take(&Row {
-            place: "line",
-            number: line,
-            sub_experiment: whole(0)?,
-            run: whole(1)?,
-            event: field(2),
+        let program = (std::str::from_utf8(field(7)).unwrap_or_default(), optional(8)?, optional(9)?);
+        let (sub_experiment, run, cycles) = (whole(0)?, whole(1)?, count(6)?);
+        let name = field(2);
+        *event_before =
+            place_of(&mut batch.events, *event_before + 1, |event| event.as_slice() == name, || name.to_vec());
+        let same = |other: &Program| (other.0.as_str(), other.1, other.2) == program;
+        let program = place_of(&mut batch.programs, 0, same, || (program.0.to_owned(), program.1, program.2));
+        Ok(Parsed {
+            line: line as u32,
+            sub_experiment,
+            run,
+            event: *event_before as u32,
+            program: program as u32,
             value,
             code,
-            cycles: count(6)?,
-            program: (std::str::from_utf8(field(7)).unwrap_or_default(), optional(8)?, optional(9)?),
+            cycles,
+        })
+    }
+}
+
+/// Hands a batch over, row by row.
+fn take(taker: &mut Taker<'_>, batch: Batch, before: u64) -> Result<(), ReadError> {
+    for row in &batch.rows {
+        let (vm, vcpu, workload) = &batch.programs[row.program as usize];
+        taker.take(&Row {
+            place: "line",
+            number: before + u64::from(row.line),
+            sub_experiment: row.sub_experiment,
+            run: row.run,
+            event: &batch.events[row.event as usize],
+            value: row.value,
+            code: row.code,
+            cycles: row.cycles,
+            program: (vm, *vcpu, *workload),
         })?;
+    }
+    batch.mistake.map_or(Ok(()), Err)
+}
+
+/// Reads measurements from long CSV.
+pub fn read(input: impl Read, selection: &Selection) -> Result<Measurements, ReadError> {
+    let mut parts = Parts::new(input);
+    // The header alone, whose reader tells where the next record begins; a mark at the start of the text is none of it.
+    let first = parts.next(PART)?.unwrap_or_default();
+    let mut header = csv::ByteRecord::new();
+    let mut of_header = reader(first.as_slice(), false);
+    of_header.read_byte_record(&mut header).map_err(|error| fault(error, 0))?;
+    let layout = Layout::of(&header)?;
+    let position = of_header.position().clone();
+    let mut before = position.line() - 1;
+    let mut next = vec![first[position.byte() as usize..].to_vec()];
+    drop(first);
+    let mut taker = Taker::new(selection);
+    let at_a_time = PARTS * rayon::current_num_threads();
+    // The parts before are taken while the next ones are parsed.
+    let mut parsed: Vec<(u64, Batch)> = vec![];
+    loop {
+        let starts: Vec<u64> = next
+            .iter()
+            .scan(before, |before, part| {
+                let start = *before;
+                *before += part.iter().filter(|&&byte| byte == b'\n').count() as u64;
+                Some(start)
+            })
+            .collect();
+        let (batches, taken) = rayon::join(
+            || next.par_iter().zip(&starts).map(|(part, &start)| layout.parse(part, start)).collect::<Vec<_>>(),
+            || parsed.drain(..).try_for_each(|(start, batch)| take(&mut taker, batch, start)),
+        );
+        taken?;
+        before = starts.last().copied().unwrap_or(before) + batches.last().map_or(0, |batch| batch.lines);
+        let last = batches.is_empty();
+        parsed = starts.into_iter().zip(batches).collect();
+        if last {
+            return taker.finish();
+        }
+        next.clear();
+        while next.len() < at_a_time
+            && let Some(part) = parts.next(PART)?
+        {
+            next.push(part);
+        }
     }
 }
 
 /// Reads merged vectors.
 pub fn read_vectors(input: impl Read) -> Result<Vectors, ReadError> {
-    let mut reader = reader(input);
-    let header = reader.byte_headers().map_err(fault)?.clone();
+    let mut reader = reader(input, true);
+    let header = reader.byte_headers().map_err(|error| fault(error, 0))?.clone();
     let names: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
     let mut columns = vec![vec![]; names.len()];
     let mut record = csv::ByteRecord::new();
-    while reader.read_byte_record(&mut record).map_err(fault)? {
+    while reader.read_byte_record(&mut record).map_err(|error| fault(error, 0))? {
         let line = record.position().map_or(0, csv::Position::line);
         for (at, field) in record.iter().enumerate() {
             let value = number(field).and_then(Result::ok).ok_or_else(|| ReadError::Csv {

@@ -5,12 +5,14 @@ use super::columns::{self, NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Ta
 use crate::data::{Event, LARGEST_COUNT, Measurements, checked_count};
 use crate::table::{Column, Vectors};
 use parquet::basic::Compression;
-use parquet::data_type::Decimal;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{DataType, Decimal};
+use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::Field;
-use parquet::schema::types::Type;
+use parquet::schema::types::{ColumnDescPtr, Type};
+use rayon::prelude::*;
 use std::fs::File;
-use std::sync::Arc;
 
 /// The reader of a file and the file's schema; refuses compressions that are not supported before anything is read.
 fn open(file: File) -> Result<(SerializedFileReader<File>, Type), ReadError> {
@@ -25,71 +27,158 @@ fn open(file: File) -> Result<(SerializedFileReader<File>, Type), ReadError> {
     Ok((reader, schema))
 }
 
-/// Reads measurements.
+/// Rows that are decoded at a time.
+const ROWS: usize = 1 << 15;
+
+/// A column of a row group, and what is known of it.
+struct Source {
+    reader: ColumnReader,
+    descriptor: ColumnDescPtr,
+}
+
+impl Source {
+    /// Decodes the next rows, at most so many.
+    fn next(&mut self, rows: usize) -> Result<Vec<Field>, ParquetError> {
+        let of = &self.descriptor;
+        match &mut self.reader {
+            ColumnReader::BoolColumnReader(reader) => decode(reader, of, rows, |of, v| Ok(Field::convert_bool(of, v))),
+            ColumnReader::Int32ColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Ok(Field::convert_int32(of, v)))
+            }
+            ColumnReader::Int64ColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Ok(Field::convert_int64(of, v)))
+            }
+            ColumnReader::Int96ColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Ok(Field::convert_int96(of, v)))
+            }
+            ColumnReader::FloatColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Ok(Field::convert_float(of, v)))
+            }
+            ColumnReader::DoubleColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Ok(Field::convert_double(of, v)))
+            }
+            ColumnReader::ByteArrayColumnReader(reader) => decode(reader, of, rows, Field::convert_byte_array),
+            ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+                decode(reader, of, rows, |of, v| Field::convert_byte_array(of, v.into()))
+            }
+        }
+    }
+}
+
+fn decode<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    descriptor: &ColumnDescPtr,
+    rows: usize,
+    convert: impl Fn(&ColumnDescPtr, T::T) -> Result<Field, ParquetError>,
+) -> Result<Vec<Field>, ParquetError> {
+    let (mut levels, mut values) = (vec![], vec![]);
+    let (records, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    if descriptor.max_def_level() == 0 {
+        return values.into_iter().map(|value| convert(descriptor, value)).collect();
+    }
+    // A level for each row says whether it has a value.
+    let mut values = values.into_iter();
+    let field = |&level: &i16| {
+        let value = if level == descriptor.max_def_level() { values.next() } else { None };
+        value.map_or(Ok(Field::Null), |value| convert(descriptor, value))
+    };
+    levels[..records].iter().map(field).collect()
+}
+
+/// Reads measurements, row group by row group, some rows of all columns at a time.
 pub fn read(file: File, selection: &Selection) -> Result<Measurements, ReadError> {
     let (reader, schema) = open(file)?;
-    let fields = schema.get_fields();
-    let found: Vec<_> = fields.iter().map(|field| field.name().to_owned()).collect();
+    let found: Vec<_> = schema.get_fields().iter().map(|field| field.name().to_owned()).collect();
     if let Some(missing) = NAMES[..NEEDED].iter().find(|name| !found.iter().any(|found| found == *name)) {
         return Err(ReadError::NoColumn { missing, found: found.join(", ") });
     }
-    let wanted: Vec<_> = fields.iter().filter(|field| NAMES.contains(&field.name())).map(Arc::clone).collect();
-    let places = NAMES.map(|name| wanted.iter().position(|field| field.name() == name));
-    let projection =
-        Type::group_type_builder(schema.name()).with_fields(wanted).build().map_err(ReadError::Contents)?;
-    let rows = reader.get_row_iter(Some(projection)).map_err(ReadError::Contents)?;
+    let descriptors = reader.metadata().file_metadata().schema_descr().columns().to_vec();
+    // A column of lists or groups is none of ours: its path has more than its name.
+    let of_name =
+        |name: &&str| descriptors.iter().position(|of| of.path().parts() == [*name] && of.max_rep_level() == 0);
+    let places = NAMES.map(|name| of_name(&name));
+    if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
+        return Err(ReadError::Row { number: 1, what: format!("{} is no plain column", NAMES[at]) });
+    }
     let mut taker = Taker::new(selection);
-    for (number, row) in (1_u64..).zip(rows) {
-        let row = row.map_err(ReadError::Contents)?;
-        let fields: Vec<&Field> = row.get_column_iter().map(|(_, field)| field).collect();
-        let field = |at: usize| places[at].map_or(&Field::Null, |place| fields[place]);
-        let fault = |at: usize, what: &str| ReadError::Field {
-            place: "row",
-            number,
-            column: NAMES[at],
-            what: format!("{} {what}", field(at)),
+    let mut before = 0;
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).map_err(ReadError::Contents)?;
+        let source = |place: &Option<usize>| {
+            place.map(|at| Ok(Source { reader: group.get_column_reader(at)?, descriptor: descriptors[at].clone() }))
         };
-        let optional = |at: usize| match field(at) {
-            Field::Null => Ok(None),
-            other => whole(other).map(Some).ok_or_else(|| fault(at, "is not a whole number")),
-        };
-        let needed = |at: usize| optional(at)?.ok_or_else(|| fault(at, "is not a whole number"));
-        let count = |at: usize| match field(at) {
-            Field::Null => Ok(None),
-            // pandas has no other way to say that a count is missing.
-            Field::Double(missing) if missing.is_nan() => Ok(None),
-            other => self::number(other).map(Some).ok_or_else(|| fault(at, "is not a count")),
-        };
-        let text = |at: usize| match field(at) {
-            Field::Str(text) => Ok(text.as_bytes()),
-            Field::Bytes(bytes) => Ok(bytes.data()),
-            Field::Null => Ok(&[][..]),
-            _ => Err(fault(at, "is not text")),
-        };
-        let overflowed = match field(5) {
-            Field::Null => Some(false),
-            Field::Bool(overflowed) => Some(*overflowed),
-            Field::Str(text) => columns::overflowed(text.as_bytes()),
-            other => self::number(other).map(|number| number != 0.0 && !number.is_nan()),
-        };
-        let overflowed = overflowed.ok_or_else(|| fault(5, NO_FLAG))?;
-        let code = match optional(4)? {
-            Some(code) => Some(u32::try_from(code).map_err(|_| fault(4, "is not an event's number"))?),
-            None => None,
-        };
-        taker.take(&Row {
-            place: "row",
-            number,
-            sub_experiment: needed(0)?,
-            run: needed(1)?,
-            event: text(2)?,
-            value: count(3)?.filter(|_| !overflowed),
-            code,
-            cycles: count(6)?,
-            program: (std::str::from_utf8(text(7)?).unwrap_or_default(), optional(8)?, optional(9)?),
-        })?;
+        let sources: Result<Vec<Option<Source>>, ParquetError> =
+            places.iter().map(|place| source(place).transpose()).collect();
+        let mut sources = sources.map_err(ReadError::Contents)?;
+        let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
+        while left > 0 {
+            let rows = left.min(ROWS);
+            let columns = sources.par_iter_mut().map(|source| source.as_mut().map_or(Ok(vec![]), |it| it.next(rows)));
+            let columns = columns.collect::<Result<Vec<_>, ParquetError>>().map_err(ReadError::Contents)?;
+            let lengths = || columns.iter().zip(&places).filter(|(_, place)| place.is_some()).map(|(it, _)| it.len());
+            if lengths().any(|length| length != rows) {
+                let error = ParquetError::General("a column has too few rows".to_owned());
+                return Err(ReadError::Contents(error));
+            }
+            for row in 0..rows {
+                let fields: [&Field; NAMES.len()] =
+                    std::array::from_fn(|at| columns[at].get(row).unwrap_or(&Field::Null));
+                take(&mut taker, before + row as u64 + 1, fields)?;
+            }
+            before += rows as u64;
+            left -= rows;
+        }
     }
     taker.finish()
+}
+
+/// Hands a row over; its fields are in the order of [`NAMES`].
+fn take(taker: &mut Taker<'_>, number: u64, fields: [&Field; NAMES.len()]) -> Result<(), ReadError> {
+    let fault = |at: usize, what: &str| ReadError::Field {
+        place: "row",
+        number,
+        column: NAMES[at],
+        what: format!("{} {what}", fields[at]),
+    };
+    let optional = |at: usize| match fields[at] {
+        Field::Null => Ok(None),
+        other => whole(other).map(Some).ok_or_else(|| fault(at, "is not a whole number")),
+    };
+    let needed = |at: usize| optional(at)?.ok_or_else(|| fault(at, "is not a whole number"));
+    let count = |at: usize| match fields[at] {
+        Field::Null => Ok(None),
+        // pandas has no other way to say that a count is missing.
+        Field::Double(missing) if missing.is_nan() => Ok(None),
+        other => self::number(other).map(Some).ok_or_else(|| fault(at, "is not a count")),
+    };
+    let text = |at: usize| match fields[at] {
+        Field::Str(text) => Ok(text.as_bytes()),
+        Field::Bytes(bytes) => Ok(bytes.data()),
+        Field::Null => Ok(&[][..]),
+        _ => Err(fault(at, "is not text")),
+    };
+    let overflowed = match fields[5] {
+        Field::Null => Some(false),
+        Field::Bool(overflowed) => Some(*overflowed),
+        Field::Str(text) => columns::overflowed(text.as_bytes()),
+        other => self::number(other).map(|number| number != 0.0 && !number.is_nan()),
+    };
+    let overflowed = overflowed.ok_or_else(|| fault(5, NO_FLAG))?;
+    let code = match optional(4)? {
+        Some(code) => Some(u32::try_from(code).map_err(|_| fault(4, "is not an event's number"))?),
+        None => None,
+    };
+    taker.take(&Row {
+        place: "row",
+        number,
+        sub_experiment: needed(0)?,
+        run: needed(1)?,
+        event: text(2)?,
+        value: count(3)?.filter(|_| !overflowed),
+        code,
+        cycles: count(6)?,
+        program: (std::str::from_utf8(text(7)?).unwrap_or_default(), optional(8)?, optional(9)?),
+    })
 }
 
 /// Reads merged vectors, one column per event.

@@ -88,6 +88,17 @@ fn synthetic_counts_of_every_shape() {
     assert!(worse.is_empty(), "worse than the best of the other methods by more than 5 %: {worse:#?}");
 }
 
+/// Counts drift with time. One after the other, sub-experiments differ by the drift; where they take turns, as those of
+/// campaigns do, each has all of it.
+#[test]
+fn a_drift_does_less_harm_where_sub_experiments_take_turns() {
+    for kind in 0..2 {
+        let [one, turns] =
+            [Case::Drift, Case::DriftInterleaved].map(|case| means(&of_sets(case, &[50], 3)[0], kind)[4]);
+        assert!(turns < 0.5 * one, "{turns} and {one}");
+    }
+}
+
 /// A few of the cases, small enough for every day: by Pearson's and Spearman's correlations, MUCH is no worse than the best of the other
 /// methods, and much better where the counts are as a Gaussian model has them.
 #[test]
