@@ -141,7 +141,7 @@ fn perform(benchmark: Benchmark, buffer: &[AtomicU64], line: u64, steps: u64, st
     let routine = ROUTINES[benchmark.kind].1[benchmark.operation];
     // SAFETY: both halves are `half` bytes of atomic words, a power of two; the mask keeps offsets below it and at words'
     // starts; `steps` is not 0, and floating point is enabled.
-    unsafe { routine(start, half - 8, steps, state, start + half, line * LINE & half - 1) }
+    unsafe { routine(start, half - 8, steps, state, start + half, (line * LINE) & (half - 1)) }
 }
 
 impl fmt::Display for Benchmark {
