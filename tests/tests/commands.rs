@@ -395,7 +395,7 @@ fn each_machine_gets_the_verdicts_that_it_deserves() {
     // Without prefetcher and walks, every line is known.
     let virt = std::fs::read_to_string(installation::root().join("configs/boards/virt.toml")).expect("the board");
     let scratch = tempfile::tempdir().expect("a scratch directory");
-    let quiet = scratch.path().join("quiet.toml");
+    let quiet = scratch.path().join("virt.toml");
     std::fs::write(&quiet, virt.replacen("model = \"zcu102\"", "model = \"zcu102-no-prefetch\"", 1)).expect("a board");
     let (quiet, found) = verdicts(&["--runs", "2", "--model", "--board", &quiet.display().to_string()]);
     let of = |event: &str| quiet.iter().find(|(known, _)| known == event).map(|(_, verdict)| verdict.as_str());
