@@ -10,7 +10,7 @@ mod common;
 mod stream;
 
 use cloison_engine::installation;
-use common::board;
+use common::{SIMPLE, board, build_guest, machine};
 use std::path::Path;
 use stream::{Guest, boot};
 use tempfile::TempDir;
@@ -99,6 +99,45 @@ fn busy(mechanisms: bool) -> [Setting; 4] {
     ]
 }
 
+/// Returns the seconds of `passes` times four loads from each of 2048 pages, behind pages of stage 2 of which no TLB has one, and
+/// the loads. Without translation buffers, if `translates` is false.
+fn pages(guest: &Path, passes: u64, translates: bool) -> (f64, u64) {
+    let directory = TempDir::new().expect("a directory");
+    let stats = directory.path().join("stats.json");
+    let board = board(directory.path(), "pseudo-random");
+    let text = std::fs::read_to_string(&board).expect("the board file");
+    let (on, off) = SIMPLE.iter().find(|(on, _)| on.starts_with("micro_entries")).expect("it turns them off");
+    std::fs::write(&board, if translates { text.replace(off, on) } else { text }).expect("the board file");
+    let arguments = format!("board={},stats={},roi=hint", board.display(), stats.display());
+    let outcome = machine(directory.path(), Some(&arguments), guest, &[18, passes]).run().expect("QEMU runs");
+    assert!(outcome.exit.is_clean(), "{}: {}", outcome.exit, outcome.errors);
+    (outcome.wall.as_secs_f64(), accesses(&stats))
+}
+
+/// Prints what translation costs where it costs most: each load needs a walk.
+fn translation() {
+    let place = TempDir::new().expect("a directory");
+    let guest = build_guest(place.path(), "audit");
+    let mut least = [[f64::INFINITY; 2]; 2];
+    let mut loads = 0;
+    for _ in 0..ROUNDS {
+        for (least, translates) in least.iter_mut().zip([false, true]) {
+            let (idle, none) = pages(&guest, 0, translates);
+            let (time, all) = pages(&guest, 400, translates);
+            *least = [least[0].min(time), least[1].min(idle)];
+            loads = all - none;
+        }
+    }
+    for ([time, idle], what) in least.into_iter().zip(["without", "with"]) {
+        let seconds = time - idle;
+        let speed = loads as f64 / seconds / 1e6;
+        println!(
+            "{:<66} {loads:>10} {seconds:>9.3} {speed:>12.1}",
+            format!("{what} TLBs: 1 core, a walk for every access")
+        );
+    }
+}
+
 fn main() {
     let mut settings: Vec<Setting> = [false, true].into_iter().flat_map(busy).collect();
     settings.push(Setting {
@@ -138,4 +177,5 @@ fn main() {
         println!("{what:<66} {accesses:>10} {seconds:>9.3} {speed:>12.1}  {}", setting.aim);
     }
     println!("outside the region / without the plugin: {:.3}", seconds[8] / seconds[9]);
+    translation();
 }

@@ -61,6 +61,7 @@ _start:
     goto    15, pages
     goto    16, blocks
     goto    17, both_stages
+    goto    18, pages
 off:
     movz    x0, #0x8400, lsl #16
     movk    x0, #8
@@ -678,7 +679,9 @@ pages:
     msr     spsr_el2, x0
     isb
     eret
-6:  region_begin
+6:  cmp     x21, #18
+    b.eq    7f
+    region_begin
     tour    8
     region_end
     region_begin
@@ -694,6 +697,15 @@ pages:
     isb
     tour    64
     region_end
+    b       off
+    // Program 18, for the benchmark: 2048 pages as often as the word after the program's number says.
+7:  ldr     x22, [x20, #8]
+    region_begin
+8:  cbz     x22, 9f
+    tour    2048
+    sub     x22, x22, #1
+    b       8b
+9:  region_end
     b       off
 
 open_gic:
