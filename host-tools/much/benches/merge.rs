@@ -66,13 +66,22 @@ fn peak() -> String {
         .map_or(most.to_owned(), |kib| format!("{} MiB", kib >> 10))
 }
 
+/// The seconds that this process has computed, on all cores: what its time is where nothing else runs, times the cores.
+fn computed() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // After the name in parentheses; fields 14 and 15 of proc(5), in ticks of 10 ms.
+    let fields: Vec<&str> = status.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
 /// Reads, merges, checks and writes.
 fn merge_file(path: &Path, vectors: Option<usize>) -> Outcome<()> {
     let started = Instant::now();
     let mut before = 0.0;
     let mut step = |what: &str| {
         let now = started.elapsed().as_secs_f64();
-        println!("{what:>24} {:7.3} s, {} so far", now - before, peak());
+        println!("{what:>24} {:7.3} s, so far {:.2} s of CPU time and {}", now - before, computed(), peak());
         before = now;
     };
     let data = read(path, &Selection::default())?;
@@ -88,6 +97,10 @@ fn merge_file(path: &Path, vectors: Option<usize>) -> Outcome<()> {
     let mut file = std::fs::File::create(&output)?;
     write::write_csv(&merged.vectors, &mut file)?;
     step("write");
+    for estimate in merged.correlations.estimates.iter().flatten() {
+        println!("{:>24} {} steps, converged: {}; {:?}", "", estimate.steps, estimate.converged, estimate.weights);
+    }
+    println!("{:>24} {:?}", "", merged.exchanges);
     let error = cloison_much::matrix::mean_square_error;
     let (of_pearson, of_spearman) =
         (error(&pearson, &merged.correlations.pearson_target), error(&spearman, &merged.correlations.spearman_target));
@@ -98,7 +111,13 @@ fn merge_file(path: &Path, vectors: Option<usize>) -> Outcome<()> {
         merged.vectors.len(),
         warnings.len()
     );
-    println!("{:>24} {:7.3} s, {} at most", "MUCH in all", started.elapsed().as_secs_f64(), peak());
+    println!(
+        "{:>24} {:7.3} s, {:.2} s of CPU time, {} at most",
+        "MUCH in all",
+        started.elapsed().as_secs_f64(),
+        computed(),
+        peak()
+    );
     Ok(())
 }
 

@@ -30,6 +30,9 @@ pub struct Fit {
 const MOST_STEPS: usize = 2000;
 /// The gain in log-likelihood per run below which the optimum is reached.
 const LEAST_GAIN: f64 = 1e-9;
+/// The same of so many runs that this is less than a thousandth of what chance makes of it.
+const LEAST_GAIN_OF_MANY: f64 = 1e-8;
+const MANY_RUNS: f64 = 1e5;
 
 /// Fits the model to blocks of runs.
 ///
@@ -45,11 +48,11 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
     let mut varies = vec![false; size];
     blocks.iter().flat_map(|block| &block.events).for_each(|&event| varies[event] = true);
     let varying: Vec<_> = (0..size).filter(|&event| varies[event]).collect();
-    let mut all = blocks.to_vec();
-    all.push(Moments { moments: DMatrix::identity(varying.len(), varying.len()), events: varying, runs: prior });
-    let runs: f64 = all.iter().map(|block| block.runs).sum();
+    let runs = blocks.iter().map(|block| block.runs).sum::<f64>() + prior;
+    let least_gain = if runs < MANY_RUNS { LEAST_GAIN } else { LEAST_GAIN_OF_MANY };
+    let all = Blocks { measured: blocks, prior: &varying, prior_runs: prior, runs };
     let mut sigma = start.clone();
-    let Some((mut likelihood, mut gradient)) = likelihood(&sigma, &all, runs) else {
+    let Some((mut likelihood, mut gradient)) = likelihood(&sigma, &all) else {
         return Fit { matrix: DMatrix::identity(size, size), steps: 0, converged: false };
     };
     let (mut length, mut converged, mut steps) = (1.0_f64, false, 0);
@@ -60,7 +63,7 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
         while length > 1e-6 {
             let mut next = &sigma + &step * length;
             symmetrize(&mut next);
-            if let Some((grown, slope)) = self::likelihood(&next, &all, runs)
+            if let Some((grown, slope)) = self::likelihood(&next, &all)
                 && grown >= likelihood
             {
                 gain = grown - likelihood;
@@ -70,32 +73,51 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
             // EM's own step never lowers the likelihood, but for rounding.
             length = if length > 1.0 { (length / 2.0).max(1.0) } else { length / 2.0 };
         }
-        converged = gain <= LEAST_GAIN;
+        converged = gain <= least_gain;
         length *= 1.3;
     }
     Fit { matrix: to_correlation(&sigma), steps, converged }
 }
 
+/// What the likelihood is of.
+struct Blocks<'a> {
+    measured: &'a [Moments],
+    /// The events of the prior, and how many runs it is worth.
+    prior: &'a [usize],
+    prior_runs: f64,
+    /// Runs in all, with the prior's.
+    runs: f64,
+}
+
 /// The log-likelihood per run, less a constant and twice over, and M; `None` where the matrix is not positive definite.
-fn likelihood(sigma: &DMatrix<f64>, blocks: &[Moments], runs: f64) -> Option<(f64, DMatrix<f64>)> {
+fn likelihood(sigma: &DMatrix<f64>, blocks: &Blocks<'_>) -> Option<(f64, DMatrix<f64>)> {
     let mut total = 0.0;
     let mut gradient = DMatrix::zeros(sigma.nrows(), sigma.nrows());
-    for block in blocks {
-        let share = block.runs / runs;
-        let part =
-            DMatrix::from_fn(block.events.len(), block.events.len(), |i, j| sigma[(block.events[i], block.events[j])]);
-        let factor = Cholesky::new(part)?;
+    let mut add = |events: &[usize], runs: f64, moments: Option<&DMatrix<f64>>| {
+        let share = runs / blocks.runs;
+        let factor = Cholesky::new(DMatrix::from_fn(events.len(), events.len(), |i, j| sigma[(events[i], events[j])]))?;
         let log_determinant = 2.0 * factor.l_dirty().diagonal().iter().map(|v| v.ln()).sum::<f64>();
-        let inverse = factor.inverse();
-        let half = &inverse * &block.moments;
-        total -= share * (log_determinant + half.trace());
-        let term = (half * &inverse - inverse) * share;
-        for (i, &a) in block.events.iter().enumerate() {
-            for (j, &b) in block.events.iter().enumerate() {
+        let lower = factor.l().solve_lower_triangular(&DMatrix::identity(events.len(), events.len()))?;
+        let inverse = lower.tr_mul(&lower);
+        // The prior's moments are the unit matrix.
+        let trace = moments.map_or_else(|| inverse.trace(), |moments| inverse.dot(moments));
+        total -= share * (log_determinant + trace);
+        let square = match moments {
+            Some(moments) => &inverse * moments * &inverse,
+            None => &inverse * &inverse,
+        };
+        let term = (square - inverse) * share;
+        for (i, &a) in events.iter().enumerate() {
+            for (j, &b) in events.iter().enumerate() {
                 gradient[(a, b)] += term[(i, j)];
             }
         }
+        Some(())
+    };
+    for block in blocks.measured {
+        add(&block.events, block.runs, Some(&block.moments))?;
     }
+    add(blocks.prior, blocks.prior_runs, None)?;
     Some((total, gradient))
 }
 

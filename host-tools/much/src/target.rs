@@ -23,6 +23,10 @@ use rayon::prelude::*;
 const MOST_PARTS: usize = 10;
 /// The runs that a prior of the pooled estimates is worth: strong ones first, whose optimum is near that of the next.
 const PRIORS: [f64; 2] = [20.0, 2.0];
+/// With so many runs of each sub-experiment, chance in the weights is small with few parts, and both priors are worth next to
+/// nothing beside the runs.
+const MANY_RUNS: usize = 1000;
+const PARTS_OF_MANY: usize = 4;
 
 /// An estimate and what it is made of.
 #[derive(Clone, Debug)]
@@ -137,7 +141,7 @@ struct Ingredient {
     without: Vec<DMatrix<f64>>,
 }
 
-fn ingredients(parts: &Parts) -> (Vec<Ingredient>, usize, bool) {
+fn ingredients(parts: &Parts, priors: &[f64]) -> (Vec<Ingredient>, usize, bool) {
     let all: Vec<Option<usize>> = std::iter::once(None).chain((0..parts.count).map(Some)).collect();
     let mut pairwise: Vec<_> = all.par_iter().map(|&without| parts.pairwise(without)).collect();
     let whole = pairwise.remove(0);
@@ -145,7 +149,7 @@ fn ingredients(parts: &Parts) -> (Vec<Ingredient>, usize, bool) {
     let moments: Vec<_> = all.iter().map(|&without| parts.moments(without)).collect();
     let (mut steps, mut converged) = (0, true);
     let mut start = DMatrix::identity(parts.events, parts.events);
-    for prior in PRIORS {
+    for &prior in priors {
         let whole: Fit = em::fit(&moments[0], prior, &start);
         start.clone_from(&whole.matrix);
         // Nearly the same runs have nearly the same optimum.
@@ -222,7 +226,9 @@ fn copula(data: &Measurements) -> Copula {
 /// Pearson's and Spearman's estimates from all sub-experiments together, and the copula that leads from these to those.
 pub fn estimates(data: &Measurements) -> ([Estimate; 2], Copula) {
     let fewest = data.sub_experiments.iter().map(crate::data::SubExperiment::runs).min().unwrap_or(0);
-    let count = fewest.clamp(2, MOST_PARTS);
+    let is_many = fewest >= MANY_RUNS;
+    let count = fewest.clamp(2, if is_many { PARTS_OF_MANY } else { MOST_PARTS });
+    let priors = if is_many { &PRIORS[..1] } else { &PRIORS[..] };
     // One kind after the other: ranks take as much memory as the counts.
     let scored = [Kind::Counts, Kind::Ranks].map(|kind| {
         let scored = Scored::new(data, kind);
@@ -235,7 +241,7 @@ pub fn estimates(data: &Measurements) -> ([Estimate; 2], Copula) {
         .collect();
     let [(of_counts, _), (of_ranks, _)] = &scored;
     let ((mut counts, steps, converged), (ranks, rank_steps, rank_converged)) =
-        rayon::join(|| ingredients(of_counts), || ingredients(of_ranks));
+        rayon::join(|| ingredients(of_counts, priors), || ingredients(of_ranks, priors));
     let rank_weights = weights(&ranks, &known);
     let spearman = mixed(&ranks, &rank_weights, |one| &one.whole);
     let copula = copula(data);

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use std::io::Read;
 
 /// Bytes of a part, but for the rest of its last line.
-const PART: usize = 1 << 20;
+const PART: usize = 1 << 18;
 /// Parts that are parsed at a time, for each thread.
 const PARTS: usize = 2;
 
@@ -107,14 +107,15 @@ type Program = (String, Option<u64>, Option<u64>);
 struct Batch {
     rows: Vec<Parsed>,
     events: Vec<Vec<u8>>,
+    /// For each event the one whose row came after its last one: most often it comes again.
+    after: Vec<usize>,
     programs: Vec<Program>,
     lines: u64,
     mistake: Option<ReadError>,
 }
 
-/// The place of an item in a list, to which it is added if it is new. `after`: where it is most often.
-fn place_of<T>(list: &mut Vec<T>, after: usize, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
-    let guess = if after < list.len() { after } else { 0 };
+/// The place of an item in a list, to which it is added if it is new. `guess`: where it is most often.
+fn place_of<T>(list: &mut Vec<T>, guess: usize, is: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     if list.get(guess).is_some_and(&is) {
         return guess;
     }
@@ -152,7 +153,7 @@ impl Layout {
     /// Parses a part before which there are `before` lines.
     fn parse(&self, part: &[u8], before: u64) -> Batch {
         let lines = part.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        let mut batch = Batch { rows: vec![], events: vec![], programs: vec![], lines, mistake: None };
+        let mut batch = Batch { rows: vec![], events: vec![], after: vec![], programs: vec![], lines, mistake: None };
         let mut reader = reader(part, false);
         let mut record = csv::ByteRecord::new();
         let mut event_before = 0;
@@ -213,8 +214,11 @@ impl Layout {
         let program = (std::str::from_utf8(field(7)).unwrap_or_default(), optional(8)?, optional(9)?);
         let (sub_experiment, run, cycles) = (whole(0)?, whole(1)?, count(6)?);
         let name = field(2);
-        *event_before =
-            place_of(&mut batch.events, *event_before + 1, |event| event.as_slice() == name, || name.to_vec());
+        let guess = batch.after.get(*event_before).copied().unwrap_or_default();
+        let event = place_of(&mut batch.events, guess, |event| event.as_slice() == name, || name.to_vec());
+        batch.after.resize(batch.events.len(), 0);
+        batch.after[*event_before] = event;
+        *event_before = event;
         let same = |other: &Program| (other.0.as_str(), other.1, other.2) == program;
         let program = place_of(&mut batch.programs, 0, same, || (program.0.to_owned(), program.1, program.2));
         Ok(Parsed {
