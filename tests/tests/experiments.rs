@@ -330,7 +330,7 @@ fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> 
     assert_eq!((small.events.len(), small.plan.len()), (12, 6));
     let directory = scratch();
     let model = Model::load(&small.model)?;
-    let counted = campaign::runs::run(&small, &model, directory.path())?;
+    let counted = campaign::runs::run(&Boards::here(), &small, &model, directory.path())?;
     assert_eq!(counted.len(), 2);
     for workload in &counted {
         assert_eq!((workload.much.len(), workload.hrm.len()), (12, small.hrm_plan.len() * 4));
@@ -358,7 +358,7 @@ fn a_campaign_counts_every_pair_and_what_it_counts_is_the_truth() -> Result<()> 
         assert_eq!(met.len(), 12 * 12, "every pair meets");
     }
     // Existing results are not run again: not even a valid model is needed.
-    let again = campaign::runs::run(&small, &model, directory.path())?;
+    let again = campaign::runs::run(&Boards::here(), &small, &model, directory.path())?;
     assert!(again.iter().zip(&counted).all(|(again, first)| again.much == first.much && again.hrm == first.hrm));
     Ok(())
 }
@@ -370,7 +370,7 @@ fn a_campaign_ends_in_vectors_of_observed_values() -> Result<()> {
     small.workloads.retain(|workload| workload.name == "c2is");
     let directory = scratch();
     let file = installation::root().join("configs/campaigns/kernels.toml");
-    let (figures, tables) = campaign::perform(&small, &file, directory.path())?;
+    let (figures, tables) = campaign::perform(&Boards::here(), &small, &file, directory.path())?;
     assert_eq!(figures.get("sub_experiments"), Some(6.0));
     assert!(figures.get("c2is_much_pearson") < figures.get("c2is_blind_pearson"), "{tables:?}");
     let read = |name: &str| std::fs::read_to_string(directory.path().join("c2is").join(name)).expect("a file");

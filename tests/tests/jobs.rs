@@ -229,3 +229,28 @@ fn a_validation_is_jobs_too() {
     finish(&lab, &directory, 2);
     identical(&Report::of(&serial), &Report::of(&directory.join("report")));
 }
+
+#[test]
+fn a_campaign_is_jobs_too() {
+    let lab = Lab::new(1);
+    let campaign = lab.path("campaign.toml");
+    let root = installation::root();
+    let text = format!(
+        "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\nvictim = 'victim'\n\
+         events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE', 'L1D_CACHE_REFILL', 'L2D_CACHE', \
+         'L2D_CACHE_REFILL']\ncounters = 6\nanchor = 'CPU_CYCLES'\nruns = 3\nwarm_up = 1\nvary = 2\nseed = 1\n\
+         [[workload]]\nname = 'chase'\nremove = ['vm.interf-1', 'vm.interf-2', 'vm.interf-3']\n[workload.set]\n\
+         'vm.victim.image.workload' = 'latency'\n'vm.victim.args' = ['64K', 1, 0, 1]\n",
+        root.join("configs/campaigns/systems/shared.toml").display(),
+        root.join("configs/models/zcu102.toml").display(),
+    );
+    fs::write(&campaign, text).expect("a campaign");
+    let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(name));
+    lab.good(&["campaign", &word(&campaign), "--out", &word(&serial)]);
+    lab.good(&["jobs", &word(&campaign), "-o", &word(&directory)]);
+    // MUCH's plan and HRM's.
+    finish(&lab, &directory, 2);
+    let report = directory.join("report");
+    assert!(report.join("chase/vectors.csv").is_file() && report.join("chase/much/telemetry.bin").is_file());
+    identical(&Report::of(&serial), &Report::of(&report));
+}

@@ -16,6 +16,7 @@ pub mod runs;
 pub mod spec;
 pub mod summary;
 
+use crate::boards::{Boards, seconds};
 use cloison_engine::figures::Figures;
 use cloison_engine::files::{Claim, keep_apart, write_atomic};
 use cloison_engine::model::Model;
@@ -57,6 +58,15 @@ pub struct CampaignArgs {
 
 /// Runs `cloison campaign`.
 pub fn campaign(args: &CampaignArgs) -> Result<()> {
+    campaign_on(&Boards::here(), args)
+}
+
+/// Performs and reports a campaign on these boards.
+///
+/// # Errors
+///
+/// If a file is not valid, or a boot fails or is absent.
+pub fn campaign_on(boards: &Boards, args: &CampaignArgs) -> Result<()> {
     let file = installation::find(&args.file);
     let mut campaign = spec::load(&file)?;
     campaign.runs = args.runs.unwrap_or(campaign.runs);
@@ -69,7 +79,8 @@ pub fn campaign(args: &CampaignArgs) -> Result<()> {
     let chosen = args.runs.map_or_else(String::new, |runs| format!(" --runs {runs}"));
     let owner = format!("campaign {}{chosen}", installation::display(&file.canonicalize().unwrap_or(file.clone())));
     let _claim = Claim::wait(&out, &owner)?;
-    let (figures, tables) = perform(&campaign, &file, &out)?;
+    let (figures, tables) = perform(boards, &campaign, &file, &out)?;
+    seconds::remember(&format!("campaign {}", campaign.name), &boards.seconds());
     if (campaign.runs as usize) < FEWEST_RUNS {
         eprintln!(
             "warning: {} runs of each sub-experiment give rough correlations: use {FEWEST_RUNS} or more",
@@ -122,12 +133,12 @@ fn choose(campaign: &mut Campaign, args: &CampaignArgs) -> Result<()> {
 }
 
 /// Performs missing runs, merges, evaluates, and writes everything to `out`.
-pub fn perform(campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures, Vec<Section>)> {
+pub fn perform(boards: &Boards, campaign: &Campaign, file: &Path, out: &Path) -> Result<(Figures, Vec<Section>)> {
     let started = Instant::now();
     parts::prepare()?;
     setup::qemu()?;
     let model = Model::load(&campaign.model)?;
-    let counted: Vec<Counted> = runs::run(campaign, &model, out)?;
+    let counted: Vec<Counted> = runs::run(boards, campaign, &model, out)?;
     eprintln!("{}: {} workloads, {:.1} s", campaign.name, counted.len(), started.elapsed().as_secs_f64());
     let mut figures = Figures::new("campaign")
         .board(&campaign.board)

@@ -3,15 +3,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::spec::{Campaign, NEXT_SEEDS, Variant, Workload};
+use crate::boards::Boards;
+use crate::boards::boot::Boot;
 use crate::experiment::overrides;
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use cloison_config::events::EventNames;
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
+use cloison_engine::kept::KeptRun;
 use cloison_engine::model::{self, Model};
 use cloison_engine::progress::bar;
-use cloison_engine::qemu::Machine;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts};
@@ -19,8 +21,6 @@ use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Time limit: a boot that takes longer has hung.
@@ -118,6 +118,7 @@ struct Setting<'a> {
     base: Value,
     hypervisor: image::Flat,
     common: Sha256,
+    store: Store,
 }
 
 impl Setting<'_> {
@@ -145,7 +146,7 @@ impl Setting<'_> {
         toml::to_string_pretty(&system).into_diagnostic()
     }
 
-    fn boot(&self, job: &Job<'_>) -> Result<Booted> {
+    fn boot(&self, boards: &Boards, job: &Job<'_>) -> Result<Booted> {
         let directory = job.place.join(job.plan);
         let text = self.system(job)?;
         let file = directory.join("system.toml");
@@ -159,30 +160,23 @@ impl Setting<'_> {
         hash.update(job.seed.to_le_bytes());
         hash.update(format!("{:?}", job.variant.caches));
         let inputs: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-        let kept = directory.join("runs.json");
-        if let Some(Kept { inputs: before, runs }) = files::kept(&kept)
-            && before == inputs
-        {
+        let file = directory.join("runs.json");
+        let before = boards.reuse(|| files::kept(&file).filter(|kept: &Kept| kept.inputs == inputs));
+        if let Some(Kept { runs, .. }) = before {
             return Ok((runs, image.sha256()));
         }
-        // The image is not kept: the same is made again from system.toml.
-        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
-        let path = scratch.path().join("Image");
-        image.write(&path)?;
-        let stats = directory.join("model.json");
-        let machine = Machine::new(checked.emulation()?, &path).limit(LIMIT);
-        let outcome = self.model.attach(machine, job.seed, job.variant.caches, &stats).run()?;
-        write_atomic(&directory.join("console.txt"), outcome.console.as_bytes())?;
-        write_atomic(&directory.join("telemetry.bin"), &outcome.telemetry)?;
-        let telemetry = Telemetry::parse(&outcome.telemetry);
+        let kept = KeptRun::new(&self.campaign.board, &image, self.model, &self.store, job.seed, job.variant.caches)?;
+        let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
+        output.write(&directory)?;
+        let telemetry = Telemetry::parse(&output.telemetry);
         let victim = checked.system.vms.iter().position(|vm| vm.name == self.campaign.victim).unwrap_or_default() as u8;
         let names = EventNames::of(&checked.board.events);
+        let stats = directory.join("model.json");
         let runs = self.counted(&telemetry, victim, &names, job, &stats).wrap_err_with(|| {
-            let lines: Vec<&str> = outcome.console.lines().collect();
-            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-            miette!("workload {}: {}; its console's last lines:\n{tail}", job.workload.name, outcome.exit)
+            let (name, exit) = (&job.workload.name, output.exit);
+            miette!("workload {name}: {exit}; its console's last lines:\n{}", output.tail())
         })?;
-        files::keep(&kept, &Kept { inputs, runs: runs.clone() })?;
+        files::keep(&file, &Kept { inputs, runs: runs.clone() })?;
         Ok((runs, image.sha256()))
     }
 
@@ -234,8 +228,8 @@ impl Setting<'_> {
     }
 }
 
-/// Runs all workloads, each boot once, with as many in parallel as the host has cores.
-pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted>> {
+/// Runs all workloads on these boards, each boot once.
+pub fn run(boards: &Boards, campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted>> {
     let text = files::read_text(&campaign.system, files::CONFIGURATION)?;
     let checked = configuration::load(&campaign.system, Some(&campaign.board))?;
     let emulation = checked.emulation()?;
@@ -244,7 +238,6 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     overrides::anchor(&mut base, campaign.system.parent().unwrap_or(Path::new(".")));
     let store = Store::of_results(out);
     let model = &model.kept_in(&store)?;
-    store.keep_only(&model.names().collect());
     let mut common = Sha256::new();
     for file in [model.board(), model.plugin()] {
         common.update(files::read(file, files::IMAGE)?);
@@ -252,33 +245,18 @@ pub fn run(campaign: &Campaign, model: &Model, out: &Path) -> Result<Vec<Counted
     common.update(qemu_version());
     common.update(format!("{emulation:?}"));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { campaign, model, base, hypervisor, common };
+    let setting = Setting { campaign, model, base, hypervisor, common, store };
     let jobs = jobs(campaign, out);
     let bar = bar(&campaign.name, jobs.len());
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<Option<Result<Booted>>>> = Mutex::new(jobs.iter().map(|_| None).collect());
-    let work = || {
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(job) = jobs.get(index) else { return };
-            let seed = campaign.seeds.map_or_else(String::new, |_| format!(", seed {}", job.repetition));
-            bar.set_message(format!("{} {} ({}{seed})", job.workload.name, job.variant.name, job.plan));
-            let result = setting.boot(job);
-            if result.is_err() {
-                next.store(jobs.len(), Ordering::Relaxed);
-            }
-            done.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[index] = Some(result);
-            bar.inc(1);
-        }
-    };
-    std::thread::scope(|scope| {
-        for _ in 0..std::thread::available_parallelism().map_or(1, std::num::NonZero::get).min(jobs.len()) {
-            scope.spawn(work);
-        }
+    let done = boards.each(&bar, &jobs, |job| {
+        let seed = campaign.seeds.map_or_else(String::new, |_| format!(", seed {}", job.repetition));
+        bar.set_message(format!("{} {} ({}{seed})", job.workload.name, job.variant.name, job.plan));
+        setting.boot(boards, job)
     });
     bar.finish_and_clear();
-    let done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut results = done.into_iter().flatten().collect::<Result<Vec<_>>>()?.into_iter();
+    // The images are not kept: the same are made again from the systems.
+    setting.store.keep_only(&model.names().collect());
+    let mut results = done?.into_iter();
     let mut counted = vec![];
     for job in jobs.iter().step_by(2) {
         let (Some((much, image)), Some((hrm, other))) = (results.next(), results.next()) else { break };

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`work`] | what jobs are made of: an experiment, a validation |
+//! | [`work`] | what jobs are made of: an experiment, a campaign, a validation |
 //! | [`manifest`] | the files that describe the jobs |
 //! | [`run`] | one job |
 //! | [`collect`](mod@collect) | checks the results, and makes the report |
@@ -39,7 +39,7 @@ const GUESS_S: f64 = 20.0;
 /// Options of `cloison jobs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobsArgs {
-    /// An experiment (its name or file), or a file of measurements to validate the model with
+    /// An experiment (its name or file), a campaign, or a file of measurements to validate the model with
     #[arg(value_name = "NAME | FILE.toml")]
     file: String,
     /// Directory for the jobs, their results and the report
@@ -54,6 +54,9 @@ pub struct JobsArgs {
     /// Of an experiment: also with each unmeasured value of the model at half and at double
     #[arg(long)]
     sensitivity: bool,
+    /// Of a campaign: runs of each sub-experiment, instead of the file's number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    runs: Option<u32>,
 }
 
 /// Options of `cloison job`.
@@ -116,8 +119,8 @@ pub struct SubmitArgs {
 ///
 /// If a file is not valid, a part cannot be built, or the directory has results of other inputs.
 pub fn jobs(args: &JobsArgs) -> Result<()> {
-    let JobsArgs { file, quick, model, sensitivity, .. } = args.clone();
-    let work = Work::of(&file, Options { quick, model, sensitivity })?;
+    let JobsArgs { file, quick, model, sensitivity, runs, .. } = args.clone();
+    let work = Work::of(&file, Options { quick, model, sensitivity, runs })?;
     let directory = std::path::absolute(&args.output).into_diagnostic()?;
     let _claim = Claim::wait(&directory, &collect::owner(&work.to_string()))?;
     let report = manifest::report(&directory);

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::boards::Boards;
+use crate::campaign::{self, CampaignArgs};
 use crate::experiment::{self, ExperimentArgs};
 use crate::model::{self, ValidateArgs};
 use cloison_engine::{files, installation, parts};
@@ -25,6 +26,13 @@ pub enum Work {
         /// Also with each change of the model's unmeasured values.
         sensitivity: bool,
     },
+    /// `campaign FILE`.
+    Campaign {
+        /// The campaign's file.
+        file: PathBuf,
+        /// Runs of each sub-experiment, instead of the file's number.
+        runs: Option<u32>,
+    },
     /// `model validate`.
     Validate {
         /// The file of measurements.
@@ -43,6 +51,8 @@ pub struct Options {
     pub model: Option<PathBuf>,
     /// Also with other values of the model.
     pub sensitivity: bool,
+    /// Runs of each sub-experiment.
+    pub runs: Option<u32>,
 }
 
 impl fmt::Display for Work {
@@ -51,6 +61,7 @@ impl fmt::Display for Work {
         let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         match self {
             Self::Experiment { name, .. } => write!(f, "experiment {}", stem(Path::new(name))),
+            Self::Campaign { file, .. } => write!(f, "campaign {}", stem(file)),
             Self::Validate { .. } => f.write_str("model validate"),
         }
     }
@@ -61,26 +72,36 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// If it is neither an experiment nor a file of measurements, or an option does not belong to it.
+    /// If it is neither an experiment nor a campaign nor a file of measurements, or an option does not belong to it.
     pub fn of(name: &str, options: Options) -> Result<Self> {
         let path = experiment::file_of(name);
         let text = files::read_text(&path, files::CONFIGURATION)?;
         let table: toml::Table =
             toml::from_str(&text).into_diagnostic().wrap_err_with(|| miette!("{} is not valid", path.display()))?;
-        let Options { quick, model, sensitivity } = options;
+        let Options { quick, model, sensitivity, runs } = options;
         let refuse = |given: bool, option: &str, what: &str| match given {
             true => Err(miette!("{option} does not belong to {what}, which {} is", path.display())),
             false => Ok(()),
         };
+        // A campaign may have variants too.
+        if table.contains_key("workload") {
+            refuse(quick, "--quick", "a campaign")?;
+            refuse(sensitivity, "--sensitivity", "a campaign")?;
+            refuse(model.is_some(), "--model", "a campaign")?;
+            return Ok(Self::Campaign { file: path, runs });
+        }
         if table.contains_key("variant") {
+            refuse(runs.is_some(), "--runs", "an experiment")?;
             return Ok(Self::Experiment { name: name.to_owned(), quick, model, sensitivity });
         }
         if table.contains_key("point") {
             refuse(quick, "--quick", "a file of measurements")?;
             refuse(sensitivity, "--sensitivity", "a file of measurements")?;
+            refuse(runs.is_some(), "--runs", "a file of measurements")?;
             return Ok(Self::Validate { points: path, model });
         }
-        let help = "jobs are made of an experiment (it has [[variant]]) or a file of measurements ([[point]])";
+        let help = "jobs are made of an experiment (it has [[variant]]), a campaign ([[workload]]), or a file of \
+                    measurements ([[point]])";
         Err(miette!(help = help, "{} is none of what runs boards many times", path.display()))
     }
 
@@ -94,6 +115,10 @@ impl Work {
         match self.clone() {
             Self::Experiment { name, quick, model, sensitivity } => {
                 experiment::experiment_on(boards, &ExperimentArgs { name, out, json, quick, model, sensitivity })
+            }
+            Self::Campaign { file, runs } => {
+                let (seeds, variant, workload) = (None, vec![], vec![]);
+                campaign::campaign_on(boards, &CampaignArgs { file, out, json, runs, seeds, variant, workload })
             }
             Self::Validate { points, model } => {
                 // Its report is the figures.
@@ -114,6 +139,11 @@ impl Work {
                 let path = experiment::file_of(name);
                 let read = experiment::spec::load(&path, *quick)?;
                 vec![path, read.system, model.as_deref().map_or(read.model, installation::find)]
+            }
+            Self::Campaign { file, .. } => {
+                let path = installation::find(file);
+                let read = campaign::spec::load(&path)?;
+                vec![path, read.system, read.model]
             }
             Self::Validate { points, model } => {
                 let shipped = || installation::root().join(model::MODEL);
@@ -138,6 +168,9 @@ mod tests {
         let of = |name: &str| Work::of(name, Options::default()).expect("it is one");
         assert!(matches!(of("c2is"), Work::Experiment { .. }));
         assert!(matches!(of(&shipped("experiments/quota.toml")), Work::Experiment { .. }));
+        for campaign in ["campaigns/kernels.toml", "campaigns/much.toml"] {
+            assert!(matches!(of(&shipped(campaign)), Work::Campaign { .. }), "{campaign}");
+        }
         assert!(matches!(of(&shipped("models/zcu102-public.toml")), Work::Validate { .. }));
         let error = Work::of(&shipped("demo.toml"), Options::default()).expect_err("it is a system").to_string();
         assert!(error.ends_with("demo.toml is none of what runs boards many times"), "{error}");
@@ -149,6 +182,7 @@ mod tests {
         for (options, named) in [
             (Options { quick: true, ..Options::default() }, "--quick"),
             (Options { sensitivity: true, ..Options::default() }, "--sensitivity"),
+            (Options { runs: Some(3), ..Options::default() }, "--runs"),
         ] {
             let error = Work::of(&points, options).expect_err("no such option").to_string();
             assert!(error.starts_with(&format!("{named} does not belong to a file of measurements")), "{error}");
