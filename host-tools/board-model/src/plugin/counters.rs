@@ -1,10 +1,9 @@
-//! A core's event counters as the model keeps them, and QEMU's handles of their registers.
+//! A core's event counters as the model keeps them, and the names of their registers.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::decode::Special;
 use crate::events::Counts;
 use crate::pmu::{COUNTERS, Pmu};
-use libc::c_void;
 
 /// Not an exception level: makes the next block update the counters.
 pub const NO_LEVEL: u8 = u8::MAX;
@@ -73,7 +72,7 @@ impl Counters {
     }
 }
 
-/// The registers of the performance monitors and of exceptions by QEMU's names, in the order of [`Monitors`].
+/// The registers of the performance monitors and of exceptions by QEMU's names.
 pub const NAMES: [&[u8]; 25] = [
     b"PMEVTYPER0_EL0",
     b"PMEVTYPER1_EL0",
@@ -102,10 +101,6 @@ pub const NAMES: [&[u8]; 25] = [
     b"PMCCNTR_EL0",
 ];
 
-/// QEMU's handles of the registers, each null where it has none.
-#[derive(Clone, Copy, Debug)]
-pub struct Monitors(pub [*mut c_void; NAMES.len()]);
-
 /// Indices into [`NAMES`].
 pub mod at {
     use super::COUNTERS;
@@ -125,22 +120,4 @@ pub mod at {
     pub const CAUSES: usize = ENABLED + 10;
     /// The cycle counter when it was last written or the PMU set up: QEMU does not advance it for others to read.
     pub const CYCLES: usize = ENABLED + 12;
-}
-
-impl Monitors {
-    /// Returns a table without handles.
-    pub const fn new() -> Self {
-        Self([std::ptr::null_mut(); NAMES.len()])
-    }
-    /// Records QEMU's handle of the register with this name.
-    pub fn learn(&mut self, name: &[u8], handle: *mut c_void) {
-        if let Some(place) = NAMES.iter().position(|known| *known == name) {
-            self.0[place] = handle;
-        }
-    }
-    /// Returns the first register that QEMU lacks.
-    pub fn missing(&self) -> Option<&'static str> {
-        let place = self.0.iter().position(|handle| handle.is_null())?;
-        std::str::from_utf8(NAMES[place]).ok()
-    }
 }

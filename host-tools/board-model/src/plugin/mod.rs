@@ -10,6 +10,7 @@ mod bounds;
 mod count;
 mod counters;
 mod ffi;
+mod handles;
 mod internals;
 mod monitors;
 mod qemu;

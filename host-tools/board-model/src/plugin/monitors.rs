@@ -105,7 +105,7 @@ impl Plugin {
 
     /// Returns a register of the running core, by its place in [`super::counters::NAMES`].
     pub fn monitor(&self, place: usize) -> u64 {
-        self.read(self.monitors.0[place])
+        self.read(self.monitors.of[place])
     }
 
     fn set_up_counters(&mut self, core: usize) {

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::bounds::Regions;
-use super::counters::{Counters, Monitors, at};
+use super::counters::{self, Counters, at};
 use super::ffi::{ByteArray, read_register};
+use super::handles::Handles;
 use super::qemu::qemu;
-use super::registers::{Handles, Translation};
+use super::registers::{self, Translation};
 use super::time::{TIME, at_horizon, run_timers};
 use crate::board::Board;
 use crate::clock::{Clocks, MAX_CORES};
@@ -186,13 +187,13 @@ pub struct Plugin {
     /// Event counters, by core.
     pub counters: Vec<Counters>,
     /// Handles of their registers.
-    pub monitors: Monitors,
+    pub monitors: Handles<{ counters::NAMES.len() }>,
     /// Translation, by core; none if it costs nothing.
     pub translations: Vec<Translation>,
     /// Translation costs something.
     pub translates: bool,
     /// Handles of its registers.
-    pub translation_handles: Handles,
+    pub translation_handles: Handles<{ registers::NAMES.len() }>,
     /// Handle of CPSR.
     pub cpsr: *mut c_void,
     /// The blocks that cores execute.
@@ -264,10 +265,10 @@ impl Plugin {
         let line_shift = caches.line_shift();
         Self {
             counters: vec![Counters::new(); cores],
-            monitors: Monitors::new(),
+            monitors: Handles::new(&counters::NAMES),
             translations: board.tlb.map_or(vec![], |shape| vec![Translation::new(Tlb::new(shape)); cores]),
             translates: board.tlb.is_some(),
-            translation_handles: Handles::new(),
+            translation_handles: Handles::new(&registers::NAMES),
             cpsr: std::ptr::null_mut(),
             current: [Current::default(); MAX_CORES],
             untranslated: 0,

@@ -34,7 +34,7 @@ impl Memory for Walk<'_> {
 impl Plugin {
     fn read_translation(&self) -> Registers {
         let [sctlr, tcr, low, high, hcr, vtcr, vttbr, sctlr_el2, tcr_el2, ttbr_el2] =
-            self.translation_handles.0.map(|handle| self.read(handle));
+            self.translation_handles.of.map(|handle| self.read(handle));
         Registers { sctlr, tcr, ttbr: [low, high], hcr, vtcr, vttbr, sctlr_el2, tcr_el2, ttbr_el2 }
     }
 
