@@ -107,6 +107,8 @@ fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, Path
 pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
     let mut command = cargo(&shell, "build")?.args(["--release", "--package", HYPERVISOR.0, "--bin", HYPERVISOR.1]);
+    // The exception paths go through several crates: all of them are one program to the optimizer.
+    command = command.args(["--config", "profile.release.lto=\"fat\""]);
     if !features.is_empty() {
         // A separate directory, so that this build and the ordinary one do not rebuild each other's crates.
         let own = installation::target_dir().join(format!("with-{}", features.join("-")));

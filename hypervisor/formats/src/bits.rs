@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 /// Iterates over the numbers of the set bits, lowest first.
-#[inline(always)]
 pub fn ones(mask: impl Into<u64>) -> impl Iterator<Item = u32> {
     let mut rest = mask.into();
     core::iter::from_fn(move || {

@@ -310,7 +310,6 @@ pub struct Period<I, D> {
 
 impl<I, D> Period<I, D> {
     /// Returns it with other types of instants and durations.
-    #[inline]
     pub fn map<J, E>(self, at: impl Fn(I) -> J, lasting: impl FnOnce(D) -> E) -> Period<J, E> {
         let Self { index, events, budget, reclaimed, .. } = self;
         let (spent_at, due, throttled) = (self.spent_at.map(&at), at(self.due), lasting(self.throttled));
@@ -367,7 +366,6 @@ pub struct Histogram {
 
 impl Histogram {
     /// Counts a period.
-    #[inline]
     pub fn add(&mut self, used: Events, budget: Events) {
         let share = (used.0.saturating_mul(8) / budget.0.max(1)).min(8);
         self.used[share as usize] += 1;

@@ -85,7 +85,6 @@ impl Clock {
     }
 
     /// The least number of ticks that lasts at least `length`.
-    #[inline]
     pub const fn ticks(self, length: Nanos) -> Ticks {
         // Seconds and the rest apart: the product of the rest fits 64 bits.
         let (seconds, rest) = (length.0 / SECOND, length.0 % SECOND);
@@ -93,13 +92,11 @@ impl Clock {
     }
 
     /// A length in nanoseconds for people to read: rounded down, and over ten years short by less than 80 ns.
-    #[inline]
     pub const fn nanos(self, length: Ticks) -> Nanos {
         Nanos(((length.0 as u128 * self.nanos_per_tick as u128) >> Self::FRACTION) as u64)
     }
 
     /// Nanoseconds from reset to an instant, as the log has it.
-    #[inline]
     pub const fn since_reset(self, instant: Instant) -> Nanos {
         self.nanos(Ticks(instant.0))
     }
@@ -119,25 +116,21 @@ impl Deadline {
     }
 
     /// Makes it due at an instant, or not at all.
-    #[inline]
     pub fn set(&self, at: Option<Instant>) {
         self.0.set(at.map_or(Self::NEVER, Instant::count));
     }
 
     /// When it is due.
-    #[inline]
     pub fn get(&self) -> Option<Instant> {
         Self::as_instant(self.0.get())
     }
 
     /// Whether it is due now or was before.
-    #[inline]
     pub fn has_passed(&self, now: Instant) -> bool {
         self.0.get() <= now.0
     }
 
     /// The earliest of several.
-    #[inline]
     pub fn first<const N: usize>(deadlines: [&Self; N]) -> Option<Instant> {
         let first = deadlines.iter().fold(Self::NEVER, |first, deadline| first.min(deadline.0.get()));
         Self::as_instant(first)

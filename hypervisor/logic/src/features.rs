@@ -59,13 +59,11 @@ impl Features {
     }
 
     /// Returns what the guest reads. Kernels read ISAR0 fifty thousand times before their random numbers are seeded.
-    #[inline(always)]
     pub const fn get(&self, read: FeatureRead) -> u64 {
         self.0[index(read.crm, read.op2)]
     }
 }
 
-#[inline(always)]
 const fn index(crm: u8, op2: u8) -> usize {
     (crm as usize & 7) << 3 | op2 as usize & 7
 }

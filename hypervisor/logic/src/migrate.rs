@@ -51,32 +51,26 @@ impl AwayList {
         Self { pages: Vec::with_capacity(capacity) }
     }
     /// Returns the number of moved pages.
-    #[inline]
     pub fn len(&self) -> usize {
         self.pages.len()
     }
     /// Returns whether no page has moved.
-    #[inline]
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
     /// Returns whether one more page fits without allocating.
-    #[inline]
     pub fn has_room(&self) -> bool {
         self.pages.len() < self.pages.capacity()
     }
     /// Records a page that has just moved.
-    #[inline]
     pub fn push(&mut self, page: Away) {
         self.pages.push(page);
     }
     /// Returns the pages that moved after the first `count`.
-    #[inline]
     pub fn after(&self, count: usize) -> &[Away] {
         self.pages.get(count..).unwrap_or_default()
     }
     /// Forgets all pages but the first `count`: the others are back.
-    #[inline]
     pub fn truncate(&mut self, count: usize) {
         self.pages.truncate(count);
     }

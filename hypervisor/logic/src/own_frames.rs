@@ -20,7 +20,6 @@ pub struct OwnFrames {
 
 impl OwnFrames {
     /// Frames of `set` from the first stripe at or after `start`, inside `bank`.
-    #[inline]
     pub fn new(set: ColorSet, colors: u32, start: PhysAddr, bank: PhysRange) -> Self {
         let stripe = u64::from(colors) * PAGE_SIZE;
         Self {
@@ -33,7 +32,6 @@ impl OwnFrames {
     }
 
     /// The frame with this number.
-    #[inline]
     pub fn frame(&self, number: u32) -> PhysAddr {
         let per_stripe = self.colors.len() as u32;
         let color = self.colors[(number % per_stripe) as usize];
@@ -44,7 +42,6 @@ impl OwnFrames {
     ///
     /// # Panics
     /// Where the bank ends: at boot only, before any guest runs.
-    #[inline]
     pub fn take(&mut self) -> PhysAddr {
         let frame = self.frame(self.next);
         assert!(
@@ -58,19 +55,16 @@ impl OwnFrames {
     }
 
     /// How many have been taken.
-    #[inline]
     pub fn taken(&self) -> u32 {
         self.next
     }
 
     /// The memory from the first to the last frame taken, with all colors between them.
-    #[inline]
     pub fn span(&self) -> PhysRange {
         PhysRange { start: PhysAddr(self.base), len: self.frame(self.next.saturating_sub(1)).page(1).0 - self.base }
     }
 
     /// Number of the frame at `pa`; `None` where that is no frame of the hypervisor's.
-    #[inline]
     pub fn number(&self, pa: PhysAddr) -> Option<u32> {
         let offset = pa.0.checked_sub(self.base)?;
         let color = (offset % self.stripe / PAGE_SIZE) as u8;

@@ -7,7 +7,6 @@ use cloison_formats::addr::{PhysAddr, PhysRange};
 /// Finds room for `bytes` of contiguous memory as high in the RAM as possible, away from what is `taken`; `None` where
 /// there is none, or nothing is asked for. The start is aligned as the buddy allocator needs it: its blocks are aligned to
 /// their size.
-#[inline]
 pub fn set_aside(ram: &[PhysRange], taken: &[PhysRange], bytes: u64) -> Option<PhysRange> {
     if bytes == 0 {
         return None;

@@ -98,7 +98,6 @@ impl Word {
         self.0 & bits != 0
     }
 
-    #[inline]
     const fn state(self, vcpu: usize) -> State {
         match self.0 >> (vcpu as u32 * Self::BITS) & 7 {
             0 => State::Off,
@@ -109,7 +108,6 @@ impl Word {
         }
     }
 
-    #[inline]
     const fn with(self, vcpu: usize, state: State) -> Self {
         let shift = vcpu as u32 * Self::BITS;
         Self(self.0 & !(7 << shift) | (state as u32) << shift)
@@ -151,7 +149,6 @@ impl Power {
     }
 
     /// Returns a vCPU's state.
-    #[inline]
     pub fn state(&self, vcpu: usize) -> State {
         self.word().state(vcpu)
     }
@@ -185,7 +182,6 @@ impl Power {
     }
 
     /// Whether a core has to stop its vCPU.
-    #[inline]
     pub fn is_leaving(&self, vcpu: usize) -> bool {
         self.state(vcpu) == State::Leaving
     }

@@ -95,13 +95,11 @@ impl Regulator {
     }
 
     /// Returns when the running period ends; `None` while nobody has to look.
-    #[inline]
     pub fn replenish_at(&self) -> Option<Instant> {
         (!self.quiet).then_some(self.period_end)
     }
 
     /// Returns how many events may happen until somebody has to look, as `counted` have happened.
-    #[inline]
     pub fn ahead(&self, counted: Events) -> Events {
         let until = if self.quiet { self.half() } else { self.budget };
         if self.spent_at.is_some() { Events(u32::MAX.into()) } else { Events(until.0.saturating_sub(counted.0)) }
@@ -112,7 +110,6 @@ impl Regulator {
     }
 
     /// Returns whether the core is held.
-    #[inline]
     pub fn is_throttled(&self) -> bool {
         self.spec.when_spent == WhenSpent::Throttle && self.spent_at.is_some()
     }
@@ -150,7 +147,6 @@ impl Regulator {
     }
 
     /// Returns whether a period that has just begun owes something.
-    #[inline]
     pub fn owes(&self) -> bool {
         self.debt.0 != 0
     }
@@ -162,7 +158,6 @@ impl Regulator {
     }
 
     /// Checks the events counted since the period started.
-    #[inline]
     pub fn check(&mut self, counted: Events, now: Instant) -> Verdict {
         let before = (self.quiet, self.budget);
         if self.quiet && counted >= self.half() {
@@ -209,7 +204,6 @@ impl Regulator {
     }
 
     /// Advances to the period that `now` is in. Returns how many have passed: at least one, which is over.
-    #[inline]
     fn pass(&mut self, now: Instant) -> u64 {
         let mut passed = 1;
         self.period_end = self.period_end + self.period;
@@ -227,7 +221,6 @@ impl Regulator {
 
     /// Ends the running period if it is due. `counted` is what was counted in it; counting must then restart from zero.
     /// Missed periods are counted as periods without events. `set` is the budget that a VM has set which may.
-    #[inline]
     pub fn replenish(&mut self, counted: Events, now: Instant, set: Option<Events>) -> Option<PeriodReport> {
         if self.quiet || now < self.period_end {
             return None;
@@ -311,7 +304,6 @@ pub struct Entry {
 
 impl Entry {
     /// Returns its counters as a bit mask.
-    #[inline]
     pub fn mask(&self) -> u64 {
         let bits = |counter: &Counter| 1 << counter.number | counter.shadow.map_or(0, |shadow| 1 << shadow);
         self.counters.iter().map(bits).sum()
@@ -323,7 +315,6 @@ impl Entry {
     }
 
     /// Returns the events since the period started.
-    #[inline]
     pub fn counted(&self, counters: &impl Counters) -> Events {
         let events = |counter: &Counter| {
             u64::from(counters.get(counter.number).wrapping_sub(counter.preset)).saturating_mul(counter.weight)
@@ -333,7 +324,6 @@ impl Entry {
 
     /// Sets the counters, so that one overflows before more than the regulator allows has happened. `counted` has been
     /// counted so far.
-    #[inline]
     pub fn arm(&mut self, counted: Events, counters: &impl Counters) {
         self.base = counted;
         let ahead = self.regulator.as_ref().map_or(Events(0), |regulator| regulator.ahead(counted));
@@ -350,7 +340,6 @@ impl Entry {
     }
 
     /// Looks at the counters: one has `overflowed`, or it is time to poll.
-    #[inline]
     pub fn look(&mut self, counters: &impl Counters, overflowed: bool, now: Instant) -> Verdict {
         let counted = self.counted(counters);
         let Some(regulator) = &mut self.regulator else { return Verdict::Run };
@@ -371,7 +360,6 @@ impl Entry {
     }
 
     /// Ends the running period if it is due, and begins the next one.
-    #[inline]
     pub fn turn(&mut self, counters: &impl Counters, now: Instant, set: Option<Events>) -> Option<Turn> {
         let counted = self.counted(counters);
         let regulator = self.regulator.as_mut()?;
@@ -438,7 +426,6 @@ impl Quotas {
     }
 
     /// Returns whether a budget is spent, so that the core must be held.
-    #[inline]
     pub fn is_throttled(&self) -> bool {
         self.entries.iter().any(|entry| entry.regulator.as_ref().is_some_and(Regulator::is_throttled))
     }
@@ -468,7 +455,6 @@ impl Quotas {
     }
 
     /// Returns when the core must check its quotas next; `None` if nothing is due.
-    #[inline]
     pub fn next_deadline(&self, now: Instant) -> Option<Instant> {
         let due = |entry: &Entry| {
             let regulator = entry.regulator.as_ref()?;
@@ -495,7 +481,6 @@ pub struct Shared {
 
 impl Shared {
     /// Returns the budget that was set, if one was.
-    #[inline]
     pub fn set(&self) -> Option<Events> {
         let set = self.set.load(Ordering::Relaxed);
         (set != 0).then_some(Events(set.into()))
@@ -511,7 +496,6 @@ impl Shared {
     }
 
     /// Notes a period that ended.
-    #[inline]
     pub fn publish(&self, report: &PeriodReport) {
         let events = report.events.0.min(u32::MAX.into());
         self.last.store(events << 32 | u64::from(report.index.wrapping_add(1)), Ordering::Relaxed);

@@ -30,7 +30,6 @@ impl Ring {
     }
 
     /// Adds a record, after a report of losses if one is due. If the ring is full, the record is counted as lost.
-    #[inline]
     pub fn push(&mut self, entry: Entry) {
         if self.dropped > 0 && self.entries.len() < CAPACITY - 1 {
             self.report_losses(entry.core, entry.at);

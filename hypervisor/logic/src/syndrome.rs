@@ -19,7 +19,6 @@ pub enum Width {
 
 impl Width {
     /// From the two bits of ISS.SAS.
-    #[inline(always)]
     pub const fn from_sas(sas: u64) -> Self {
         match sas & 3 {
             0 => Self::Byte,
@@ -41,31 +40,26 @@ pub struct Access(u64);
 
 impl Access {
     /// Returns the general register that is loaded or stored (ISS.SRT); 31 is the zero register.
-    #[inline(always)]
     pub const fn register(self) -> u8 {
         field(self.0, 16, 5)
     }
 
     /// Returns how much of it (ISS.SAS).
-    #[inline(always)]
     pub const fn width(self) -> Width {
         Width::from_sas(self.0 >> 22)
     }
 
     /// Returns whether the load extends the sign (ISS.SSE): LDRSB, LDRSH, LDRSW.
-    #[inline(always)]
     pub const fn sign_extend(self) -> bool {
         field(self.0, 21, 1) == 1
     }
 
     /// Returns whether the register is X and not W (ISS.SF); matters where the sign is extended.
-    #[inline(always)]
     pub const fn wide(self) -> bool {
         field(self.0, 15, 1) == 1
     }
 
     /// Returns what the register holds after a load that found `value` in the device, in its lowest bits.
-    #[inline(always)]
     pub const fn loaded(self, value: u64) -> u64 {
         let unused = 64 - self.width().bits();
         match (self.sign_extend(), self.wide()) {
@@ -76,7 +70,6 @@ impl Access {
     }
 
     /// Returns what a store of a register with this `value` sends to the device.
-    #[inline(always)]
     pub const fn stored(self, value: u64) -> u64 {
         let unused = 64 - self.width().bits();
         value << unused >> unused
@@ -98,19 +91,16 @@ pub struct DataAbort(u64);
 
 impl DataAbort {
     /// Returns the load or store, if the syndrome describes it: not for pairs, writeback, exclusives, cache maintenance.
-    #[inline(always)]
     pub const fn access(self) -> Option<Access> {
         if field(self.0, 24, 1) == 1 { Some(Access(self.0)) } else { None }
     }
 
     /// Returns whether it was a store, or cache maintenance (ISS.WnR).
-    #[inline(always)]
     pub const fn is_write(self) -> bool {
         field(self.0, 6, 1) == 1
     }
 
     /// Returns why stage 2 refused it.
-    #[inline(always)]
     pub const fn fault(self) -> Fault {
         fault(self.0)
     }
@@ -194,20 +184,17 @@ const FEATURE_BITS: u64 = 0b11 << 20 | 0b111 << 14 | 0xf << 10 | 1 << 4 | 1;
 const FEATURE: u64 = 0b11 << 20 | 1;
 
 /// The field of `bits` bits from bit `lowest` on.
-#[inline(always)]
 const fn field(syndrome: u64, lowest: u32, bits: u32) -> u8 {
     (syndrome >> lowest & ((1 << bits) - 1)) as u8
 }
 
 /// Returns the exception class of a syndrome: six bits, whatever ISS2 holds.
-#[inline(always)]
 pub const fn class(syndrome: u64) -> u8 {
     field(syndrome, 26, 6)
 }
 
 impl Trap {
     /// Decodes ESR_EL2 after an exception from a guest.
-    #[inline(always)]
     pub const fn decode(esr: u64) -> Self {
         match class(esr) {
             WFX => Self::Wait,
@@ -235,7 +222,6 @@ impl Trap {
 }
 
 /// The fault status code of an abort ("DFSC", "IFSC"): a code per level.
-#[inline(always)]
 const fn fault(esr: u64) -> Fault {
     match field(esr, 0, 6) {
         0x04..=0x07 => Fault::Translation,
@@ -244,7 +230,6 @@ const fn fault(esr: u64) -> Fault {
 }
 
 /// Returns the IPA that a stage-2 fault was about: the page from HPFAR_EL2.FIPA, the offset in it from FAR_EL2.
-#[inline(always)]
 pub const fn fault_ipa(hpfar: u64, far: u64) -> Ipa {
     Ipa((hpfar >> 4 << 12) | (far & 0xfff))
 }

@@ -176,7 +176,6 @@ const fn byte_mask(bits: u32) -> u32 {
 }
 
 /// Returns the byte of `irq` in registers with four interrupts each. `N` is a power of two: the bounds check is a mask.
-#[inline]
 fn byte<const N: usize>(words: &[u32; N], irq: u32) -> u32 {
     words[(irq >> 2) as usize % N] >> ((irq & 3) * 8) & 0xff
 }
@@ -197,7 +196,6 @@ struct Mail {
 }
 
 impl Mail {
-    #[inline]
     fn post(&self, sgi: u32, source: u32) {
         self.sgis[source as usize >> 2 & 1].fetch_or(1 << ((source & 3) * 16 + sgi), Ordering::Release);
     }
@@ -205,7 +203,6 @@ impl Mail {
         self.sgis[source as usize >> 2 & 1].fetch_and(!(1 << ((source & 3) * 16 + sgi)), Ordering::AcqRel);
     }
     /// Returns the mask of the SGIs that are pending from any source.
-    #[inline]
     fn pending(&self) -> u32 {
         let any = self.sgis[0].load(Ordering::Acquire) | self.sgis[1].load(Ordering::Acquire);
         let any = any | any >> 32;
@@ -240,7 +237,6 @@ impl Distributor {
         Self { vcpus, forward: AtomicBool::new(false), mail: Default::default() }
     }
     /// Returns GICD_TYPER: the number of interrupts and vCPUs.
-    #[inline]
     pub fn type_register(&self) -> u32 {
         (GROUPS as u32 - 1) | (u32::from(self.vcpus) - 1) << 5
     }
@@ -255,11 +251,9 @@ impl Distributor {
     const fn all(&self) -> u8 {
         u8::MAX >> (8 - self.vcpus)
     }
-    #[inline]
     fn mail(&self, vcpu: u8) -> &Mail {
         &self.mail[usize::from(vcpu) % MAX_VCPUS]
     }
-    #[inline]
     fn forwards(&self) -> bool {
         self.forward.load(Ordering::Relaxed)
     }
@@ -284,12 +278,10 @@ struct Group {
 
 impl Group {
     /// Returns those that could go into a list register; `sgis` are pending elsewhere.
-    #[inline]
     const fn waiting(&self, sgis: u32) -> u32 {
         (self.line | self.latched | sgis) & self.enabled & !self.placed
     }
     /// Returns an interrupt's rank in the GIC's order: by priority, then by ID.
-    #[inline]
     fn rank(&self, irq: u32) -> u32 {
         byte(&self.priority, irq) << 10 | irq
     }
@@ -383,7 +375,6 @@ impl Shared {
             }
         }
     }
-    #[inline]
     fn group(&mut self, irq: u32) -> &mut Group {
         &mut self.groups[(irq >> 5) as usize % GROUPS]
     }
@@ -527,7 +518,6 @@ impl Banked {
     }
 
     /// Handles a trapped read of GICD.
-    #[inline]
     pub fn read(&self, gic: &impl PhysicalGic, offset: u16, width: Width) -> Result<u32, Refused> {
         let (shift, mask) = width.lane(offset)?;
         let mail = || gic.distributor().mail(self.vcpu);
@@ -587,7 +577,6 @@ impl Banked {
     }
 
     /// Handles a trapped write to GICD. Returns the other vCPUs that must check their interrupts.
-    #[inline]
     pub fn write(&mut self, gic: &impl PhysicalGic, offset: u16, width: Width, value: u32) -> Result<Vcpus, Refused> {
         let (shift, mask) = width.lane(offset)?;
         match offset {
@@ -640,7 +629,6 @@ impl Banked {
     }
 
     /// Handles GICD_SGIR: sends a software-generated interrupt.
-    #[inline]
     fn send(&mut self, gic: &impl PhysicalGic, value: u32) -> Vcpus {
         let (own, distributor) = (1u8 << self.vcpu, gic.distributor());
         let (sgi, source) = (value & 0xf, u32::from(self.vcpu));
@@ -675,7 +663,6 @@ impl Banked {
 
     /// Records that the virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated).
     /// Returns `false` if it could not go directly into a list register; then call [`Banked::fill`].
-    #[inline]
     pub fn inject_timer(&mut self, gic: &impl PhysicalGic) -> bool {
         // It fired, so the guest has ended it and no list register contains it, unless software made it pending; then
         // `held` is not 0.
@@ -686,7 +673,6 @@ impl Banked {
         listed
     }
     /// Writes a free list register if nothing requires a closer look. The caller knows that the interrupt is in none.
-    #[inline(always)]
     fn list_now(&mut self, value: u32, done: u32, gic: &impl PhysicalGic) -> bool {
         let free = done & ((1 << LIST_REGISTERS) - 1);
         if self.held != 0 || free == 0 || !gic.distributor().forwards() {
@@ -701,7 +687,6 @@ impl Banked {
 
     /// Puts pending interrupts into list registers by priority. If more wait than fit, the underflow interrupt is
     /// raised when the guest has ended all but one. Returns the other vCPUs that must check.
-    #[inline]
     pub fn fill(&mut self, gic: &impl PhysicalGic) -> Vcpus {
         let mail = gic.distributor().mail(self.vcpu);
         let held = self.held != 0;

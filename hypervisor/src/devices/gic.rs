@@ -66,32 +66,27 @@ pub fn reset_virtual_interface() {
 }
 
 /// Acknowledges the next pending interrupt. Returns its number, and for a KICK the sender in bits \[12:10\].
-#[inline(always)]
 pub fn acknowledge() -> u32 {
     GICC.iar.get()
 }
 
 /// Drops the running priority; the interrupt stays active.
-#[inline(always)]
 pub fn drop_priority(acknowledged: u32) {
     GICC.eoir.set(acknowledged);
 }
 
 /// Deactivates one of the hypervisor's own interrupts.
-#[inline(always)]
 pub fn deactivate(acknowledged: u32) {
     GICC_DIR.dir.set(acknowledged);
 }
 
 /// Interrupts the cores in `targets` (a bit mask of GIC CPU interface numbers).
-#[inline(always)]
 pub fn kick(targets: u8) {
     crate::machine::sysreg::dsb_ish();
     GICD.sgir.write(SGIR::TARGETS.val(targets.into()) + SGIR::INTID.val(KICK));
 }
 
 /// Returns the pending state of a group of 32 interrupts.
-#[inline(always)]
 pub fn pending(group: usize) -> u32 {
     GICD.ispendr[group % 32].get()
 }
@@ -124,25 +119,21 @@ pub fn configure(irq: u32, trigger: Trigger) {
 }
 
 /// Returns a bit mask of the list registers that the guest has finished: empty or ended.
-#[inline(always)]
 pub fn finished_list_registers() -> u32 {
     (GICH.elrsr[0].get() | GICH.eisr[0].get()) & ((1 << LIST_REGISTERS) - 1)
 }
 
 /// Reads a list register.
-#[inline(always)]
 pub fn list_register(index: usize) -> u32 {
     GICH.lr[index % LIST_REGISTERS].get()
 }
 
 /// Writes a list register.
-#[inline(always)]
 pub fn set_list_register(index: usize, value: u32) {
     GICH.lr[index % LIST_REGISTERS].set(value);
 }
 
 /// Enables or disables the maintenance interrupt that is raised when at most one list register is in use.
-#[inline(always)]
 pub fn set_underflow_interrupt(on: bool) {
     GICH.hcr.write(GICH_HCR::EN::SET + GICH_HCR::UIE.val(on.into()));
 }

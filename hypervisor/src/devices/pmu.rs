@@ -58,7 +58,6 @@ const fn counter_bit(counter: u32) -> u64 {
 }
 
 /// Selects a counter, unless it is selected: guests cannot.
-#[inline]
 fn select(counter: u32) {
     if PMSELR_EL0.get() != u64::from(counter) {
         PMSELR_EL0.set(u64::from(counter));
@@ -79,14 +78,12 @@ pub fn set_type(counter: u32, value: u32) {
 }
 
 /// Sets a counter's value.
-#[inline]
 pub fn preset(counter: u32, value: u32) {
     select(counter);
     PMXEVCNTR_EL0.set(u64::from(value));
 }
 
 /// Returns a counter's value.
-#[inline]
 pub fn count(counter: u32) -> u32 {
     select(counter);
     PMXEVCNTR_EL0.get() as u32
@@ -116,7 +113,6 @@ pub fn has_overflowed(counter: u32) -> bool {
 }
 
 /// Clears the overflow flags of these counters. Returns which were set.
-#[inline]
 pub fn take_overflows(mask: u64) -> u64 {
     let flags = PMOVSCLR_EL0.get() & mask;
     clear_overflows(flags);
@@ -124,7 +120,6 @@ pub fn take_overflows(mask: u64) -> u64 {
 }
 
 /// Clears the overflow flags of these counters.
-#[inline]
 pub fn clear_overflows(mask: u64) {
     PMOVSCLR_EL0.set(mask);
     sysreg::isb();

@@ -20,13 +20,11 @@ pub fn init() -> Result<(), u64> {
 }
 
 /// Returns the counter's frequency.
-#[inline(always)]
 pub fn clock() -> Clock {
     *CLOCK.get().expect("set at boot, before anything that counts time")
 }
 
 /// Returns the value of the system counter.
-#[inline(always)]
 pub fn now() -> Instant {
     sysreg::isb();
     Instant::at(CNTPCT_EL0.get())
@@ -56,7 +54,6 @@ impl Deadlines {
     }
 
     /// Sets the EL2 timer to the earliest deadline.
-    #[inline(always)]
     pub fn program(&self) {
         match Deadline::first([&self.quota, &self.migration, &self.output]) {
             None => CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR),

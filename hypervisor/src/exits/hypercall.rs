@@ -20,7 +20,6 @@ use cloison_logic::services_page::{Reader, Request};
 const UNKNOWN: u64 = -1i64 as u64;
 
 /// Handles an HVC or SMC.
-#[inline(always)]
 pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters) {
     let function = registers.x[0] as u32;
     if function == Call::Identify as u32 {
@@ -34,7 +33,6 @@ pub fn dispatch(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegiste
     rare(cpu, vm, registers, function);
 }
 
-#[inline(always)]
 fn identify(cpu: &Cpu, vm: &Vm) -> Identity {
     Identity { version: ABI_VERSION, services: vm.spec.services, vm: vm.id.into(), vcpu: cpu.vcpu as u64 }
 }

@@ -14,7 +14,6 @@ const VERSION: i64 = 0x1_0001;
 const NO_TRUSTED_OS: i64 = 2;
 
 /// Handles a PSCI call; returns `None` if the function is not PSCI's.
-#[inline(always)]
 pub fn call(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> Option<i64> {
     if function == psci::VERSION {
         return Some(VERSION);

@@ -18,7 +18,6 @@ use cloison_logic::syndrome::{
 use cloison_logic::vpmu::Register;
 
 /// Handles a synchronous exception from the guest.
-#[inline(always)]
 pub fn dispatch(cpu: &'static Cpu, registers: &mut GuestRegisters) {
     let Some(vm) = cpu.vm else { return };
     let esr = ESR_EL2.get();
@@ -67,13 +66,11 @@ fn dispatch_cold(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegist
     }
 }
 
-#[inline(always)]
 fn fault_ipa() -> Ipa {
     syndrome::fault_ipa(HPFAR_EL2.get(), FAR_EL2.get())
 }
 
 /// Handles an access to the emulated distributor. Returns whether the distributor allows it.
-#[inline(always)]
 fn distributor(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, abort: DataAbort) -> bool {
     let (Some(access), ipa) = (abort.access(), fault_ipa()) else { return false };
     if ipa.page_base().0 != map::GICD {
@@ -93,12 +90,10 @@ fn distributor(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegister
 }
 
 /// Completes a load from an emulated device that returned `value`, truncated to the access's width.
-#[inline(always)]
 fn load(registers: &mut GuestRegisters, access: Access, value: u64) {
     set_register(registers, access.register(), if access.sign_extend() { access.loaded(value) } else { value });
 }
 
-#[inline(always)]
 fn set_register(registers: &mut GuestRegisters, register: u8, value: u64) {
     // 31 is the zero register.
     if let Some(slot) = registers.x.get_mut(usize::from(register)) {
@@ -106,7 +101,6 @@ fn set_register(registers: &mut GuestRegisters, register: u8, value: u64) {
     }
 }
 
-#[inline(always)]
 fn register_value(registers: &GuestRegisters, register: u8) -> u64 {
     registers.x.get(usize::from(register)).copied().unwrap_or(0)
 }

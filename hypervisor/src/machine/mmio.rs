@@ -31,7 +31,6 @@ impl<T> Copy for Mapped<T> {}
 impl<T> Deref for Mapped<T> {
     type Target = T;
 
-    #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the creator of the block guarantees that the address is mapped, and `T` consists of volatile
         // registers.

@@ -22,7 +22,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 ///
 /// # Panics
 /// On any other frame: a table that points to one does not belong to the hypervisor.
-#[inline]
 pub fn arena_address(frames: &OwnFrames, pa: PhysAddr) -> u64 {
     match frames.number(pa) {
         Some(number) => arena_of(number),
@@ -316,7 +315,6 @@ impl Windows {
     ///
     /// # Safety
     /// Both frames must be a guest's, and no vCPU may have either of them mapped.
-    #[inline(always)]
     pub unsafe fn copy(&self, from: PhysAddr, to: PhysAddr) {
         self.with([from, to], |[source, target]| {
             sysreg::clean_invalidate_page(source);
@@ -344,7 +342,6 @@ impl Windows {
     }
 
     /// Does the work while the windows show these frames, two at most.
-    #[inline(always)]
     fn with<const N: usize>(&self, frames: [PhysAddr; N], work: impl FnOnce([u64; N])) {
         let addresses = core::array::from_fn(|page| self.va + page as u64 * PAGE_SIZE);
         frames.iter().enumerate().for_each(|(page, frame)| self.set(page, frame.0 | Self::PAGE));
@@ -357,7 +354,6 @@ impl Windows {
 
     const PAGE: u64 = (DATA.union(Attr::TABLE_OR_PAGE)).bits() as u64;
 
-    #[inline(always)]
     fn set(&self, page: usize, descriptor: u64) {
         // SAFETY: the descriptors of this core's windows. No other core touches them, and a window is empty (and no
         // longer in the TLB) before it is filled: break before make.

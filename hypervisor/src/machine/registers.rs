@@ -27,7 +27,6 @@ macro_rules! registers {
             type T = u64;
             type R = $fields;
 
-            #[inline(always)]
             fn get(&self) -> u64 {
                 let value: u64;
                 // SAFETY: reading a system register has no effect on memory.
@@ -42,7 +41,6 @@ macro_rules! registers {
             type T = u64;
             type R = $fields;
 
-            #[inline(always)]
             fn set(&self, value: u64) {
                 // SAFETY: the registers of the list below count, compare, or identify a guest's CPU; none changes how
                 // EL2 translates or what its memory holds.
@@ -85,7 +83,6 @@ registers! {
 macro_rules! unsafe_writes {
     ($($(#[$contract:meta])* $name:ident: $register:ident;)*) => {$(
         $(#[$contract])*
-        #[inline(always)]
         pub unsafe fn $name(value: u64) {
             cpu::$register.set(value);
         }

@@ -51,7 +51,6 @@ pub enum Cacheability {
 
 impl Cacheability {
     /// Returns the cacheability in a descriptor, if it maps a page of RAM.
-    #[inline(always)]
     fn of(descriptor: u64) -> Option<Self> {
         match descriptor & !(ADDRESS | XN | PRIVATE) {
             NORMAL => Some(Self::WriteBack),
@@ -184,7 +183,6 @@ impl Stage2 {
         Ok(())
     }
 
-    #[inline(always)]
     fn leaf(&self, ipa: Ipa) -> Option<&'static AtomicU64> {
         if ipa.0 >> IPA_BITS != 0 {
             return None;
@@ -213,7 +211,6 @@ impl Stage2 {
 
     /// Unmaps a page of RAM from the guest. Returns what backed it. No core has lost its translation before
     /// `sysreg::tlbi_ipas`.
-    #[inline(always)]
     pub fn unmap(&self, ipa: Ipa) -> Option<Mapping> {
         let leaf = self.leaf(ipa)?;
         let descriptor = leaf.load(Ordering::Relaxed);
@@ -223,13 +220,11 @@ impl Stage2 {
     }
 
     /// Returns whether a page is in the PVT pool.
-    #[inline(always)]
     pub fn is_private(&self, ipa: Ipa) -> bool {
         self.leaf(ipa).is_some_and(|leaf| leaf.load(Ordering::Relaxed) & PRIVATE != 0)
     }
 
     /// Maps a page that [`unmap`](Self::unmap) unmapped again.
-    #[inline(always)]
     pub fn remap(&self, ipa: Ipa, mapping: Mapping) {
         if let Some(leaf) = self.leaf(ipa) {
             let planted = if cfg!(feature = "fault-injection") { XN } else { 0 };

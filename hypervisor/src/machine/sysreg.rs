@@ -7,26 +7,22 @@ use core::arch::aarch64::{__crc32b, __crc32d};
 use core::arch::asm;
 
 /// Instruction barrier: earlier writes to system registers take effect for later instructions.
-#[inline(always)]
 pub fn isb() {
     aarch64_cpu::asm::barrier::isb(aarch64_cpu::asm::barrier::SY);
 }
 
 /// Data barrier over the inner shareable domain: all cores.
-#[inline(always)]
 pub fn dsb_ish() {
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::ISH);
 }
 
 /// Data barrier over the full system.
-#[inline(always)]
 pub fn dsb() {
     aarch64_cpu::asm::barrier::dsb(aarch64_cpu::asm::barrier::SY);
 }
 
 /// Invalidates the running VM's translations of IPA pages on all cores (Arm ARM DDI 0487, D8.13.5: stage 2 by IPA, then
 /// the combined entries, once for all pages).
-#[inline(always)]
 pub fn tlbi_ipas(pages: impl Iterator<Item = Ipa>) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
@@ -52,7 +48,6 @@ pub fn tlbi_guests() {
 
 /// Invalidates EL2's translation of one page on all cores: they share its tables, and each may have walked them for any
 /// address.
-#[inline(always)]
 pub fn tlbi_el2(va: u64) {
     // SAFETY: invalidating TLB entries is always sound; the next access walks the tables again.
     unsafe {
@@ -68,7 +63,6 @@ pub fn take_pending_serror() {
 }
 
 /// Cleans and invalidates the page at `va` to the point of coherency.
-#[inline(always)]
 pub fn clean_invalidate_page(va: u64) {
     // SAFETY: maintenance by address of a mapped page, which changes no contents.
     unsafe {
@@ -105,7 +99,6 @@ pub fn invalidate_instruction_caches() {
 ///
 /// # Safety
 /// Both pages must be mapped, and `to` must be writable and not otherwise in use.
-#[inline(always)]
 pub unsafe fn copy_page(from: u64, to: u64) {
     // SAFETY: the caller's obligations are the same.
     unsafe {

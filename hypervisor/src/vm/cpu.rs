@@ -66,7 +66,6 @@ pub struct Cpu {
 
 impl Cpu {
     /// Counts an entry from the guest.
-    #[inline(always)]
     pub fn count_exit(&self, reason: ExitReason) {
         let count = &self.exits[reason as usize];
         count.set(count.get() + 1);
@@ -129,7 +128,6 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforc
 }
 
 /// Returns the running core's state.
-#[inline(always)]
 pub fn this() -> &'static Cpu {
     let pointer = TPIDR_EL2.get() as *const Cpu;
     // SAFETY: `init` set the register to this core's leaked `Cpu` before the core ran any code that gets here, and no

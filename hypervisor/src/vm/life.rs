@@ -136,7 +136,6 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
 
 /// Holds the core as long as a budget is spent. Interrupts for its VM are taken and kept in list registers meanwhile. Does
 /// not return where the vCPU has to stop.
-#[inline(always)]
 pub fn hold(cpu: &'static Cpu) {
     while cpu.throttled.get() && !cpu.leave.get() {
         aarch64_cpu::asm::wfi();

@@ -123,9 +123,7 @@ fn hold(cpu: &Cpu, quotas: &Quotas, now: Instant) {
     cpu.deadlines.program();
 }
 
-/// Handles a poll, the end of a period, or the start of the vCPU; the caller programs the timer. Inlined: the end of a
-/// period is a hot path.
-#[inline(always)]
+/// Handles a poll, the end of a period, or the start of the vCPU; the caller programs the timer.
 pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {

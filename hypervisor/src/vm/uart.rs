@@ -35,7 +35,6 @@ pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, value: u32) -> Option<Position> {
 
 /// Reports the level of the UART's line if it has changed. Called under the UART's lock, so that two cores cannot report it
 /// in the wrong order.
-#[inline(always)]
 fn report(cpu: &Cpu, vm: &Vm, before: bool, high: bool) {
     if before != high {
         virq::set_line(cpu, vm, cloison_abi::irq::UART, high);

@@ -22,30 +22,24 @@ struct Physical<'a> {
 }
 
 impl PhysicalGic for Physical<'_> {
-    #[inline(always)]
     fn distributor(&self) -> &Distributor {
         &self.vm.distributor
     }
     fn lock(&self) -> impl DerefMut<Target = Shared> {
         self.vm.spis.lock()
     }
-    #[inline(always)]
     fn done(&self) -> u32 {
         gic::finished_list_registers()
     }
-    #[inline(always)]
     fn get(&self, index: usize) -> u32 {
         gic::list_register(index)
     }
-    #[inline(always)]
     fn set(&self, index: usize, value: u32) {
         gic::set_list_register(index, value);
     }
-    #[inline(always)]
     fn underflow(&self, on: bool) {
         gic::set_underflow_interrupt(on);
     }
-    #[inline(always)]
     fn pending(&self, group: usize) -> u32 {
         gic::pending(group)
     }
@@ -79,7 +73,6 @@ fn kick(cpu: &Cpu, vm: &Vm, vcpus: Vcpus) -> bool {
 }
 
 /// Changes the vCPU's part of the distributor, and tells the vCPUs that `change` returns to check their interrupts.
-#[inline(always)]
 fn update(cpu: &Cpu, change: impl FnOnce(&mut Banked, &Physical<'static>) -> Vcpus) {
     let Some(vm) = cpu.vm else { return };
     if let Some(banked) = cpu.virq.borrow_mut().as_mut() {
@@ -93,7 +86,6 @@ pub fn fill(cpu: &Cpu) {
 }
 
 /// Puts the virtual timer's interrupt, whose priority has been dropped, into a list register; the guest's EOI deactivates it.
-#[inline(always)]
 pub fn timer(cpu: &'static Cpu) {
     let Some(vm) = cpu.vm else { return };
     let listed = cpu.virq.borrow_mut().as_mut().is_some_and(|banked| banked.inject_timer(&Physical { vm }));
@@ -111,7 +103,6 @@ pub fn raise(cpu: &Cpu, vm: &Vm, irq: u32) {
 }
 
 /// Handles a guest's read of its distributor.
-#[inline(always)]
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refused> {
     if offset == TYPER && width == Width::Word {
         return Ok(vm.distributor.type_register());
@@ -122,7 +113,6 @@ pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refuse
 }
 
 /// Handles a guest's write to its distributor.
-#[inline(always)]
 pub fn write(cpu: &Cpu, vm: &Vm, offset: u16, width: Width, value: u32) -> Result<(), Refused> {
     let mut virq = cpu.virq.borrow_mut();
     let Some(banked) = virq.as_mut() else { return Ok(()) };

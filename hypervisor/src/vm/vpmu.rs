@@ -14,11 +14,9 @@ use cloison_logic::vpmu::{PhysicalPmu, Register};
 pub struct Physical;
 
 impl Counters for Physical {
-    #[inline(always)]
     fn get(&self, counter: u32) -> u32 {
         pmu::count(counter)
     }
-    #[inline(always)]
     fn set(&self, counter: u32, value: u32) {
         pmu::preset(counter, value);
     }
