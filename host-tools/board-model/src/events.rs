@@ -17,6 +17,8 @@ pub struct Counts {
     pub accesses: u64,
     /// Accesses to devices, which bypass the caches.
     pub device: u64,
+    /// Those of them that are stores.
+    pub device_stores: u64,
     /// Accesses to pages that stage 2 makes non-cacheable.
     pub noncacheable: u64,
     /// Additional parts of accesses: one for each line boundary that is crossed.
@@ -64,9 +66,10 @@ pub struct Counts {
     pub l2_allocations: u64,
     /// Dirty lines written from L2 to memory.
     pub l2_writebacks: u64,
-    /// 16-byte beats on the bus, to and from memory: those of lines filled and written back, and one for each access to
-    /// a non-cacheable page.
-    pub bus_beats: u64,
+    /// 16-byte beats from memory on the bus: those of lines filled, and one for each load from a non-cacheable page.
+    pub bus_reads: u64,
+    /// 16-byte beats to memory on the bus: those of lines written, and one for each store to a non-cacheable page.
+    pub bus_writes: u64,
 }
 
 /// Applies an operation to each count.
@@ -78,6 +81,7 @@ macro_rules! each {
             loads: $one.loads.$operator($other.loads),
             stores: $one.stores.$operator($other.stores),
             device: $one.device.$operator($other.device),
+            device_stores: $one.device_stores.$operator($other.device_stores),
             noncacheable: $one.noncacheable.$operator($other.noncacheable),
             crossings: $one.crossings.$operator($other.crossings),
             fetches: $one.fetches.$operator($other.fetches),
@@ -97,7 +101,8 @@ macro_rules! each {
             l2_refills: $one.l2_refills.$operator($other.l2_refills),
             l2_allocations: $one.l2_allocations.$operator($other.l2_allocations),
             l2_writebacks: $one.l2_writebacks.$operator($other.l2_writebacks),
-            bus_beats: $one.bus_beats.$operator($other.bus_beats),
+            bus_reads: $one.bus_reads.$operator($other.bus_reads),
+            bus_writes: $one.bus_writes.$operator($other.bus_writes),
         }
     };
 }
@@ -153,6 +158,9 @@ events! {
     0x17 L2D_CACHE_REFILL "Lines that were not in the L2, for data and for instructions";
     0x18 L2D_CACHE_WB "Dirty lines written back from the L2";
     0x19 BUS_ACCESS "16-byte beats to and from memory, and accesses to devices";
+    0x60 BUS_ACCESS_LD "16-byte beats from memory, and loads from devices";
+    0x61 BUS_ACCESS_ST "16-byte beats to memory, and stores to devices";
+    0xc2 PREFETCH_LINEFILL "Lines that the prefetcher brought into the L1 data cache";
 }
 
 impl Event {
@@ -175,7 +183,10 @@ impl Event {
             Self::L2D_CACHE => counts.l2_fills + counts.l1d_victims + counts.streamed,
             Self::L2D_CACHE_REFILL => counts.l2_refills,
             Self::L2D_CACHE_WB => counts.l2_writebacks,
-            Self::BUS_ACCESS => counts.bus_beats + counts.device,
+            Self::BUS_ACCESS => counts.bus_reads + counts.bus_writes + counts.device,
+            Self::BUS_ACCESS_LD => counts.bus_reads + counts.device - counts.device_stores,
+            Self::BUS_ACCESS_ST => counts.bus_writes + counts.device_stores,
+            Self::PREFETCH_LINEFILL => counts.prefetches,
         }
     }
 }
@@ -195,7 +206,9 @@ mod tests {
 
     #[test]
     fn an_access_to_a_device_is_one_on_the_bus() {
-        let counts = Counts { bus_beats: 4, device: 3, accesses: 3, ..Counts::default() };
-        assert_eq!(Event::BUS_ACCESS.count(&counts, 0), 7);
+        let counts =
+            Counts { bus_reads: 4, bus_writes: 8, device: 3, device_stores: 1, accesses: 3, ..Counts::default() };
+        let of = |event: Event| event.count(&counts, 0);
+        assert_eq!([Event::BUS_ACCESS, Event::BUS_ACCESS_LD, Event::BUS_ACCESS_ST].map(of), [15, 6, 9]);
     }
 }

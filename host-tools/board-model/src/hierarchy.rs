@@ -273,7 +273,7 @@ impl Hierarchy {
                 if destination == Destination::L2 || self.l2.contains(line) {
                     return self.l2_take(core, line, true, now);
                 }
-                counts.bus_beats += (1 << self.line_shift) / BEAT;
+                counts.bus_writes += (1 << self.line_shift) / BEAT;
                 self.dram.write(now, line.0 << self.line_shift)
             }
         }
@@ -388,7 +388,7 @@ impl Hierarchy {
     fn uncached(&mut self, core: usize, physical: u64, write: bool, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.noncacheable += 1;
-        counts.bus_beats += 1;
+        *(if write { &mut counts.bus_writes } else { &mut counts.bus_reads }) += 1;
         if write {
             let wait = self.dram.read(now, physical);
             self.cores[core].buffer_store(now, wait)
@@ -402,7 +402,7 @@ impl Hierarchy {
     pub fn walk_read(&mut self, core: usize, physical: u64, cacheable: bool, now: u64) -> u64 {
         self.cores[core].counts.walk_reads += 1;
         if !cacheable || !self.is_cacheable(physical) {
-            self.cores[core].counts.bus_beats += 1;
+            self.cores[core].counts.bus_reads += 1;
             return self.timing.l2 + self.dram.read(now, physical);
         }
         let line = self.line(physical);
@@ -430,7 +430,7 @@ impl Hierarchy {
         own.counts.fetches += 1;
         if !cacheable {
             // The fetch buffer reads a whole line each time.
-            own.counts.bus_beats += (1 << self.line_shift) / BEAT;
+            own.counts.bus_reads += (1 << self.line_shift) / BEAT;
             return self.timing.l2 + self.dram.read(now, line.0 << self.line_shift);
         }
         let wait = match own.l1i.access(line, false) {
@@ -476,7 +476,7 @@ impl Hierarchy {
         counts.accesses += 1;
         if !cacheable {
             // One access, whose data takes as many beats as the line has.
-            counts.bus_beats += (1 << self.line_shift) / BEAT - 1;
+            counts.bus_writes += (1 << self.line_shift) / BEAT - 1;
             return self.uncached(core, physical, true, now);
         }
         let line = self.line(physical);
@@ -537,7 +537,7 @@ impl Hierarchy {
             Outcome::Miss(evicted) => {
                 let counts = &mut self.cores[core].counts;
                 counts.l2_refills += 1;
-                counts.bus_beats += (1 << self.line_shift) / BEAT;
+                counts.bus_reads += (1 << self.line_shift) / BEAT;
                 let wait = self.dram.read(now, line.0 << self.line_shift);
                 if let Some(Evicted { line, dirty: true }) = evicted {
                     self.write_to_memory(core, line, now);
@@ -556,7 +556,7 @@ impl Hierarchy {
             return self.timing.l2;
         }
         counts.l2_refills += 1;
-        counts.bus_beats += (1 << self.line_shift) / BEAT;
+        counts.bus_reads += (1 << self.line_shift) / BEAT;
         self.timing.l2 + self.dram.read(now, line.0 << self.line_shift)
     }
 
@@ -591,7 +591,7 @@ impl Hierarchy {
     fn write_to_memory(&mut self, core: usize, line: Line, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.l2_writebacks += 1;
-        counts.bus_beats += (1 << self.line_shift) / BEAT;
+        counts.bus_writes += (1 << self.line_shift) / BEAT;
         self.dram.write(now, line.0 << self.line_shift)
     }
 }
@@ -698,7 +698,7 @@ mod tests {
         let whole = run(true, 7);
         assert_eq!((whole.l1d_refills, whole.l2_refills, whole.streamed), (3, 3, 997));
         // From the 128th line on, each is on the bus once.
-        assert_eq!(whole.bus_beats, 4 * (3 + 1000 - 127));
+        assert_eq!((whole.bus_reads, whole.bus_writes), (4 * 3, 4 * (1000 - 127)));
         for (counts, what) in [(run(false, 7), "in part"), (run(true, 400), "more slowly than it is read")] {
             assert_eq!((counts.l1d_refills, counts.streamed), (1000, 0), "{what}");
         }
@@ -711,7 +711,7 @@ mod tests {
         let timing = Board::zcu102().timing;
         assert!(waits >= 1000 * (timing.l2 + timing.dram));
         let counts = *caches.counts(0);
-        assert_eq!((counts.l1d_refills, counts.l2_refills, counts.bus_beats), (1000, 1000, 4000));
+        assert_eq!((counts.l1d_refills, counts.l2_refills, counts.bus_reads), (1000, 1000, 4000));
         assert_eq!(Event::L2D_CACHE.count(&counts, 0), 2000 - 512, "512 lines are still in the L1");
         assert_eq!(caches.counts(1), &Counts::default());
     }
@@ -855,12 +855,12 @@ mod tests {
         for line in 0..64 {
             caches.data(0, line * 64, 8, true, 0);
         }
-        let before = caches.counts(0).bus_beats;
+        let before = caches.counts(0).bus_writes;
         for line in 0..64 {
             caches.maintain(0, line * 64, Maintenance::CleanToL2, 0);
         }
         let counts = *caches.counts(0);
-        assert_eq!((counts.l1d_writebacks, counts.l2_writebacks, counts.bus_beats - before), (64, 0, 0));
+        assert_eq!((counts.l1d_writebacks, counts.l2_writebacks, counts.bus_writes - before), (64, 0, 0));
         caches.maintain(0, 0, Maintenance::Clean, 0);
         assert_eq!(caches.counts(0).l2_writebacks, 1, "it was dirty in the L2");
     }

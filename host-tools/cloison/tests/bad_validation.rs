@@ -94,7 +94,7 @@ const KINDS: [(&str, &str); 4] =
     [("manifest", MANIFEST), ("hypotheses", HYPOTHESES), ("counts", COUNTS), ("verdicts", VERDICTS)];
 
 /// One change to a file, by the file and a name: the text that is replaced, and what replaces it.
-const CASES: [(&str, &str, &str, &str); 45] = [
+const CASES: [(&str, &str, &str, &str); 50] = [
     ("manifest", "syntax", "title = ", "title "),
     ("manifest", "title-missing", "title = \"Two benchmarks\"\n", ""),
     ("manifest", "title-empty", "\"Two benchmarks\"", "\"\""),
@@ -107,11 +107,14 @@ const CASES: [(&str, &str, &str, &str); 45] = [
     ("manifest", "quantity-waits", "line = 64", "line = \"lane\""),
     ("manifest", "quantity-infinite", "4096 / line", "4096 / (line - line)"),
     ("manifest", "quantity-reserved", "line = 64", "line = 64\ncode_LDR = 1"),
+    ("manifest", "quantity-clock", "line = 64", "line = 64\ncpu_mhz = 1200"),
     ("manifest", "quantity-constant", "line = 64", "line = 64\nPI = 3"),
     ("manifest", "formula-open", "counts = \"lines\"", "counts = \"(lines\""),
     ("manifest", "formula-power", "counts = \"lines\"", "counts = \"lines ^ 2\""),
     ("manifest", "formula-unknown", "counts = \"executed_LDR\"", "counts = \"executed_LDX\""),
     ("manifest", "event-twice", "name = \"LD_RETIRED\"", "name = \"L1D_CACHE_REFILL\""),
+    ("manifest", "event-by-itself", "counts = \"executed_LDR\"", "counts = \"counted_LD_RETIRED\""),
+    ("manifest", "event-only-unknown", "because = \"loads\"", "because = \"loads\"\nonly = [\"steam\"]"),
     ("manifest", "event-without-reason", "because = \"loads\"\n", ""),
     ("manifest", "benchmark-twice", "name = \"chase\"", "name = \"stream\""),
     ("manifest", "benchmark-without-source", "source = \"figure 2\"\n", ""),
@@ -126,9 +129,11 @@ const CASES: [(&str, &str, &str, &str); 45] = [
     ("hypotheses", "event-unknown", "\"L1D_CACHE_REFILL\"", "\"L1D_REFILL\""),
     ("hypotheses", "kind-unknown", "\"mechanism\"", "\"magic\""),
     ("hypotheses", "formula-unknown", "2 * lines", "2 * line_s"),
+    ("hypotheses", "formula-counted", "2 * lines", "2 * counted_ST_RETIRED"),
     ("hypotheses", "formula-same", "2 * lines", "lines"),
     ("hypotheses", "source-missing", "source = \"the manual, section 1\"\n", ""),
     ("hypotheses", "none", "[[hypothesis]]", "[[hypotheses]]"),
+    ("counts", "clock-none", "prefetcher = \"off\"", "prefetcher = \"off\"\ncpu_mhz = 0"),
     ("counts", "benchmark-unknown", "\"stream\"", "\"steam\""),
     ("counts", "event-unknown", "LD_RETIRED = 64", "LD_RETIRE = 64"),
     ("counts", "count-negative", "LD_RETIRED = 64", "LD_RETIRED = -64"),

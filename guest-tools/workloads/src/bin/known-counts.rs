@@ -29,6 +29,9 @@ const TURNS: u64 = 100_000;
 const VECTOR: u64 = 1 << 20;
 /// Microseconds for which the core is idle.
 const IDLE: u64 = 5_000;
+/// Microseconds for which the core is busy: twice, so that the difference has no part of what is around them.
+const BUSY: u64 = 4_000;
+const BUSY_LONGER: u64 = 10_000;
 /// Exceptions that are taken.
 const FAULTS: u64 = 10_000;
 /// An address that no translation table of the guest maps.
@@ -41,7 +44,8 @@ mod assembly {
 
     // load_lines(address, lines): 3 lines + 1. store_lines: the same. load_pages(address, pages): 4 pages + 1.
     // chase(address, turns): 10 turns + 1. branches(turns): 7 turns + 3. long_function(): 65 536.
-    // load_across(address, lines): 4 lines + 1. prefetch_lines: the same. add_vectors(address, pairs): 6 pairs + 5.
+    // load_across(address, lines): 4 lines + 1. prefetch_lines, zero_lines: the same. write_lines(address, lines): 6 lines + 1.
+    // add_vectors(address, pairs): 6 pairs + 5.
     global_asm!(
         r#"
     .section .text.known_counts, "ax"
@@ -81,6 +85,24 @@ prefetch_lines:
     add     x0, x0, #64
     subs    x1, x1, #1
     b.ne    prefetch_lines
+    ret
+
+    .balign 64
+write_lines:
+    stp     xzr, xzr, [x0], #16
+    stp     xzr, xzr, [x0], #16
+    stp     xzr, xzr, [x0], #16
+    stp     xzr, xzr, [x0], #16
+    subs    x1, x1, #1
+    b.ne    write_lines
+    ret
+
+    .balign 64
+zero_lines:
+    dc      zva, x0
+    add     x0, x0, #64
+    subs    x1, x1, #1
+    b.ne    zero_lines
     ret
 
     // The vectors are 1 MiB apart, and some lines more, so that they are never in the same set of a cache at once. Half of
@@ -141,6 +163,10 @@ unsafe extern "C" {
     /// Loads 8 bytes across the end of each line.
     fn load_across(address: u64, lines: u64);
     fn prefetch_lines(address: u64, lines: u64);
+    /// Writes all of each line.
+    fn write_lines(address: u64, lines: u64);
+    /// Zeros each line by DC ZVA, whose blocks are as long as lines on all boards.
+    fn zero_lines(address: u64, lines: u64);
     /// Adds two vectors of 1 MiB at most into a third: the first of each pair of words.
     fn add_vectors(address: u64, pairs: u64);
     fn chase_lines(address: u64, turns: u64);
@@ -154,7 +180,7 @@ unsafe extern "C" {
 type Benchmark = (&'static str, fn(&[AtomicU64]));
 
 /// The benchmarks; their numbers are those of the sub-experiments in the log.
-const BENCHMARKS: [Benchmark; 14] = [
+const BENCHMARKS: [Benchmark; 18] = [
     ("nothing", |_| ()),
     ("load-stream", |buffer| on(buffer, BUFFER / LINE, load_lines)),
     ("store-stream", |buffer| on(buffer, BUFFER / LINE, store_lines)),
@@ -169,6 +195,10 @@ const BENCHMARKS: [Benchmark; 14] = [
     ("unaligned", |buffer| on(buffer, BUFFER / LINE - 1, load_across)),
     ("prefetch", |buffer| on(buffer, BUFFER / LINE, prefetch_lines)),
     ("idle", |_| idle()),
+    ("busy", |_| busy(BUSY)),
+    ("busy-longer", |_| busy(BUSY_LONGER)),
+    ("whole-lines", |buffer| on(buffer, BUFFER / LINE, write_lines)),
+    ("zero-lines", |buffer| on(buffer, BUFFER / LINE, zero_lines)),
 ];
 
 /// Bytes of the chains of pointers, by the benchmark that follows them.
@@ -205,6 +235,12 @@ fn idle() {
     timer::disarm();
 }
 
+/// Looks at the clock until a time has passed.
+fn busy(micros: u64) {
+    let until = timer::now() + timer::micros(micros);
+    while timer::now() < until {}
+}
+
 fn main() {
     let runs = arg(0, 1);
     let buffer = Ram::behind_image().take_at(PROFILED, BUFFER);
@@ -222,6 +258,8 @@ fn main() {
                 _ => 0,
             };
             chain::link(&buffer[..linked], run);
+            // An emulator that translates the loop now does not do so between the start of a segment and of the wait.
+            busy(0);
             let measured = segment::measure(id::KNOWN_COUNTS, number as u32, run as u32, || benchmark(buffer));
             // The timer's interrupt is still pending, and would end the next wait at once.
             cpu::unmask_interrupts();

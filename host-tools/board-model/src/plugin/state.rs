@@ -680,7 +680,9 @@ impl Plugin {
     #[cold]
     fn access_device(&mut self, core: usize, access: Access) {
         self.latest[core].line = NO_LINE;
-        self.caches.counts_mut(core).device += 1;
+        let counts = self.caches.counts_mut(core);
+        counts.device += 1;
+        counts.device_stores += u64::from(access.is_store());
         self.leave_block(core, access.address() + 4);
         // It may have woken another core, which must not wait for the end of this one's turn.
         if access.is_store() && self.clocks.is_another_waiting(core) {

@@ -7,6 +7,9 @@ use crate::problem::Errors;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+/// The fastest clock of a core that is no mistake.
+const MOST_MHZ: u64 = 10_000;
+
 /// The counts of one machine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
@@ -14,6 +17,8 @@ pub struct Counts {
     pub machine: String,
     /// The state of its prefetchers, which every verdict depends on.
     pub prefetcher: String,
+    /// The clock of its cores in MHz, if it is known.
+    pub cpu_mhz: Option<u64>,
     /// The counts of each run, by benchmark and event.
     runs: BTreeMap<(String, String), Vec<u64>>,
 }
@@ -21,7 +26,7 @@ pub struct Counts {
 impl Counts {
     /// Returns no counts of a machine.
     pub fn new(machine: &str, prefetcher: &str) -> Self {
-        Self { machine: machine.to_owned(), prefetcher: prefetcher.to_owned(), runs: BTreeMap::new() }
+        Self { machine: machine.to_owned(), prefetcher: prefetcher.to_owned(), ..Self::default() }
     }
 
     /// Reads and validates the counts of a manifest's benchmarks.
@@ -54,6 +59,7 @@ fn read(root: &Table<'_>, manifest: &Manifest) -> Option<Counts> {
     let machine = text("machine", "name the machine that was measured: machine = \"ZCU102\"");
     let prefetcher = text("prefetcher", "say whether prefetchers were on: prefetcher = \"off\"");
     let mut counts = Counts::new(machine.unwrap_or_default(), prefetcher.unwrap_or_default());
+    counts.cpu_mhz = root.optional("cpu_mhz").and_then(|field| clock(&field));
     let tables = root.tables("run");
     if tables.is_empty() {
         let error = root.error("run", 0..0, "nothing was measured").label("in this file");
@@ -64,6 +70,15 @@ fn read(root: &Table<'_>, manifest: &Manifest) -> Option<Counts> {
     }
     root.finish_ref();
     Some(counts)
+}
+
+/// Reads the clock of a core.
+fn clock(field: &Field<'_>) -> Option<u64> {
+    let clock = field.integer_up_to(MOST_MHZ, "the clock of the cores in MHz: 1200")?;
+    if clock == 0 {
+        field.push(field.error("a clock of 0 MHz does not tick").label("here").help("leave it out if it is not known"));
+    }
+    (clock > 0).then_some(clock)
 }
 
 fn read_run(table: &mut Table<'_>, manifest: &Manifest, counts: &mut Counts) -> Option<()> {

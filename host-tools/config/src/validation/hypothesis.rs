@@ -33,7 +33,7 @@ impl Kind {
 pub struct Hypothesis {
     /// The event's name.
     pub event: String,
-    /// What it counts, as arithmetic with the benchmarks' quantities.
+    /// What it counts, as arithmetic with the benchmarks' quantities and what other events counted of them.
     pub counts: Formula,
     /// What it claims.
     pub kind: Kind,
@@ -76,7 +76,7 @@ fn read(table: &mut Table<'_>, manifest: &Manifest) -> Option<Hypothesis> {
     let kind = kind.and_then(|field| field.one_of("kind", &Kind::WORDS));
     let counts = table.required("counts", "say what it counts: counts = \"lookups + evictions\"");
     let counts = counts.and_then(|field| {
-        let counts = manifest.formula(&field)?;
+        let counts = manifest.formula(&field, &name)?;
         let documented = manifest.event(&name).is_some_and(|expectation| expectation.counts == counts);
         if documented {
             let error = field.error(format!("`{counts}` is what {name} counts by the manifest")).label("the same");

@@ -3,7 +3,7 @@
 
 use super::counts::Counts;
 use super::hypothesis::{Hypothesis, Kind};
-use super::manifest::{Benchmark, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance};
+use super::manifest::{Benchmark, CPU_MHZ, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance, counted};
 use super::sample::Sample;
 use crate::formula::Formula;
 use std::fmt;
@@ -108,7 +108,7 @@ pub enum Outcome {
     Fails {
         /// The benchmark's name.
         benchmark: String,
-        /// What it makes expect.
+        /// What it makes expect; not a number if it needs what was not counted.
         expected: f64,
         /// The count that is furthest from that.
         counted: f64,
@@ -121,6 +121,9 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Explains => f.write_str("explains every benchmark"),
+            Self::Fails { benchmark, expected, .. } if expected.is_nan() => {
+                write!(f, "does not explain {benchmark}: what it needs was not counted")
+            }
             Self::Fails { benchmark, expected, counted } => {
                 write!(f, "does not explain {benchmark}: {expected} expected, {counted} counted")
             }
@@ -129,8 +132,36 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The benchmarks that count an event, with its counts.
-type Samples<'a> = Vec<(&'a Benchmark, Sample)>;
+/// A benchmark that counts an event.
+struct Measured<'a> {
+    benchmark: &'a Benchmark,
+    /// What the event counted of it.
+    sample: Sample,
+    /// What all events counted, and on which machine.
+    counts: &'a Counts,
+}
+
+impl Measured<'_> {
+    /// Returns a quantity of the benchmark, of the machine, or of what another event counted.
+    fn quantity(&self, name: &str) -> Option<f64> {
+        if name == CPU_MHZ {
+            return self.counts.cpu_mhz.map(|mhz| mhz as f64);
+        }
+        match counted(name) {
+            Some(event) => Sample::of(self.counts.of(&self.benchmark.name, event)).map(|sample| sample.mean),
+            None => self.benchmark.quantity(name),
+        }
+    }
+
+    /// Returns what a formula makes expect: no event counts less than nothing.
+    fn value(&self, formula: &Formula) -> f64 {
+        // A quantity is missing if another event was not counted; nothing agrees with NaN.
+        formula.value(|name| self.quantity(name)).map_or(f64::NAN, |value| value.max(0.0))
+    }
+}
+
+/// All benchmarks that count an event.
+type Samples<'a> = [Measured<'a>];
 
 /// Judges every event of the manifest that was measured. `is_counted` returns whether the machine claims to count an event.
 pub fn judge(
@@ -141,27 +172,27 @@ pub fn judge(
 ) -> Vec<Judgment> {
     let judged = manifest.events.iter().filter_map(|expectation| {
         let event = &expectation.event;
-        let derivable = manifest.benchmarks.iter().filter(|benchmark| benchmark.derives(event));
-        let samples =
-            derivable.filter_map(|benchmark| Some((benchmark, Sample::of(counts.of(&benchmark.name, event))?)));
-        let samples: Samples<'_> = samples.collect();
+        if counts.cpu_mhz.is_none() && expectation.counts.names().iter().any(|name| name == CPU_MHZ) {
+            return None;
+        }
+        let derivable = manifest.benchmarks.iter().filter(|benchmark| benchmark.derives(expectation));
+        let samples = derivable.filter_map(|benchmark| {
+            let sample = Sample::of(counts.of(&benchmark.name, event))?;
+            Some(Measured { benchmark, sample, counts })
+        });
+        let samples: Vec<_> = samples.collect();
         let own: Vec<&Hypothesis> = hypotheses.iter().filter(|hypothesis| hypothesis.event == *event).collect();
         (!samples.is_empty()).then(|| judge_event(expectation, &own, &samples, is_counted(event)))
     });
     judged.collect()
 }
 
-fn value(formula: &Formula, benchmark: &Benchmark) -> f64 {
-    // A quantity is missing only if a caller judges with another manifest's formula; nothing agrees with NaN.
-    formula.value(|name| benchmark.quantity(name)).unwrap_or(f64::NAN)
-}
-
 /// Returns the benchmark that disagrees the most with a formula, if one does.
 fn refuted(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Option<Outcome> {
-    let gaps = samples.iter().filter_map(|(benchmark, sample)| {
-        let expected = value(formula, benchmark);
-        let counted = sample.furthest_from(expected);
-        let outcome = Outcome::Fails { benchmark: benchmark.name.clone(), expected, counted };
+    let gaps = samples.iter().filter_map(|measured| {
+        let expected = measured.value(formula);
+        let counted = measured.sample.furthest_from(expected);
+        let outcome = Outcome::Fails { benchmark: measured.benchmark.name.clone(), expected, counted };
         let gap = (counted - expected).abs() / expected.abs().max(1.0);
         (!tolerance.accepts(expected, counted)).then_some((gap, outcome))
     });
@@ -171,10 +202,10 @@ fn refuted(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Op
 /// Returns the quantities without which the formula explains every benchmark as well.
 fn unneeded(formula: &Formula, tolerance: Tolerance, samples: &Samples<'_>) -> Vec<String> {
     let explains_without = |missing: &&String| {
-        samples.iter().all(|(benchmark, sample)| {
-            let without = |name: &str| if name == missing.as_str() { Some(0.0) } else { benchmark.quantity(name) };
+        samples.iter().all(|measured| {
+            let without = |name: &str| if name == missing.as_str() { Some(0.0) } else { measured.quantity(name) };
             let expected = formula.value(without).unwrap_or(f64::NAN);
-            tolerance.accepts(expected, sample.furthest_from(expected))
+            tolerance.accepts(expected, measured.sample.furthest_from(expected))
         })
     };
     formula.names().iter().filter(explains_without).cloned().collect()
@@ -220,14 +251,14 @@ fn judge_event(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples
     let (verdict, formula, because) =
         obvious(expectation, samples, is_counted).unwrap_or_else(|| explain(expectation, own, samples, &mut tried));
     let explanation = formula.as_ref().unwrap_or(documented);
-    let evidence = samples.iter().map(|(benchmark, sample)| {
-        let explained = value(explanation, benchmark);
+    let evidence = samples.iter().map(|measured| {
+        let explained = measured.value(explanation);
         Evidence {
-            benchmark: benchmark.name.clone(),
-            expected: value(documented, benchmark),
+            benchmark: measured.benchmark.name.clone(),
+            expected: measured.value(documented),
             explained,
-            sample: *sample,
-            agrees: tolerance.accepts(explained, sample.furthest_from(explained)),
+            sample: measured.sample,
+            agrees: tolerance.accepts(explained, measured.sample.furthest_from(explained)),
         }
     });
     Judgment {
@@ -244,12 +275,12 @@ fn judge_event(expectation: &Expectation, own: &[&Hypothesis], samples: &Samples
 /// Returns the verdicts that need no explanation.
 fn obvious(expectation: &Expectation, samples: &Samples<'_>, is_counted: bool) -> Option<Decided> {
     let (documented, tolerance) = (&expectation.counts, expectation.tolerance);
-    let moved = samples.iter().find(|(_, sample)| !sample.is_zero());
-    let most = samples.iter().map(|(benchmark, _)| value(documented, benchmark)).fold(0.0, f64::max);
-    let is_exercised = samples.iter().any(|(benchmark, _)| !tolerance.accepts(value(documented, benchmark), 0.0));
+    let moved = samples.iter().find(|measured| !measured.sample.is_zero());
+    let most = samples.iter().map(|measured| measured.value(documented)).fold(0.0, f64::max);
+    let is_exercised = samples.iter().any(|measured| !tolerance.accepts(measured.value(documented), 0.0));
     let decided = match (expectation.exists, moved) {
         (false, None) => (Verdict::NoEvent, format!("no event counts it; {most} were expected of one")),
-        (false, Some((benchmark, _))) => {
+        (false, Some(Measured { benchmark, .. })) => {
             let because = format!("no event counts it by the documentation, but {} counted it", benchmark.name);
             (Verdict::Quarantined, because)
         }

@@ -2,7 +2,8 @@
 //!
 //! A benchmark states its instruction mix by blocks of code: how often each is executed and, where that differs, how often a
 //! reader of the listing would expect it. An instruction after the end of a program is *in the code*, but not *executed*.
-//! Each instruction `X` thus gives two quantities, `executed_X` and `code_X`; their sums are `executed` and `code`.
+//! Each instruction `X` thus gives two quantities, `executed_X` and `code_X`; their sums are `executed` and `code`. The
+//! machine that is measured gives [`CPU_MHZ`], and what it counted of an event `X` is `counted_X`, for hypotheses.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::formula::Formula;
@@ -18,6 +19,16 @@ pub const IN_THE_CODE: &str = "code";
 /// The start of the names of quantities that follow from what is executed.
 pub const EXECUTED: &str = "executed";
 
+/// The quantity that is the clock of the measured machine's cores, in MHz.
+pub const CPU_MHZ: &str = "cpu_mhz";
+/// The start of the names of quantities that are the mean of what an event counted of the benchmark.
+pub const COUNTED: &str = "counted";
+
+/// Returns the event whose counts a quantity is.
+pub fn counted(quantity: &str) -> Option<&str> {
+    quantity.strip_prefix(COUNTED)?.strip_prefix('_')
+}
+
 /// A validated manifest.
 #[derive(Clone, Debug)]
 pub struct Manifest {
@@ -29,7 +40,7 @@ pub struct Manifest {
     pub benchmarks: Vec<Benchmark>,
     /// What each event should count, in the order of the file.
     pub events: Vec<Expectation>,
-    /// The quantities that every benchmark has.
+    /// The quantities that every benchmark has, those of the machine, and those that events counted.
     names: Vec<String>,
 }
 
@@ -70,6 +81,8 @@ pub struct Expectation {
     pub counts: Formula,
     /// Whether the CPU has it: documentation may know a class of instructions, and no event for it.
     pub exists: bool,
+    /// The benchmarks for which its counts can be derived, if those are few.
+    only: Option<Vec<String>>,
     /// How far a count may be from the expectation.
     pub tolerance: Tolerance,
     /// Why it should count this.
@@ -114,9 +127,10 @@ impl Benchmark {
     }
 
     /// Returns whether an event's count can be derived for it.
-    pub fn derives(&self, event: &str) -> bool {
-        let is_in = |list: &[String]| list.iter().any(|name| name == event);
-        !is_in(&self.underivable) && self.only.as_deref().is_none_or(is_in)
+    pub fn derives(&self, event: &Expectation) -> bool {
+        let is_in = |list: &[String]| list.contains(&event.event);
+        let is_named = event.only.as_ref().is_none_or(|only| only.contains(&self.name));
+        is_named && !is_in(&self.underivable) && self.only.as_deref().is_none_or(is_in)
     }
 }
 
@@ -140,9 +154,9 @@ impl Manifest {
         self.benchmarks.iter().find(|benchmark| benchmark.name == name)
     }
 
-    /// Reads a formula whose names are quantities of every benchmark.
-    pub(crate) fn formula(&self, field: &Field<'_>) -> Option<Formula> {
-        known_formula(field, &self.names)
+    /// Reads what an event counts, as arithmetic with quantities of every benchmark, of the machine, and of other events.
+    pub(crate) fn formula(&self, field: &Field<'_>, event: &str) -> Option<Formula> {
+        formula_of(field, &self.names, event)
     }
 }
 
@@ -171,6 +185,17 @@ fn known_formula(field: &Field<'_>, names: &[String]) -> Option<Formula> {
     Some(formula)
 }
 
+/// Reads what an event counts: any quantity but its own counts.
+fn formula_of(field: &Field<'_>, names: &[String], event: &str) -> Option<Formula> {
+    let formula = known_formula(field, names)?;
+    let is_own = formula.names().iter().any(|name| counted(name) == Some(event));
+    if is_own {
+        let error = field.error(format!("`{event}` cannot be explained by what it counted")).label("its own counts");
+        field.push(error.help("name what else is counted"));
+    }
+    (!is_own).then_some(formula)
+}
+
 /// Reads a name that formulas can use.
 fn usable(name: &str, what: &str, table: &Table<'_>, span: std::ops::Range<usize>) -> bool {
     let is_name = Formula::is_name(name);
@@ -195,8 +220,8 @@ fn read(root: &Table<'_>) -> Option<Manifest> {
     let cpu = text(root, "cpu", "name the CPU whose events these are: cpu = \"cortex-a53\"");
     let tolerance = root.table("tolerance").map_or_else(Tolerance::default, |table| read_tolerance(&table));
     let shared = root.table("quantities").map_or_else(Vec::new, |table| read_quantities(&table));
-    let expected = root.tables("event");
-    let expected: Vec<&str> = expected.iter().filter_map(|table| table.optional("name")?.string("a text")).collect();
+    let written = root.tables("event");
+    let expected: Vec<&str> = written.iter().filter_map(|table| table.optional("name")?.string("a text")).collect();
     let mut benchmarks: Vec<Benchmark> = vec![];
     for mut table in root.tables("benchmark") {
         let Some(benchmark) = read_benchmark(&mut table, &shared, &expected) else { continue };
@@ -211,10 +236,12 @@ fn read(root: &Table<'_>) -> Option<Manifest> {
         root.push(error.label("in this file").help("add a [[benchmark]] with its blocks of code"));
     }
     complete(&mut benchmarks);
-    let names = names(&benchmarks);
+    let mut names = names(&benchmarks);
+    names.push(CPU_MHZ.to_owned());
+    names.extend(expected.iter().map(|event| format!("{COUNTED}_{event}")));
     let mut events: Vec<Expectation> = vec![];
     for mut table in root.tables("event") {
-        let Some(event) = read_event(&mut table, &names, tolerance) else { continue };
+        let Some(event) = read_event(&mut table, &names, &benchmarks, tolerance) else { continue };
         if events.iter().any(|other| other.event == event.event) {
             let error = table.error("name", table.span(), format!("`{}` is expected twice", event.event));
             table.push(error.label("again").help("one [[event]] says what it counts; put others into hypotheses"));
@@ -271,12 +298,17 @@ type Written<'a> = (String, Formula, Field<'a>);
 fn read_quantities<'a>(table: &Table<'a>) -> Vec<Written<'a>> {
     let mut all = vec![];
     for (name, span, field) in table.entries() {
-        let is_reserved = [IN_THE_CODE, EXECUTED]
+        let is_mix = [IN_THE_CODE, EXECUTED]
             .iter()
             .any(|start| name.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with('_')));
-        if is_reserved {
+        if is_mix {
             let error = table.error(name, span, format!("`{name}` follows from the blocks of code"));
             table.push(error.label("reserved").help("rename it, or count it in a [[benchmark.block]]"));
+            continue;
+        }
+        if name == CPU_MHZ || counted(name).is_some() {
+            let error = table.error(name, span, format!("`{name}` follows from the machine that is measured"));
+            table.push(error.label("reserved").help("rename it"));
             continue;
         }
         if !usable(name, "a quantity", table, span) {
@@ -433,14 +465,31 @@ fn read_block(
     Some(())
 }
 
-fn read_event(table: &mut Table<'_>, names: &[String], tolerance: Tolerance) -> Option<Expectation> {
+fn read_event(
+    table: &mut Table<'_>,
+    names: &[String],
+    benchmarks: &[Benchmark],
+    tolerance: Tolerance,
+) -> Option<Expectation> {
     let event = text(table, "name", "name the event: name = \"L2D_CACHE\"")?;
     table.rename(&event);
     let counts = table.required("counts", "say what it counts by its documentation: counts = \"loads + stores\"");
-    let counts = counts.and_then(|field| known_formula(&field, names));
+    let counts = counts.and_then(|field| formula_of(&field, names, &event));
     let because = text(table, "because", "say why: because = \"every load and store looks it up\"");
     let exists = table.optional("exists").map_or(Some(true), |field| field.boolean());
+    let only = table.optional("only").and_then(|field| {
+        let one = |field: &Field<'_>| {
+            let name = field.string("a benchmark's name")?;
+            if !benchmarks.iter().any(|benchmark| benchmark.name == name) {
+                let known = benchmarks.iter().map(|benchmark| benchmark.name.as_str());
+                let error = field.error(format!("there is no benchmark `{name}`")).label("unknown benchmark");
+                field.push(error.help(suggest(name, "benchmarks", known)));
+            }
+            Some(name.to_owned())
+        };
+        Some(field.elements()?.iter().filter_map(one).collect())
+    });
     let tolerance = table.table("tolerance").map_or(tolerance, |table| read_tolerance(&table));
     table.finish_ref();
-    Some(Expectation { event, counts: counts?, exists: exists?, tolerance, because: because? })
+    Some(Expectation { event, counts: counts?, exists: exists?, only, tolerance, because: because? })
 }

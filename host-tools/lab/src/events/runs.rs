@@ -19,6 +19,9 @@ use std::time::Duration;
 const LIMIT: Duration = Duration::from_secs(600);
 /// The model's seed: it decides what its pseudo-random replacement does.
 const SEED: u64 = 1;
+/// The clock of QEMU's cores in MHz, whatever the CPU: it counts CPU_CYCLES as nanoseconds (`ARM_CPU_FREQ` in QEMU's
+/// `target/arm`).
+const QEMU_MHZ: u64 = 1000;
 /// The VM that runs the benchmarks.
 const VM: &str = "victim";
 
@@ -53,6 +56,12 @@ pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) ->
         None => (format!("{}, QEMU ({})", board.board.name, executor.word()), "none: QEMU has no caches".to_owned()),
     };
     let mut counts = Counts::new(&machine, &prefetcher);
+    counts.cpu_mhz = match executor {
+        Executor::Icount => Some(QEMU_MHZ),
+        // What the host does between two instructions takes the guest's time, too.
+        Executor::Stock | Executor::Hardware => None,
+        Executor::Model => model.as_ref().map(|model| model.clock_mhz),
+    };
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
     let setting = Setting { named, board, executor, model, hypervisor, runs };
     let events: Vec<&Event> =
