@@ -12,10 +12,12 @@ use tempfile::TempDir;
 /// What counts as now: the date is the only part of a report that differs from one command to the next.
 const NOW: &str = "1700000000";
 
-/// An experiment in its own directory, with boots that take less than a second.
+/// An experiment or a campaign in its own directory, with boots that take less than a second.
 #[derive(Debug)]
 pub struct Lab {
     home: TempDir,
+    /// The command that runs it without jobs.
+    command: &'static str,
 }
 
 /// The end of a command.
@@ -49,7 +51,7 @@ impl Lab {
 
     /// Returns an experiment with one run for each size of the victim's buffer, in bytes.
     pub fn with_sizes(sizes: &[u64]) -> Self {
-        let lab = Self { home: tempfile::tempdir().expect("a scratch directory") };
+        let lab = Self { home: tempfile::tempdir().expect("a scratch directory"), command: "experiment" };
         let system = installation::root().join("configs/experiments/systems/memory.toml");
         let text = format!(
             "title = 'Many cheap boots'\nsystem = '{}'\nwarm_up = 1\nchecks = ['alone.cycles >= 1']\n[[variant]]\nname = 'alone'\n\
@@ -62,12 +64,29 @@ impl Lab {
         lab
     }
 
+    /// Returns a campaign with this many seeds, each of which is two boots: MUCH's plan and HRM's.
+    pub fn campaign(seeds: u64) -> Self {
+        let lab = Self { home: tempfile::tempdir().expect("a scratch directory"), command: "campaign" };
+        let root = installation::root();
+        let text = format!(
+            "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\nvictim = 'victim'\n\
+             events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE', 'L1D_CACHE_REFILL', 'L2D_CACHE', \
+             'L2D_CACHE_REFILL']\ncounters = 6\nanchor = 'CPU_CYCLES'\nruns = 3\nwarm_up = 1\nvary = 2\nseed = 1\n\
+             seeds = {seeds}\n[[workload]]\nname = 'chase'\nremove = ['vm.interf-1', 'vm.interf-2', 'vm.interf-3']\n\
+             [workload.set]\n'vm.victim.image.workload' = 'latency'\n'vm.victim.args' = ['1K', 1, 0, 1]\n",
+            root.join("configs/campaigns/systems/shared.toml").display(),
+            root.join("configs/models/zcu102.toml").display(),
+        );
+        fs::write(lab.file(), text).expect("a campaign");
+        lab
+    }
+
     /// Returns a path in the laboratory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
 
-    /// Returns the experiment's file.
+    /// Returns the file of the experiment or the campaign.
     pub fn file(&self) -> PathBuf {
         self.path("many.toml")
     }
@@ -101,15 +120,15 @@ impl Lab {
         done
     }
 
-    /// Runs the experiment without jobs. Returns the directory of its report.
+    /// Runs the experiment or the campaign without jobs. Returns the directory of its report.
     #[track_caller]
     pub fn serial(&self) -> PathBuf {
         let out = self.path("serial");
-        self.good(&["experiment", &self.file().display().to_string(), "--out", &out.display().to_string()]);
+        self.good(&[self.command, &self.file().display().to_string(), "--out", &out.display().to_string()]);
         out
     }
 
-    /// Makes the experiment's jobs. Returns their directory.
+    /// Makes the jobs. Returns their directory.
     #[track_caller]
     pub fn jobs(&self, name: &str) -> PathBuf {
         let directory = self.path(name);

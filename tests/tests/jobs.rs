@@ -232,25 +232,53 @@ fn a_validation_is_jobs_too() {
 
 #[test]
 fn a_campaign_is_jobs_too() {
-    let lab = Lab::new(1);
-    let campaign = lab.path("campaign.toml");
-    let root = installation::root();
-    let text = format!(
-        "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\nvictim = 'victim'\n\
-         events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE', 'L1D_CACHE_REFILL', 'L2D_CACHE', \
-         'L2D_CACHE_REFILL']\ncounters = 6\nanchor = 'CPU_CYCLES'\nruns = 3\nwarm_up = 1\nvary = 2\nseed = 1\n\
-         [[workload]]\nname = 'chase'\nremove = ['vm.interf-1', 'vm.interf-2', 'vm.interf-3']\n[workload.set]\n\
-         'vm.victim.image.workload' = 'latency'\n'vm.victim.args' = ['64K', 1, 0, 1]\n",
-        root.join("configs/campaigns/systems/shared.toml").display(),
-        root.join("configs/models/zcu102.toml").display(),
-    );
-    fs::write(&campaign, text).expect("a campaign");
-    let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(name));
-    lab.good(&["campaign", &word(&campaign), "--out", &word(&serial)]);
-    lab.good(&["jobs", &word(&campaign), "-o", &word(&directory)]);
-    // MUCH's plan and HRM's.
-    finish(&lab, &directory, 2);
+    let lab = Lab::campaign(2);
+    let serial = lab.serial();
+    let directory = lab.jobs("jobs");
+    // MUCH's plan and HRM's, for each seed.
+    finish(&lab, &directory, 4);
     let report = directory.join("report");
-    assert!(report.join("chase/vectors.csv").is_file() && report.join("chase/much/telemetry.bin").is_file());
+    let first = report.join("chase/seed-1");
+    assert!(first.join("vectors.csv").is_file() && first.join("much/telemetry.bin").is_file());
     identical(&Report::of(&serial), &Report::of(&report));
+
+    // A part of it, as the options of `campaign` choose it.
+    let options = ["--seeds", "1", "--workload", "chase", "--runs", "2"];
+    let [serial, directory] = ["chosen", "chosen-jobs"].map(|name| lab.path(name));
+    let file = word(&lab.file());
+    lab.good(&[&["campaign", &file], &options[..], &["--out", &word(&serial)]].concat());
+    lab.good(&[&["jobs", &file], &options[..], &["-o", &word(&directory)]].concat());
+    finish(&lab, &directory, 2);
+    identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+    let refused = lab.cloison(&["jobs", &file, "--workload", "none", "-o", &word(&lab.path("none"))], &[]);
+    assert!(refused.code == 1 && refused.says("--workload none: the campaign has none"), "{refused:?}");
+}
+
+#[test]
+fn a_validation_of_events_is_jobs_too() {
+    let lab = Lab::new(1);
+    let manifest = lab.path("events.toml");
+    let shipped =
+        fs::read_to_string(installation::root().join("configs/validation/cortex-a53.toml")).expect("a manifest");
+    // Its first benchmarks and events: one boot.
+    let event = |name: &str| format!("[[event]]\nname = '{name}'\ncounts = 'executed'\nbecause = 'each of them'\n");
+    let (head, _) = shipped.split_once("[[event]]").expect("its events");
+    let benchmark = shipped.find("[[benchmark]]").expect("its benchmarks");
+    let benchmarks: Vec<&str> = shipped[benchmark..].split("[[benchmark]]").skip(1).take(1).collect();
+    let text = format!("{head}{}\n[[benchmark]]{}", event("INST_RETIRED"), benchmarks.concat());
+    fs::write(&manifest, text).expect("a manifest");
+    for machine in ["model", "icount"] {
+        let [serial, directory] = ["serial", "jobs"].map(|name| lab.path(&format!("{name}-{machine}")));
+        let [out, json] = ["verdicts.toml", "figures.json"].map(|name| word(&serial.join(name)));
+        let file = word(&manifest);
+        let option = format!("--{machine}");
+        let command =
+            ["events", "validate", "--manifest", &file, &option, "--runs", "2", "--out", &out, "--json", &json];
+        lab.good(&command);
+        lab.good(&["jobs", &file, "--machine", machine, "--runs", "2", "-o", &word(&directory)]);
+        finish(&lab, &directory, 1);
+        identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+    }
+    let hardware = lab.cloison(&["jobs", &word(&manifest), "--machine", "hardware", "-o", &word(&lab.path("h"))], &[]);
+    assert!(hardware.code == 1 && hardware.says("cloison events validate --counts"), "{hardware:?}");
 }

@@ -51,7 +51,7 @@ pub enum Command {
     Much(MuchArgs),
     /// Count many events of workloads, a few at a time, and merge them into complete vectors
     Campaign(CampaignArgs),
-    /// Split an experiment, a campaign or a validation into jobs for other machines
+    /// Split an experiment, a campaign or a validation (of the model or of events) into jobs for other machines
     Jobs(JobsArgs),
     /// Run one of these jobs
     Job(JobArgs),

@@ -35,6 +35,68 @@ pub struct KeptRun {
     pub caches: Caches,
 }
 
+/// A system image in the parts that a store has of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptImage {
+    /// The store's directory.
+    parts: PathBuf,
+    /// Names of the parts.
+    image: Vec<String>,
+    /// SHA-256 of the whole image, in hexadecimal.
+    image_sha256: String,
+}
+
+impl KeptImage {
+    /// Puts an image into a store.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if it cannot be written.
+    pub fn new(image: &Image, store: &Store) -> Result<Self> {
+        Ok(Self {
+            parts: store.directory().to_path_buf(),
+            image: image.parts().map(|part| store.add_compressed(part)).collect::<Result<_>>()?,
+            image_sha256: image.sha256(),
+        })
+    }
+
+    /// Writes the whole image into a directory. Returns its path.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if a part is missing or damaged, or if the parts are not the image that was kept.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+        let store = Store::at(&self.parts);
+        let image = self.image.iter().map(|name| store.read(name)).collect::<Result<Vec<_>, _>>()?.concat();
+        if sha256(&image) != self.image_sha256 {
+            return Err(miette!(
+                help = "remove the run's directory, and run the experiment again",
+                "the parts of the image are intact, but they are not the image that the run had: {} was changed",
+                KeptRun::FILE
+            ));
+        }
+        let file = directory.join("Image");
+        write_atomic(&file, &image)?;
+        Ok(file)
+    }
+
+    /// Returns the names of the parts.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.image.iter()
+    }
+
+    /// Returns the store with the parts.
+    pub fn parts(&self) -> &Path {
+        &self.parts
+    }
+
+    /// Returns the same image with its parts in the store of another directory.
+    pub fn with_parts_in(&self, directory: &Path) -> Self {
+        Self { parts: directory.to_path_buf(), ..self.clone() }
+    }
+}
+
 impl KeptRun {
     /// Name of the file.
     const FILE: &str = "machine.json";
@@ -49,11 +111,12 @@ impl KeptRun {
             let name = path.file_name().and_then(|name| name.to_str()).filter(|name| store.has(name));
             name.map(str::to_owned).ok_or_else(|| miette!("{} is not in the results' store", path.display()))
         };
+        let KeptImage { parts, image, image_sha256 } = KeptImage::new(image, store)?;
         Ok(Self {
             board: board.to_owned(),
-            parts: store.directory().to_path_buf(),
-            image: image.parts().map(|part| store.add_compressed(part)).collect::<Result<_>>()?,
-            image_sha256: image.sha256(),
+            parts,
+            image,
+            image_sha256,
             plugin: name(model.plugin())?,
             model: name(model.board())?,
             seed,
@@ -117,16 +180,8 @@ impl KeptRun {
     /// Returns an error if a part is missing or damaged, or if the parts are not the image that the run had.
     pub fn machine(&self, board: &Emulation, directory: &Path) -> Result<Machine> {
         let store = Store::at(&self.parts);
-        let image = self.image.iter().map(|name| store.read(name)).collect::<Result<Vec<_>, _>>()?.concat();
-        if sha256(&image) != self.image_sha256 {
-            return Err(miette!(
-                help = "remove the run's directory, and run the experiment again",
-                "the parts of the image are intact, but they are not the image that the run had: {} was changed",
-                Self::FILE
-            ));
-        }
-        let file = directory.join("Image");
-        write_atomic(&file, &image)?;
+        let (parts, image, image_sha256) = (self.parts.clone(), self.image.clone(), self.image_sha256.clone());
+        let file = KeptImage { parts, image, image_sha256 }.write(directory)?;
         let model = Model::from_files(&store.path(&self.plugin)?, &store.path(&self.model)?)?;
         Ok(model.attach(Machine::new(board, &file), self.seed, self.caches, &directory.join("model.json")))
     }

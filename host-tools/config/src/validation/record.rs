@@ -4,11 +4,13 @@
 use super::judge::{Evidence, Judgment, Tried, Verdict};
 use crate::node::{Field, Table};
 use crate::problem::Errors;
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 use std::path::Path;
 
 /// The machine that a validation ran on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Machine {
     /// QEMU as it is.
     Stock,

@@ -4,7 +4,7 @@
 use cloison_config::Emulation;
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{sha256, write_atomic};
-use cloison_engine::kept::KeptRun;
+use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::qemu::{Exit, Machine};
 use miette::{IntoDiagnostic, Result};
 use serde::{Deserialize, Serialize};
@@ -24,12 +24,40 @@ static QEMU: LazyLock<String> = LazyLock::new(qemu_version);
 pub struct Boot {
     /// How QEMU emulates the board.
     emulation: Emulation,
-    /// Image, model, seed and caches.
-    kept: KeptRun,
+    /// Image, and what executes it.
+    kept: Start,
     /// The QEMU that it is for, as that reports its version.
     pub qemu: String,
     /// After how many seconds it has hung.
     pub limit_s: u64,
+}
+
+/// An image, and what executes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Start {
+    /// The board model, with its file, seed and caches.
+    Modelled(KeptRun),
+    /// QEMU without the model.
+    Plain(Plain),
+}
+
+/// An image on QEMU without the model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Plain {
+    image: KeptImage,
+    /// Whether an instruction takes 1 ns of guest time.
+    icount: bool,
+}
+
+impl Start {
+    fn with_parts_in(&self, directory: &Path) -> Self {
+        match self {
+            Self::Modelled(kept) => Self::Modelled(kept.with_parts_in(directory)),
+            Self::Plain(plain) => Self::Plain(Plain { image: plain.image.with_parts_in(directory), ..*plain }),
+        }
+    }
 }
 
 /// What a board left when it ended.
@@ -50,8 +78,17 @@ pub struct Output {
 }
 
 impl Boot {
-    /// Describes a boot with the QEMU of this machine; one that takes longer than `limit` has hung.
+    /// Describes a boot on the model with the QEMU of this machine; one that takes longer than `limit` has hung.
     pub fn new(emulation: &Emulation, kept: KeptRun, limit: Duration) -> Self {
+        Self::of(emulation, Start::Modelled(kept), limit)
+    }
+
+    /// Describes a boot without the model; with `icount`, an instruction takes 1 ns of guest time.
+    pub fn without_model(emulation: &Emulation, image: KeptImage, icount: bool, limit: Duration) -> Self {
+        Self::of(emulation, Start::Plain(Plain { image, icount }), limit)
+    }
+
+    fn of(emulation: &Emulation, kept: Start, limit: Duration) -> Self {
         // Where the board's file names its model is no input: `kept` has the model.
         let emulation = Emulation { model: None, ..emulation.clone() };
         Self { emulation, kept, qemu: QEMU.clone(), limit_s: limit.as_secs() }
@@ -64,8 +101,16 @@ impl Boot {
     }
 
     /// Returns the files that it needs: their directory, and their names.
-    pub fn parts(&self) -> (&Path, impl Iterator<Item = &String>) {
-        (self.kept.parts(), self.kept.names())
+    pub fn parts(&self) -> (&Path, Vec<&String>) {
+        match &self.kept {
+            Start::Modelled(kept) => (kept.parts(), kept.names().collect()),
+            Start::Plain(Plain { image, .. }) => (image.parts(), image.names().collect()),
+        }
+    }
+
+    /// Returns whether the model executes it, which leaves statistics.
+    pub const fn is_modelled(&self) -> bool {
+        matches!(self.kept, Start::Modelled(_))
     }
 
     /// Returns the same boot with its files in another directory.
@@ -89,7 +134,13 @@ impl Boot {
     ///
     /// If a file is missing or damaged, or the image cannot be written.
     pub fn machine(&self, scratch: &Path) -> Result<Machine> {
-        Ok(self.kept.machine(&self.emulation, scratch)?.limit(Duration::from_secs(self.limit_s)))
+        let machine = match &self.kept {
+            Start::Modelled(kept) => kept.machine(&self.emulation, scratch)?,
+            Start::Plain(Plain { image, icount }) => {
+                Machine::new(&self.emulation, &image.write(scratch)?).icount(icount.then_some(0))
+            }
+        };
+        Ok(machine.limit(Duration::from_secs(self.limit_s)))
     }
 }
 

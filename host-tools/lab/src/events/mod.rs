@@ -7,6 +7,7 @@
 
 pub mod runs;
 
+use crate::boards::{Boards, seconds};
 use cloison_config::BoardFile;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::validation::record::{Head, Machine, to_toml};
@@ -21,39 +22,42 @@ use miette::{IntoDiagnostic, Result, miette};
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 
+/// How often each benchmark is run, unless the user says otherwise.
+pub const RUNS: u64 = 5;
+
 /// Options of `cloison events validate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ValidateArgs {
     /// The board whose events are validated [default: virt; with --counts, the machine that the file names]
     #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
-    board: Option<String>,
+    pub board: Option<String>,
     /// On the board model: caches and memory are modelled, and their events count
     #[arg(long, conflicts_with = "icount")]
-    model: bool,
+    pub model: bool,
     /// With QEMU's -icount, which counts instructions
     #[arg(long)]
-    icount: bool,
+    pub icount: bool,
     /// How often each benchmark is run
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
-    runs: u64,
+    #[arg(long, value_name = "N", default_value_t = RUNS, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub runs: u64,
     /// Judge the counts in this file, of hardware for example, instead of counting in QEMU
     #[arg(long, value_name = "FILE.toml", conflicts_with_all = ["model", "icount", "runs"])]
-    counts: Option<PathBuf>,
+    pub counts: Option<PathBuf>,
     /// The benchmarks and what each event should count of them [default: configs/validation/CPU.toml]
     #[arg(long, value_name = "FILE.toml")]
-    manifest: Option<PathBuf>,
+    pub manifest: Option<PathBuf>,
     /// What events may count instead [default: configs/validation/CPU-hypotheses.toml, or none with --manifest]
     #[arg(long, value_name = "FILE.toml")]
-    hypotheses: Option<PathBuf>,
+    pub hypotheses: Option<PathBuf>,
     /// Judge by the documentation alone
     #[arg(long, conflicts_with = "hypotheses")]
-    no_hypotheses: bool,
+    pub no_hypotheses: bool,
     /// Write the verdicts here [default: verdicts/BOARD-MACHINE.toml in target/cloison, without a checkout in cloison-output]
     #[arg(long, value_name = "FILE.toml")]
-    out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// Also write the verdicts and figures here
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
 }
 
 /// What is validated, and by what.
@@ -67,7 +71,7 @@ struct Inputs {
 impl Inputs {
     fn load(args: &ValidateArgs, cpu: &str) -> Result<Self> {
         let directory = installation::root().join("configs/validation");
-        let shipped = directory.join(format!("{cpu}.toml"));
+        let shipped = shipped(cpu);
         if args.manifest.is_none() && !shipped.is_file() {
             return Err(miette!(
                 help = "write one (docs/events.md), and name it: --manifest FILE.toml",
@@ -104,12 +108,36 @@ impl ValidateArgs {
     }
 }
 
+/// Returns the benchmarks that Cloison has for a CPU.
+pub fn shipped(cpu: &str) -> PathBuf {
+    installation::root().join("configs/validation").join(format!("{cpu}.toml"))
+}
+
+/// Returns the files that decide what is counted and how it is judged: manifest and hypotheses.
+///
+/// # Errors
+///
+/// Returns the errors of these files, or of the board's.
+pub fn files_of(args: &ValidateArgs) -> Result<Vec<PathBuf>> {
+    let board = configuration::board(args.board.as_deref().unwrap_or(DEFAULT_BOARD))?;
+    Ok(Inputs::load(args, &board.events.cpu)?.files)
+}
+
 /// Runs `cloison events validate`.
 ///
 /// # Errors
 ///
-/// Returns the errors of manifest, hypotheses and counts, or what kept a benchmark from being run.
+/// As [`validate_on`].
 pub fn validate(args: &ValidateArgs) -> Result<()> {
+    validate_on(&Boards::here(), Path::new(""), args)
+}
+
+/// Performs and reports a validation on these boards, whose runs are named after directories in `place`.
+///
+/// # Errors
+///
+/// Returns the errors of manifest, hypotheses and counts, or what kept a benchmark from being run.
+pub fn validate_on(boards: &Boards, place: &Path, args: &ValidateArgs) -> Result<()> {
     let named = args.board.as_deref().unwrap_or(DEFAULT_BOARD);
     let board = configuration::board(named)?;
     let inputs = Inputs::load(args, &board.events.cpu)?;
@@ -131,8 +159,9 @@ pub fn validate(args: &ValidateArgs) -> Result<()> {
     }
     let counts = match &args.counts {
         Some(path) => Counts::load(path, &inputs.manifest)?,
-        None => runs::count(&inputs.manifest, named, machine, args.runs)?,
+        None => runs::count(boards, place, &inputs.manifest, named, machine, args.runs)?,
     };
+    seconds::remember("events validate", &boards.seconds());
     let judgments = judge(&inputs.manifest, &inputs.hypotheses, &counts, |event| args.claims(&board, event));
     let figures = figures(args, &inputs, &counts, &judgments);
     let provenance = figures.provenance();

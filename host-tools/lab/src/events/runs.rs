@@ -1,18 +1,22 @@
 //! Boots the benchmarks of a manifest under the hypervisor, a few events at a time, and reads their counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::boards::boot::Boot;
+use crate::boards::{Absent, Boards};
 use cloison_config::BoardFile;
 use cloison_config::events::{Event, EventNames};
 use cloison_config::files;
 use cloison_config::problem::count as count_of;
 use cloison_config::validation::record::Machine as Executor;
 use cloison_config::validation::{Counts, Guest, Manifest};
+use cloison_engine::kept::{KeptImage, KeptRun};
 use cloison_engine::model::{self, Caches, Model};
 use cloison_engine::progress::bar;
-use cloison_engine::qemu::Machine;
+use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, image, parts, setup};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
+use std::path::Path;
 use std::time::Duration;
 
 /// Time limit: a boot that takes longer has hung.
@@ -34,15 +38,24 @@ struct Setting<'a> {
     model: Option<Model>,
     hypervisor: image::Flat,
     runs: u64,
+    /// What the boots need, while they last.
+    store: Store,
 }
 
 /// Counts each event of the manifest that the CPU of the board `named` has, in each benchmark that Cloison ships, `runs`
-/// times.
+/// times. Each boot has a directory in `place` in name only.
 ///
 /// # Errors
 ///
 /// Returns what kept a benchmark from being run.
-pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) -> Result<Counts> {
+pub fn count(
+    boards: &Boards,
+    place: &Path,
+    manifest: &Manifest,
+    named: &str,
+    executor: Executor,
+    runs: u64,
+) -> Result<Counts> {
     parts::prepare()?;
     setup::qemu()?;
     let board = &configuration::board(named)?;
@@ -63,7 +76,10 @@ pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) ->
         Executor::Model => model.as_ref().map(|model| model.clock_mhz),
     };
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
-    let setting = Setting { named, board, executor, model, hypervisor, runs };
+    let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
+    let store = Store::at(scratch.path());
+    let model = model.map(|model| model.kept_in(&store)).transpose()?;
+    let setting = Setting { named, board, executor, model, hypervisor, runs, store };
     let events: Vec<&Event> =
         manifest.events.iter().filter_map(|expected| board.events.by_name(&expected.event)).collect();
     let mut guests: Vec<&Guest> = vec![];
@@ -78,20 +94,32 @@ pub fn count(manifest: &Manifest, named: &str, executor: Executor, runs: u64) ->
             "no benchmark of the manifest names a workload that runs it"
         ));
     }
-    let groups = events.chunks((board.counters as usize).max(1));
-    let bar = bar("events validate", guests.len() * groups.len());
-    for guest in guests {
-        for group in groups.clone() {
-            bar.set_message(guest.workload.clone());
-            setting
-                .boot(manifest, guest, group, &mut counts)
-                .wrap_err_with(|| miette!("workload {}", guest.workload))?;
-            bar.inc(1);
-        }
-    }
+    let groups: Vec<&[&Event]> = events.chunks((board.counters as usize).max(1)).collect();
+    let boots: Vec<(usize, &Guest, usize)> = guests
+        .iter()
+        .enumerate()
+        .flat_map(|(number, guest)| (0..groups.len()).map(move |group| (number, *guest, group)))
+        .collect();
+    let bar = bar("events validate", boots.len());
+    let done = boards.each(&bar, &boots, |(number, guest, group)| {
+        bar.set_message(guest.workload.clone());
+        // Two guests may be the same workload with other arguments.
+        let directory = place.join("runs").join(format!("{}-{}-events-{}", number + 1, guest.workload, group + 1));
+        let booted = setting.boot(boards, &directory, manifest, guest, groups[*group]);
+        booted.map_err(|error| match error.is::<Absent>() {
+            true => error,
+            false => error.wrap_err(format!("workload {}", guest.workload)),
+        })
+    });
     bar.finish_and_clear();
+    for (benchmark, event, count) in done?.into_iter().flatten() {
+        counts.add(&benchmark, &event, count);
+    }
     Ok(counts)
 }
+
+/// A benchmark, an event, and its count in one run.
+type Counted = (String, String, u64);
 
 /// Returns the state of a model's prefetcher of data: a line that it brings is none that an access missed.
 fn prefetcher(model: &Model) -> Result<String> {
@@ -143,26 +171,33 @@ pool = "shared"
     }
 
     /// Runs all benchmarks of a guest once for these events.
-    fn boot(&self, manifest: &Manifest, guest: &Guest, events: &[&Event], counts: &mut Counts) -> Result<()> {
+    fn boot(
+        &self,
+        boards: &Boards,
+        directory: &Path,
+        manifest: &Manifest,
+        guest: &Guest,
+        events: &[&Event],
+    ) -> Result<Vec<Counted>> {
         let path = configuration::directory().join("validate.toml");
         let checked = configuration::load_text(&path, self.system(guest, events), Some(self.named))?;
-        let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().into_diagnostic()?;
-        let file = scratch.path().join("Image");
-        image::assemble(&checked, &self.hypervisor)?.write(&file)?;
-        let machine = Machine::new(checked.emulation()?, &file).limit(LIMIT);
-        let machine = match (&self.model, self.executor) {
-            (Some(model), _) => model.attach(machine, SEED, Caches::Cold, &scratch.path().join("model.json")),
-            (None, Executor::Icount) => machine.icount(Some(0)),
-            (None, _) => machine,
+        let image = image::assemble(&checked, &self.hypervisor)?;
+        let emulation = checked.emulation()?;
+        let boot = match &self.model {
+            Some(model) => {
+                let kept = KeptRun::new(self.named, &image, model, &self.store, SEED, Caches::Cold)?;
+                Boot::new(emulation, kept, LIMIT)
+            }
+            None => {
+                let kept = KeptImage::new(&image, &self.store)?;
+                Boot::without_model(emulation, kept, self.executor == Executor::Icount, LIMIT)
+            }
         };
-        let outcome = machine.run()?;
-        let telemetry = Telemetry::parse(&outcome.telemetry);
+        let output = boards.boot(directory, boot)?;
+        let telemetry = Telemetry::parse(&output.telemetry);
         let names = EventNames::of(&self.board.events);
-        self.read(manifest, guest, &telemetry, &names, counts).wrap_err_with(|| {
-            let lines: Vec<&str> = outcome.console.lines().collect();
-            let tail = lines[lines.len().saturating_sub(12)..].join("\n");
-            miette!("{}; the console's last lines:\n{tail}", outcome.exit)
-        })
+        self.read(manifest, guest, &telemetry, &names)
+            .wrap_err_with(|| miette!("{}; the console's last lines:\n{}", output.exit, output.tail()))
     }
 
     fn read(
@@ -171,14 +206,14 @@ pool = "shared"
         guest: &Guest,
         telemetry: &Telemetry,
         names: &EventNames,
-        counts: &mut Counts,
-    ) -> Result<()> {
+    ) -> Result<Vec<Counted>> {
         if let Some((offset, problem)) = telemetry.problems.first() {
             return Err(miette!("bad telemetry at byte {offset}: {problem}"));
         }
         if telemetry.dropped() > 0 || telemetry.end_of(0) != End::Off {
             return Err(miette!("{} records were dropped; the guest: {}", telemetry.dropped(), telemetry.end_of(0)));
         }
+        let mut counts = vec![];
         for benchmark in &manifest.benchmarks {
             let Some(own) = benchmark.guest.as_ref() else { continue };
             if (&own.workload, own.args) != (&guest.workload, guest.args) {
@@ -192,7 +227,7 @@ pool = "shared"
                     if overflowed {
                         return Err(miette!("{name} overflowed in {}: counters have 32 bits", benchmark.name));
                     }
-                    counts.add(&benchmark.name, &name, u64::from(count));
+                    counts.push((benchmark.name.clone(), name.to_string(), u64::from(count)));
                 }
                 seen += 1;
             }
@@ -201,6 +236,6 @@ pool = "shared"
                 return Err(miette!(help = help, "{seen} of {} runs of {} were logged", self.runs, benchmark.name));
             }
         }
-        Ok(())
+        Ok(counts)
     }
 }

@@ -36,6 +36,8 @@ pub struct Filling<'a> {
     pub directory: &'a Path,
     /// How many jobs there are.
     pub jobs: usize,
+    /// How many jobs a task of the engine runs, one after the other.
+    pub chunk: usize,
     /// After how many seconds a boot has hung.
     pub limit_s: u64,
 }
@@ -60,6 +62,11 @@ impl Engine {
         (name, filling.fill(template))
     }
 
+    /// Returns whether one of its tasks can run several jobs: worth it where starting a task takes longer than a job.
+    pub const fn takes_chunks(self) -> bool {
+        matches!(self, Self::Slurm | Self::Sge)
+    }
+
     /// Returns the command that hands its file to it, and where that comes from; none if only the file is written.
     pub const fn command(self) -> Option<(&'static str, &'static str)> {
         match self {
@@ -75,8 +82,8 @@ impl Engine {
 impl Filling<'_> {
     fn fill(&self, template: &str) -> String {
         let (program, directory) = (self.program.display().to_string(), self.directory.display().to_string());
-        // A boot may take its limit; starting and ending it takes less than a minute.
-        let minutes = (self.limit_s.div_ceil(60) + 1).to_string();
+        // Every boot may take its limit; starting and ending it takes less than a minute.
+        let minutes = ((self.limit_s.div_ceil(60) + 1) * self.chunk as u64).to_string();
         let values = [
             ("{{program}}", quoted(&program)),
             ("{{directory}}", quoted(&directory)),
@@ -90,6 +97,8 @@ impl Filling<'_> {
             ("{{plain_program}}", program),
             ("{{plain_directory}}", directory),
             ("{{jobs}}", self.jobs.to_string()),
+            ("{{tasks}}", self.jobs.div_ceil(self.chunk).to_string()),
+            ("{{chunk}}", self.chunk.to_string()),
             ("{{retries}}", RETRIES.to_string()),
             ("{{minutes}}", minutes),
         ];
@@ -135,16 +144,25 @@ mod tests {
         }
 
         fn text(&self, engine: Engine) -> String {
+            self.chunked(engine, 1)
+        }
+
+        fn chunked(&self, engine: Engine, chunk: usize) -> String {
             let directory = self.scratch.path();
-            let (name, text) = engine.file(&Filling { program: &self.program, directory, jobs: 12, limit_s: 300 });
+            let filling = Filling { program: &self.program, directory, jobs: 12, chunk, limit_s: 300 };
+            let (name, text) = engine.file(&filling);
             assert!(!text.contains("{{"), "{name} has something to fill in");
             text
         }
 
         /// Runs a shell script of an engine. Returns its output, and how it called the program.
         fn run(&self, engine: Engine, variables: &[(&str, &str)]) -> (Output, String) {
+            self.run_text(&self.text(engine), variables)
+        }
+
+        fn run_text(&self, text: &str, variables: &[(&str, &str)]) -> (Output, String) {
             let script = self.scratch.path().join("submit/script");
-            fs::write(&script, self.text(engine)).expect("a script");
+            fs::write(&script, text).expect("a script");
             let _ = fs::remove_file(self.scratch.path().join("calls"));
             let path = format!("{}:{}", self.scratch.path().display(), std::env::var("PATH").unwrap_or_default());
             let mut command = Command::new("sh");
@@ -176,19 +194,45 @@ mod tests {
     #[test]
     fn slurm_runs_the_job_of_its_index_and_requeues_it() {
         let lab = Lab::new();
-        let array = [("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_JOB_ID", "40"), ("CLOISON_OFFSET", "1000")];
+        let array = [("SLURM_ARRAY_TASK_ID", "7"), ("SLURM_ARRAY_JOB_ID", "40"), ("CLOISON_OFFSET", "5")];
         let (output, calls) = lab.run(Engine::Slurm, &array);
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(calls, lab.call("1007"));
+        assert_eq!(calls, lab.call("12"));
         // Slurm's own program is this one, which notes the request.
         fs::copy(&lab.program, lab.scratch.path().join("scontrol")).expect("a program");
         lab.ends_with(75);
         let (output, calls) = lab.run(Engine::Slurm, &array);
         assert_eq!(output.status.code(), Some(75));
-        assert_eq!(calls, lab.call("1007") + "requeue|40_7|\n");
+        assert_eq!(calls, lab.call("12") + "requeue|40_7|\n");
         lab.ends_with(1);
         let (output, calls) = lab.run(Engine::Slurm, &array);
-        assert_eq!((output.status.code(), calls), (Some(1), lab.call("1007")));
+        assert_eq!((output.status.code(), calls), (Some(1), lab.call("12")));
+    }
+
+    #[test]
+    fn a_task_of_several_jobs_runs_them_all_and_asks_for_another_attempt_if_one_does() {
+        let lab = Lab::new();
+        let calls_of = |numbers: &[&str]| numbers.iter().map(|number| lab.call(number)).collect::<String>();
+        let text = lab.chunked(Engine::Slurm, 5);
+        assert!(text.contains("--time=30\n"), "{text}");
+        let array = [("SLURM_ARRAY_TASK_ID", "3"), ("SLURM_ARRAY_JOB_ID", "40")];
+        // The last one is shorter.
+        let (output, calls) = lab.run_text(&text, &array);
+        assert_eq!((output.status.code(), calls), (Some(0), calls_of(&["11", "12"])));
+        // Whatever becomes of one job, the others run.
+        let program = fs::read_to_string(&lab.program).expect("the program");
+        let fails = |of: &str| {
+            let text = program.replace("exit $(cat", &format!("case $4 in {of} esac\nexit $(cat"));
+            fs::write(&lab.program, text).expect("a program");
+        };
+        fails("6) exit 1;; 7) exit 75;; 8) exit 2;;");
+        let sge = lab.chunked(Engine::Sge, 5);
+        assert!(sge.contains("\n#$ -t 1-3\n"), "{sge}");
+        let (output, calls) = lab.run_text(&sge, &[("SGE_TASK_ID", "2")]);
+        assert_eq!((output.status.code(), calls), (Some(99), calls_of(&["6", "7", "8", "9", "10"])));
+        fails("6) exit 3;; 8) exit 2;;");
+        let (output, _) = lab.run_text(&sge, &[("SGE_TASK_ID", "2")]);
+        assert_eq!(output.status.code(), Some(3));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`work`] | what jobs are made of: an experiment, a campaign, a validation |
+//! | [`work`] | what jobs are made of: an experiment, a campaign, a validation of the model or of events |
 //! | [`manifest`] | the files that describe the jobs |
 //! | [`run`] | one job |
 //! | [`collect`](mod@collect) | checks the results, and makes the report |
@@ -39,24 +39,14 @@ const GUESS_S: f64 = 20.0;
 /// Options of `cloison jobs`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct JobsArgs {
-    /// An experiment (its name or file), a campaign, or a file of measurements to validate the model with
+    /// An experiment (its name or file), a campaign, a file of measurements to validate the model with, or benchmarks to validate events with
     #[arg(value_name = "NAME | FILE.toml")]
     file: String,
     /// Directory for the jobs, their results and the report
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Of an experiment: only the few runs for a quick look
-    #[arg(long)]
-    quick: bool,
-    /// Of an experiment or a validation: another board model
-    #[arg(long, value_name = "FILE.toml")]
-    model: Option<PathBuf>,
-    /// Of an experiment: also with each unmeasured value of the model at half and at double
-    #[arg(long)]
-    sensitivity: bool,
-    /// Of a campaign: runs of each sub-experiment, instead of the file's number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
-    runs: Option<u32>,
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Options of `cloison job`.
@@ -105,6 +95,9 @@ pub struct SubmitArgs {
     /// Path of `cloison` on the machines that run the jobs [default: this program's]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// For slurm and sge: how many jobs each task runs, one after the other; useful where jobs take seconds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    chunk: u32,
     /// Only write the engine's file, into DIR/submit
     #[arg(long)]
     write: bool,
@@ -119,8 +112,7 @@ pub struct SubmitArgs {
 ///
 /// If a file is not valid, a part cannot be built, or the directory has results of other inputs.
 pub fn jobs(args: &JobsArgs) -> Result<()> {
-    let JobsArgs { file, quick, model, sensitivity, runs, .. } = args.clone();
-    let work = Work::of(&file, Options { quick, model, sensitivity, runs })?;
+    let work = Work::of(&args.file, args.options.clone())?;
     let directory = std::path::absolute(&args.output).into_diagnostic()?;
     let _claim = Claim::wait(&directory, &collect::owner(&work.to_string()))?;
     let report = manifest::report(&directory);
@@ -194,6 +186,7 @@ pub fn submit(args: &SubmitArgs) -> Result<()> {
         directory: &directory,
         engine: args.engine,
         program: &program,
+        chunk: args.chunk as usize,
         only_write: args.write,
         arguments: &args.arguments,
     })

@@ -5,7 +5,7 @@ use super::collect;
 use super::engine::{Engine, Filling};
 use super::manifest;
 use cloison_config::problem::count;
-use cloison_engine::files::write_atomic;
+use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::installation;
 use indicatif::HumanDuration;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
@@ -28,6 +28,8 @@ pub struct Submission<'a> {
     pub engine: Engine,
     /// The program that runs a job, on the machines of the engine.
     pub program: &'a Path,
+    /// How many jobs each task of the engine runs, one after the other.
+    pub chunk: usize,
     /// Only write the engine's file.
     pub only_write: bool,
     /// Further arguments for the engine's command.
@@ -40,8 +42,15 @@ pub struct Submission<'a> {
 ///
 /// If there are results of other inputs, a file cannot be written, or the engine's command is missing or fails.
 pub fn submit(submission: &Submission<'_>) -> Result<()> {
-    let Submission { directory, engine, program, only_write, .. } = *submission;
-    let (_, jobs) = manifest::read(directory)?;
+    let Submission { directory, engine, program, chunk, only_write, .. } = *submission;
+    if chunk > 1 && !engine.takes_chunks() {
+        let help = "it starts tasks quickly, or has its own way: --chunk is for slurm and sge";
+        return Err(miette!(help = help, "--chunk {chunk}: tasks of this engine run one job each"));
+    }
+    let (manifest, jobs) = manifest::read(directory)?;
+    let to = directory.join("submit");
+    // Two at once would run the same jobs; the second finds them done.
+    let _claim = Claim::wait(&to, &collect::owner(&manifest.work.to_string()))?;
     collect::refuse_foreign(directory, &jobs)?;
     let missing = collect::missing(directory, &jobs);
     if missing.is_empty() {
@@ -50,10 +59,8 @@ pub fn submit(submission: &Submission<'_>) -> Result<()> {
     }
     let numbers: Vec<usize> = missing.iter().map(|(job, _)| job.job).collect();
     set_aside(directory, missing.iter().map(|(job, _)| job.key.as_str()))?;
-    let to = directory.join("submit");
-    fs::create_dir_all(&to).into_diagnostic()?;
     let limit_s = jobs.iter().map(|job| job.boot.limit_s).max().unwrap_or_default();
-    let (name, text) = engine.file(&Filling { program, directory, jobs: jobs.len(), limit_s });
+    let (name, text) = engine.file(&Filling { program, directory, jobs: jobs.len(), chunk, limit_s });
     let file = to.join(name);
     write_atomic(&file, text.as_bytes())?;
     if name.ends_with(".sh") {
@@ -129,6 +136,13 @@ fn ranges(numbers: &[usize]) -> String {
     ranges.iter().map(range).collect::<Vec<_>>().join(",")
 }
 
+/// Returns the numbers of the tasks, from 1, that run these jobs.
+fn tasks(numbers: &[usize], chunk: usize) -> Vec<usize> {
+    let mut tasks: Vec<usize> = numbers.iter().map(|number| (number - 1) / chunk + 1).collect();
+    tasks.dedup();
+    tasks
+}
+
 /// Returns the arrays of Slurm that are needed: what is added to each index, and the indices.
 fn arrays(numbers: &[usize]) -> Vec<(usize, String)> {
     let mut arrays: Vec<(usize, Vec<usize>)> = vec![];
@@ -143,14 +157,14 @@ fn arrays(numbers: &[usize]) -> Vec<(usize, String)> {
 }
 
 fn hand_over(submission: &Submission<'_>, command: &str, file: &Path, numbers: &[usize]) -> Result<()> {
-    let Submission { directory, engine, arguments, .. } = *submission;
+    let Submission { directory, engine, chunk, arguments, .. } = *submission;
     let with = |own: Vec<OsString>| {
         let mut command = Command::new(command);
         command.args(own).args(arguments);
         command
     };
     let commands: Vec<Command> = match engine {
-        Engine::Slurm => arrays(numbers)
+        Engine::Slurm => arrays(&tasks(numbers, chunk))
             .into_iter()
             .map(|(offset, indices)| {
                 let mut output = OsString::from("--output=");
@@ -174,6 +188,8 @@ fn hand_over(submission: &Submission<'_>, command: &str, file: &Path, numbers: &
             own.push(directory.join("submit").into());
             let fixed = ["--keep-going", "--rerun-incomplete", "--rerun-triggers", "mtime", "--retries", "3"];
             own.extend(fixed.map(OsString::from));
+            // Its lock outlives a machine that goes down; the claim does not.
+            own.push("--nolock".into());
             let chosen = |argument: &OsString| {
                 argument
                     .to_str()
@@ -222,6 +238,8 @@ mod tests {
         let expected = [(0, "1-1000".to_owned()), (1000, "2-1000".to_owned()), (2000, "1-500".to_owned())];
         assert_eq!(arrays(&all), expected);
         assert_eq!(arrays(&[1000, 1001]), [(0, "1000".to_owned()), (1000, "1".to_owned())]);
+        assert_eq!(tasks(&[1, 9, 10, 11, 31], 10), [1, 2, 4]);
+        assert_eq!(tasks(&all, 1), all);
     }
 
     #[test]

@@ -3,9 +3,14 @@
 
 use crate::boards::Boards;
 use crate::campaign::{self, CampaignArgs};
+use crate::events;
 use crate::experiment::{self, ExperimentArgs};
 use crate::model::{self, ValidateArgs};
-use cloison_engine::{files, installation, parts};
+use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_config::validation::record::Machine;
+use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::machines;
+use cloison_engine::{configuration, files, installation, parts};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -32,6 +37,12 @@ pub enum Work {
         file: PathBuf,
         /// Runs of each sub-experiment, instead of the file's number.
         runs: Option<u32>,
+        /// Only the first seeds.
+        seeds: Option<u32>,
+        /// Only these variants.
+        variant: Vec<String>,
+        /// Only these workloads.
+        workload: Vec<String>,
     },
     /// `model validate`.
     Validate {
@@ -40,20 +51,99 @@ pub enum Work {
         /// The model's file.
         model: Option<PathBuf>,
     },
+    /// `events validate`.
+    Events {
+        /// The benchmarks and what each event should count of them; none for those that Cloison has for the CPU.
+        manifest: Option<PathBuf>,
+        /// The board.
+        board: Option<String>,
+        /// What executes the benchmarks.
+        machine: Machine,
+        /// How often each benchmark is run.
+        runs: Option<u32>,
+        /// What events may count instead.
+        hypotheses: Option<PathBuf>,
+        /// Judge by the documentation alone.
+        no_hypotheses: bool,
+    },
 }
 
-/// Options that belong to one kind of file.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Options that belong to one kind of file, or to several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Options {
-    /// Only the runs for a quick look.
+    /// Of an experiment: only the few runs for a quick look
+    #[arg(long)]
     pub quick: bool,
-    /// Another board model.
+    /// Of an experiment or a file of measurements: another board model
+    #[arg(long, value_name = "FILE.toml")]
     pub model: Option<PathBuf>,
-    /// Also with other values of the model.
+    /// Of an experiment: also with each unmeasured value of the model at half and at double
+    #[arg(long)]
     pub sensitivity: bool,
-    /// Runs of each sub-experiment.
+    /// Of a campaign: runs of each sub-experiment, instead of the file's number; of events: runs of each benchmark
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub runs: Option<u32>,
+    /// Of a campaign: only the first N seeds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub seeds: Option<u32>,
+    /// Of a campaign: only these variants
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub variant: Vec<String>,
+    /// Of a campaign: only these workloads
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub workload: Vec<String>,
+    /// Of events: the board whose events are validated [default: virt]
+    #[arg(long, value_name = "NAME", value_parser = BoardArgument)]
+    pub board: Option<String>,
+    /// Of events: what executes the benchmarks, but hardware [default: stock]
+    #[arg(long, value_name = "MACHINE", value_parser = machines())]
+    pub machine: Option<Machine>,
+    /// Of events: what they may count instead, as in `events validate`
+    #[arg(long, value_name = "FILE.toml")]
+    pub hypotheses: Option<PathBuf>,
+    /// Of events: judge by the documentation alone
+    #[arg(long, conflicts_with = "hypotheses")]
+    pub no_hypotheses: bool,
 }
+
+impl Options {
+    /// Returns the names of those that were given.
+    fn given(&self) -> impl Iterator<Item = &'static str> {
+        let all = [
+            (self.quick, "--quick"),
+            (self.model.is_some(), "--model"),
+            (self.sensitivity, "--sensitivity"),
+            (self.runs.is_some(), "--runs"),
+            (self.seeds.is_some(), "--seeds"),
+            (!self.variant.is_empty(), "--variant"),
+            (!self.workload.is_empty(), "--workload"),
+            (self.board.is_some(), "--board"),
+            (self.machine.is_some(), "--machine"),
+            (self.hypotheses.is_some(), "--hypotheses"),
+            (self.no_hypotheses, "--no-hypotheses"),
+        ];
+        all.into_iter().filter_map(|(is_given, name)| is_given.then_some(name))
+    }
+}
+
+/// What a file is, by a table that only such files have.
+struct Kind {
+    table: &'static str,
+    what: &'static str,
+    options: &'static [&'static str],
+}
+
+/// A campaign may have variants too, so it comes before experiments.
+const KINDS: [Kind; 4] = [
+    Kind { table: "workload", what: "a campaign", options: &["--runs", "--seeds", "--variant", "--workload"] },
+    Kind { table: "variant", what: "an experiment", options: &["--quick", "--model", "--sensitivity"] },
+    Kind { table: "point", what: "a file of measurements", options: &["--model"] },
+    Kind {
+        table: "benchmark",
+        what: "a file of benchmarks for events",
+        options: &["--board", "--machine", "--runs", "--hypotheses", "--no-hypotheses"],
+    },
+];
 
 impl fmt::Display for Work {
     /// Formats the command without its options.
@@ -63,6 +153,7 @@ impl fmt::Display for Work {
             Self::Experiment { name, .. } => write!(f, "experiment {}", stem(Path::new(name))),
             Self::Campaign { file, .. } => write!(f, "campaign {}", stem(file)),
             Self::Validate { .. } => f.write_str("model validate"),
+            Self::Events { .. } => f.write_str("events validate"),
         }
     }
 }
@@ -72,52 +163,56 @@ impl Work {
     ///
     /// # Errors
     ///
-    /// If it is neither an experiment nor a campaign nor a file of measurements, or an option does not belong to it.
+    /// If it is none of what runs boards many times, or an option does not belong to it.
     pub fn of(name: &str, options: Options) -> Result<Self> {
         let path = experiment::file_of(name);
         let text = files::read_text(&path, files::CONFIGURATION)?;
         let table: toml::Table =
             toml::from_str(&text).into_diagnostic().wrap_err_with(|| miette!("{} is not valid", path.display()))?;
-        let Options { quick, model, sensitivity, runs } = options;
-        let refuse = |given: bool, option: &str, what: &str| match given {
-            true => Err(miette!("{option} does not belong to {what}, which {} is", path.display())),
-            false => Ok(()),
-        };
-        // A campaign may have variants too.
-        if table.contains_key("workload") {
-            refuse(quick, "--quick", "a campaign")?;
-            refuse(sensitivity, "--sensitivity", "a campaign")?;
-            refuse(model.is_some(), "--model", "a campaign")?;
-            return Ok(Self::Campaign { file: path, runs });
+        let help = "jobs are made of an experiment (it has [[variant]]), a campaign ([[workload]]), a file of \
+                    measurements ([[point]]), or benchmarks for events ([[benchmark]])";
+        let kind = KINDS.iter().find(|kind| table.contains_key(kind.table));
+        let kind =
+            kind.ok_or_else(|| miette!(help = help, "{} is none of what runs boards many times", path.display()))?;
+        if let Some(option) = options.given().find(|option| !kind.options.contains(option)) {
+            let help = format!("it takes {}", kind.options.join(", "));
+            return Err(miette!(help = help, "{option} does not belong to {}, which {} is", kind.what, path.display()));
         }
-        if table.contains_key("variant") {
-            refuse(runs.is_some(), "--runs", "an experiment")?;
-            return Ok(Self::Experiment { name: name.to_owned(), quick, model, sensitivity });
-        }
-        if table.contains_key("point") {
-            refuse(quick, "--quick", "a file of measurements")?;
-            refuse(sensitivity, "--sensitivity", "a file of measurements")?;
-            refuse(runs.is_some(), "--runs", "a file of measurements")?;
-            return Ok(Self::Validate { points: path, model });
-        }
-        let help = "jobs are made of an experiment (it has [[variant]]), a campaign ([[workload]]), or a file of \
-                    measurements ([[point]])";
-        Err(miette!(help = help, "{} is none of what runs boards many times", path.display()))
+        let Options { quick, model, sensitivity, runs, seeds, variant, workload, .. } = options;
+        Ok(match kind.table {
+            "workload" if runs == Some(1) => return Err(miette!("--runs 1: a campaign needs at least 2")),
+            "workload" => Self::Campaign { file: path, runs, seeds, variant, workload },
+            "variant" => Self::Experiment { name: name.to_owned(), quick, model, sensitivity },
+            "point" => Self::Validate { points: path, model },
+            _ => {
+                let Options { board, machine, hypotheses, no_hypotheses, .. } = options;
+                let machine = machine.unwrap_or(Machine::Stock);
+                if machine == Machine::Hardware {
+                    let help = "judge what a board has counted: cloison events validate --counts FILE.toml";
+                    return Err(miette!(help = help, "--machine hardware: jobs start QEMU"));
+                }
+                let cpu = configuration::board(board.as_deref().unwrap_or(DEFAULT_BOARD))?.events.cpu;
+                let same = |one: &Path, other: &Path| {
+                    one.canonicalize().is_ok_and(|one| Some(one) == other.canonicalize().ok())
+                };
+                let manifest = (!same(&path, &events::shipped(&cpu))).then_some(path);
+                Self::Events { manifest, board, machine, runs, hypotheses, no_hypotheses }
+            }
+        })
     }
 
-    /// Performs the command on these boards, with its report in `out`; the figures are also written to `json`.
+    /// Performs the command on these boards, with its report in `place`; the figures are also written to `json`.
     ///
     /// # Errors
     ///
     /// As the command; also if a boot has no output yet.
-    pub fn perform(&self, boards: &Boards, out: &Path, json: Option<PathBuf>) -> Result<()> {
-        let out = Some(out.to_path_buf());
+    pub fn perform(&self, boards: &Boards, place: &Path, json: Option<PathBuf>) -> Result<()> {
+        let out = Some(place.to_path_buf());
         match self.clone() {
             Self::Experiment { name, quick, model, sensitivity } => {
                 experiment::experiment_on(boards, &ExperimentArgs { name, out, json, quick, model, sensitivity })
             }
-            Self::Campaign { file, runs } => {
-                let (seeds, variant, workload) = (None, vec![], vec![]);
+            Self::Campaign { file, runs, seeds, variant, workload } => {
                 campaign::campaign_on(boards, &CampaignArgs { file, out, json, runs, seeds, variant, workload })
             }
             Self::Validate { points, model } => {
@@ -125,7 +220,35 @@ impl Work {
                 let json = json.or_else(|| Some(out.as_ref()?.join("figures.json")));
                 model::validate_on(boards, &ValidateArgs { model, points: Some(points), out, json })
             }
+            Self::Events { .. } => {
+                let json = json.or_else(|| Some(place.join("figures.json")));
+                let out = Some(place.join("verdicts.toml"));
+                let args = self.events().map(|args| events::ValidateArgs { out, json, ..args });
+                args.map_or(Ok(()), |args| events::validate_on(boards, place, &args))
+            }
         }
+    }
+
+    /// Returns the arguments of `events validate`, if that is the command.
+    fn events(&self) -> Option<events::ValidateArgs> {
+        let Self::Events { manifest, board, machine, runs, hypotheses, no_hypotheses } = self.clone() else {
+            return None;
+        };
+        let (model, icount) = (machine == Machine::Model, machine == Machine::Icount);
+        let runs = runs.map_or(events::RUNS, u64::from);
+        let (counts, out, json) = (None, None, None);
+        Some(events::ValidateArgs {
+            board,
+            model,
+            icount,
+            runs,
+            counts,
+            manifest,
+            hypotheses,
+            no_hypotheses,
+            out,
+            json,
+        })
     }
 
     /// Returns the files that decide what the jobs are, for messages that name the one that has changed.
@@ -149,6 +272,7 @@ impl Work {
                 let shipped = || installation::root().join(model::MODEL);
                 vec![installation::find(points), model.as_deref().map_or_else(shipped, installation::find)]
             }
+            Self::Events { .. } => self.events().map_or_else(|| Ok(vec![]), |args| events::files_of(&args))?,
         };
         all.extend([parts::hypervisor(&[])?, parts::model_plugin()?]);
         Ok(all)
@@ -172,6 +296,9 @@ mod tests {
             assert!(matches!(of(&shipped(campaign)), Work::Campaign { .. }), "{campaign}");
         }
         assert!(matches!(of(&shipped("models/zcu102-public.toml")), Work::Validate { .. }));
+        // Cloison's benchmarks for the board's CPU are those that need not be named.
+        let events = |name: &str| matches!(of(&shipped(name)), Work::Events { manifest: None, .. });
+        assert!(events("validation/cortex-a53.toml") && !events("validation/cortex-a72.toml"));
         let error = Work::of(&shipped("demo.toml"), Options::default()).expect_err("it is a system").to_string();
         assert!(error.ends_with("demo.toml is none of what runs boards many times"), "{error}");
     }
@@ -179,6 +306,11 @@ mod tests {
     #[test]
     fn options_of_something_else_are_refused() {
         let points = shipped("models/zcu102-public.toml");
+        let chosen = Options { seeds: Some(2), workload: vec!["sort".to_owned()], ..Options::default() };
+        let campaign = Work::of(&shipped("campaigns/much.toml"), chosen.clone()).expect("a campaign has them");
+        assert!(matches!(campaign, Work::Campaign { seeds: Some(2), .. }));
+        let error = Work::of("c2is", chosen).expect_err("an experiment has no seeds").to_string();
+        assert!(error.starts_with("--seeds does not belong to an experiment"), "{error}");
         for (options, named) in [
             (Options { quick: true, ..Options::default() }, "--quick"),
             (Options { sensitivity: true, ..Options::default() }, "--sensitivity"),

@@ -1,12 +1,21 @@
 #!/bin/sh
-# SGE (Grid Engine, Univa, Altair): qsub {{directory}}/submit/sge.sh
+# SGE (Grid Engine, Univa, Altair): qsub {{directory}}/submit/sge.sh; a task runs {{chunk}} of the jobs, whose numbers are from 1.
 #$ -N cloison
-#$ -t 1-{{jobs}}
+#$ -t 1-{{tasks}}
 #$ -cwd
 #$ -j y
 #$ -l h_rt=0:{{minutes}}:0
-{{program}} job run {{directory}} "$SGE_TASK_ID"
-code=$?
+task=$SGE_TASK_ID
+first=$(((task - 1) * {{chunk}} + 1))
+code=0
+for job in $(seq "$first" $((first + {{chunk}} - 1))); do
+    [ "$job" -le {{jobs}} ] || break
+    {{program}} job run {{directory}} "$job"
+    ended=$?
+    if [ "$ended" -eq 75 ] || [ "$code" -eq 0 ]; then
+        code=$ended
+    fi
+done
 # 75 asks for another attempt; SGE's word for it is 99.
 if [ "$code" -eq 75 ]; then
     exit 99

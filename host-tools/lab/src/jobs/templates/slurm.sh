@@ -1,13 +1,21 @@
 #!/bin/sh
-# Slurm: one task of a job array, which `cloison submit DIR --engine slurm` submits; jobs have numbers from 1.
+# Slurm: one task of a job array, which `cloison submit DIR --engine slurm` submits: {{chunk}} of the jobs, whose numbers are from 1.
 #SBATCH --job-name=cloison
 #SBATCH --cpus-per-task=1
 #SBATCH --time={{minutes}}
 #SBATCH --requeue
 #SBATCH --open-mode=append
-job=$((SLURM_ARRAY_TASK_ID + ${CLOISON_OFFSET:-0}))
-{{program}} job run {{directory}} "$job"
-code=$?
+task=$((SLURM_ARRAY_TASK_ID + ${CLOISON_OFFSET:-0}))
+first=$(((task - 1) * {{chunk}} + 1))
+code=0
+for job in $(seq "$first" $((first + {{chunk}} - 1))); do
+    [ "$job" -le {{jobs}} ] || break
+    {{program}} job run {{directory}} "$job"
+    ended=$?
+    if [ "$ended" -eq 75 ] || [ "$code" -eq 0 ]; then
+        code=$ended
+    fi
+done
 # 75: try again, which may be on another node.
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt {{retries}} ]; then
     scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
