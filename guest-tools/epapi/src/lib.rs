@@ -1,0 +1,66 @@
+//! PAPI for programs without an operating system: the functions of the ePAPI paper (Giesen et al., WCET 2019), table 3.
+//!
+//! A [`Library`] counts for one core, over a way to count ([`Counters`]): the registers of the PMU ([`Pmuv3`]) or the
+//! hypervisor's calls ([`Hems`]). It needs no memory but its own. The C library `libepapi.a` (guest-tools/epapi/c) has the
+//! same functions with PAPI's signatures; docs/papi.md compares both with PAPI.
+//!
+//! ```
+//! use cloison_epapi::preset::{PAPI_TOT_CYC, PAPI_TOT_INS};
+//! use cloison_epapi::{Error, Library, Simulated};
+//!
+//! # fn main() -> Result<(), Error> {
+//! let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
+//! papi.library_init()?;
+//! let set = papi.create_eventset(-1)?;
+//! papi.add_events(set, &[PAPI_TOT_CYC, PAPI_TOT_INS])?;
+//! papi.start(set)?;
+//! papi.counters().run(1000, &[(0x08, 700)]); // On hardware: the code to be measured.
+//! let mut values = [0; 2];
+//! papi.stop(set, Some(&mut values))?;
+//! assert_eq!(values, [1000, 700]);
+//! assert_eq!(papi.start(set + 1), Err(Error::NoEventSet));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`preset`], [`cpu`] | PAPI's presets, and what they are on each CPU |
+//! | [`tables`], [`terms`] | native events and verdicts from `configs`; what a code stands for |
+//! | [`error`] | PAPI's return codes |
+//! | [`backend`] | what a way to count has to offer; [`pmuv3`], [`hems`] and [`simulated`] are such ways |
+//! | [`assign`] | which counter counts what |
+//! | [`set`], `count` | event sets, and counting with them: overflow, multiplexing |
+//! | [`library`]; [`high`], `mode` | the low-level and the high-level functions |
+//! | [`query`] | what is known about an event |
+//! | [`region`] | results in memory, for others to read |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![no_std]
+#![deny(unsafe_code)]
+
+pub mod assign;
+pub mod backend;
+mod count;
+pub mod cpu;
+pub mod error;
+#[allow(unsafe_code)]
+pub mod hems;
+pub mod high;
+pub mod library;
+mod mode;
+#[allow(unsafe_code)]
+pub mod pmuv3;
+pub mod preset;
+pub mod query;
+pub mod region;
+pub mod set;
+pub mod simulated;
+pub mod tables;
+pub mod terms;
+
+pub use backend::{Counters, Machine};
+pub use error::Error;
+pub use hems::Hems;
+pub use library::{Library, PAPI_VER_CURRENT};
+pub use pmuv3::Pmuv3;
+pub use simulated::Simulated;

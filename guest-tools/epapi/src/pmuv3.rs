@@ -1,0 +1,156 @@
+//! Counting with the PMU's registers (PMUv3, Arm ARM D11): a VM whose PMU is its own, or a machine without a hypervisor.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::backend::{CYCLE_COUNTER, Counters, Machine};
+use crate::cpu::Cpu;
+use crate::error::Error;
+
+/// PMCR_EL0: enables the counters as a whole, and makes the cycle counter overflow at 64 bits.
+const PMCR_E_LC: u64 = 1 << 6 | 1;
+
+/// Reads a system register by name.
+#[cfg(target_arch = "aarch64")]
+macro_rules! read {
+    ($($name:tt)+) => {{
+        let value: u64;
+        // SAFETY: reading a counter, its controls or an identification has no effect on memory.
+        unsafe { core::arch::asm!(concat!("mrs {}, ", $($name)+), out(reg) value, options(nomem, nostack, preserves_flags)) };
+        value
+    }};
+}
+
+/// Writes a system register by name.
+#[cfg(target_arch = "aarch64")]
+macro_rules! write {
+    ([$($name:tt),+], $value:expr) => {{
+        let value: u64 = $value;
+        // SAFETY: counters and their controls have no effect on memory.
+        unsafe { core::arch::asm!(concat!("msr ", $($name,)+ ", {}"), "isb", in(reg) value, options(nostack, preserves_flags)) };
+    }};
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+macro_rules! read {
+    ($($name:tt)+) => {
+        elsewhere(concat!($($name)+))
+    };
+}
+
+#[cfg(not(target_arch = "aarch64"))]
+macro_rules! write {
+    ([$($name:tt),+], $value:expr) => {{
+        let _: u64 = $value;
+        elsewhere(concat!($($name),+));
+    }};
+}
+
+/// Stands for registers on machines that do not have them, so that guests type-check there.
+#[cfg(not(target_arch = "aarch64"))]
+fn elsewhere(register: &str) -> u64 {
+    panic!("{register} is a register of AArch64")
+}
+
+/// Reads an event counter's value by its number: these registers have no index.
+macro_rules! read_counter {
+    ($counter:expr; $($number:literal)*) => {
+        match $counter {
+            $($number => read!("pmevcntr", $number, "_el0"),)*
+            _ => 0,
+        }
+    };
+}
+
+/// Writes an event counter's value or type.
+macro_rules! write_counter {
+    ($counter:expr, $prefix:literal, $value:expr; $($number:literal)*) => {
+        match $counter {
+            $($number => write!([$prefix, $number, "_el0"], $value),)*
+            _ => {}
+        }
+    };
+}
+
+/// Calls one of the macros above with the numbers of all event counters.
+macro_rules! each {
+    ($which:ident, $($arguments:tt)*) => {
+        $which!($($arguments)*; 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30)
+    };
+}
+
+/// The PMU of the core that executes this.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pmuv3;
+
+impl Counters for Pmuv3 {
+    fn probe(&mut self) -> Result<Machine, Error> {
+        // ID_AA64DFR0_EL1.PMUVer: 1 to 14 is some PMUv3.
+        if !matches!(read!("id_aa64dfr0_el1") >> 8 & 15, 1..=14) {
+            return Err(Error::NoCounters);
+        }
+        let cpu = Cpu::by_midr(read!("midr_el1") as u32).ok_or(Error::NoCounters)?;
+        let number = read!("pmcr_el0") >> 11 & 31;
+        let counters = ((1_u32 << number) - 1) | 1 << CYCLE_COUNTER;
+        // Whatever else counts is left alone; nothing of the library's does yet.
+        write!(["pmcr_el0"], PMCR_E_LC);
+        Ok(Machine { cpu, counters, frequency: read!("cntfrq_el0") })
+    }
+
+    fn width(&self, counter: u32) -> u32 {
+        if counter == CYCLE_COUNTER { 64 } else { 32 }
+    }
+
+    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+        // No filter: what EL1 and EL0 do is counted, and what EL2 does is not.
+        if counter == CYCLE_COUNTER {
+            write!(["pmccfiltr_el0"], 0);
+        } else {
+            each!(write_counter, counter, "pmevtyper", event.into());
+        }
+        let bit = 1 << counter;
+        if interrupts {
+            write!(["pmintenset_el1"], bit);
+        } else {
+            write!(["pmintenclr_el1"], bit);
+        }
+        self.clear(bit as u32);
+        Ok(())
+    }
+
+    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+        Ok(if counter == CYCLE_COUNTER { read!("pmccntr_el0") } else { each!(read_counter, counter) })
+    }
+
+    fn overflowed(&mut self) -> u32 {
+        read!("pmovsclr_el0") as u32
+    }
+
+    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
+        if counter == CYCLE_COUNTER {
+            write!(["pmccntr_el0"], value);
+        } else {
+            each!(write_counter, counter, "pmevcntr", value);
+        }
+        Ok(())
+    }
+
+    fn clear(&mut self, counters: u32) {
+        write!(["pmovsclr_el0"], counters.into());
+    }
+
+    fn ticks(&mut self) -> u64 {
+        read!("cntvct_el0")
+    }
+
+    #[inline(always)]
+    fn freeze(&mut self) -> u32 {
+        let on = read!("pmcntenset_el0");
+        write!(["pmcntenclr_el0"], on);
+        on as u32
+    }
+
+    #[inline(always)]
+    fn thaw(&mut self, counters: u32) -> Result<(), Error> {
+        write!(["pmcntenset_el0"], counters.into());
+        Ok(())
+    }
+}
