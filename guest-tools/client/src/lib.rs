@@ -208,7 +208,7 @@ pub fn vcpus() -> Vec<usize> {
 mod tests {
     use super::*;
     use cloison_abi::services;
-    use cloison_logic::services_page::{Mailbox, Reader, Request};
+    use cloison_logic::services_page::{Mailbox, Request};
 
     /// The hypervisor's registers, implemented by these calls.
     struct Page<F> {
@@ -218,7 +218,7 @@ mod tests {
 
     impl<F: FnMut(Request) -> [u64; 4]> Registers for Page<F> {
         fn read(&self, offset: u16) -> u64 {
-            self.mailbox.read(offset, Reader { services: services::HEM, vm: 3, vcpu: 1 })
+            self.mailbox.read(offset, Identity { version: ABI_VERSION, services: services::HEM, vm: 3, vcpu: 1 })
         }
         fn write(&mut self, offset: u16, value: u64) {
             if let Some(request) = self.mailbox.write(offset, value) {

@@ -3,14 +3,34 @@
 
 use crate::node::{Context, Field, Table, suggest};
 use crate::problem::count;
-use cloison_formats::image::{Backing, ProfiledPage, Region};
+use cloison_formats::addr::Ipa;
+use cloison_formats::image::{Backing, Region};
+use std::cmp::Reverse;
 use std::ops::Range;
 
 /// Version of the file format.
 pub const VERSION: u64 = 1;
 
-/// Reads a profile for a VM with these regions; problems are recorded in `context`.
-pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<ProfiledPage>> {
+/// One page of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ProfiledPage {
+    /// Index of the region in the VM.
+    region: usize,
+    /// Page number in the region.
+    page: u32,
+    /// How much the page matters; a higher number matters more. The unit is up to the profile.
+    importance: u64,
+}
+
+/// Returns the pages, most important first; ties go to the lower region and page (BBProf, section 5.1, "Page Ranking and
+/// Migration").
+fn rank(mut pages: Vec<ProfiledPage>, regions: &[Region]) -> Vec<Ipa> {
+    pages.sort_unstable_by_key(|page| (Reverse(page.importance), page.region, page.page));
+    pages.iter().map(|page| regions[page.region].ipa.page(u64::from(page.page))).collect()
+}
+
+/// Reads a profile for a VM with these regions; problems are recorded in `context`. Returns its pages, most important first.
+pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
     let document = context.parse()?;
     let root = context.root(&document);
     check_version(&root)?;
@@ -66,7 +86,7 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Profiled
         );
         return None;
     }
-    Some(pages.found.into_iter().map(|(page, _)| page).collect())
+    Some(rank(pages.found.into_iter().map(|(page, _)| page).collect(), regions))
 }
 
 /// Checks the version; `None` if the profile has another.
@@ -134,7 +154,7 @@ impl Pages<'_> {
             );
             return;
         }
-        let page = ProfiledPage { region: region as u8, page: page as u32, importance };
+        let page = ProfiledPage { region, page: page as u32, importance };
         let same = |(other, _): &&(ProfiledPage, _)| other.region == page.region && other.page == page.page;
         if let Some((_, first)) = self.found.iter().find(same) {
             page_field.push(
@@ -147,5 +167,27 @@ impl Pages<'_> {
             return;
         }
         self.found.push((page, page_field.span()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_important_first_and_ties_in_order() {
+        let region = |ipa, pages| Region {
+            name: String::new(),
+            ipa: Ipa(ipa),
+            pages,
+            backing: Backing::Pool(0),
+            executable: true,
+        };
+        let regions = [region(0x4000_0000, 100), region(0x5000_0000, 50)];
+        let page = |region, page, importance| ProfiledPage { region, page, importance };
+        let pages = vec![page(0, 9, 5), page(1, 2, 7), page(1, 1, 5), page(0, 3, 5), page(1, 49, 0)];
+        let expected = [0x5000_2000, 0x4000_3000, 0x4000_9000, 0x5000_1000, 0x5003_1000].map(Ipa);
+        assert_eq!(rank(pages.clone(), &regions), expected);
+        assert_eq!(rank(pages.into_iter().rev().collect(), &regions), expected);
     }
 }

@@ -13,7 +13,8 @@ use crate::sources::ImageSource;
 use crate::trust::Budgeted;
 use crate::{profile, quota, vm_image};
 use cloison_abi::{irq, services};
-use cloison_formats::image::{Backing, OnFault, PoolKind, Profile, ProfiledPage, Region, Vm};
+use cloison_formats::addr::Ipa;
+use cloison_formats::image::{Backing, OnFault, PoolKind, Profile, Region, Vm};
 use cloison_formats::units::EventId;
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
@@ -384,12 +385,7 @@ fn check_profile_pool(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[R
     }
 }
 
-fn read_pages(
-    field: &Field<'_>,
-    path: &Path,
-    regions: &[Region],
-    problems: &mut Vec<Problem>,
-) -> Option<Vec<ProfiledPage>> {
+fn read_pages(field: &Field<'_>, path: &Path, regions: &[Region], problems: &mut Vec<Problem>) -> Option<Vec<Ipa>> {
     let text = match files::read_text(path, files::PROFILE) {
         Ok(text) => text,
         Err(error) => {

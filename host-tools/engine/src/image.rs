@@ -561,7 +561,14 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_invalid_is_reported_with_its_place_and_number() {
-        let changes: [(Change, &str); 18] = [
+        let changes: [(Change, &str); 19] = [
+            (
+                |system| {
+                    let pages = vec![Ipa(0x123_0000)];
+                    system.vms[0].profile = Some(image::Profile { pool: 0, pages, top: 0, after: None });
+                },
+                "VM 0: its profile names a page at 0x1230000, where no region has one",
+            ),
             (
                 |system| {
                     system.pools[0].kind = PoolKind::Sh;

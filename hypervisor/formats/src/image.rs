@@ -29,7 +29,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -484,23 +484,12 @@ pub struct Reclaim {
 pub struct Profile {
     /// Index of the PVT pool to which pages move.
     pub pool: u8,
-    /// The pages, in any order.
-    pub pages: Vec<ProfiledPage>,
+    /// The pages, the most important one first, each once.
+    pub pages: Vec<Ipa>,
     /// Number of the most important pages that the hypervisor moves by itself.
     pub top: u32,
     /// Time from the VM's start to that move; `None`: only at the guest's request.
     pub after: Option<Nanos>,
-}
-
-/// One page of a profile.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProfiledPage {
-    /// Index of the region in the VM.
-    pub region: u8,
-    /// Page number in the region.
-    pub page: u32,
-    /// How much the page matters; a higher number matters more. The unit is up to the profile.
-    pub importance: u64,
 }
 
 impl System {
@@ -602,9 +591,9 @@ impl System {
         part.check(pool.is_some(), Rule::NoPool, profile.pool.into())?;
         // Another VM would get frames with what this one left in them.
         part.check(pool == Some(PoolKind::Pvt), Rule::ProfilePool, profile.pool.into())?;
-        for page in &profile.pages {
-            let exists = vm.regions.get(usize::from(page.region)).is_some_and(|region| page.page < region.pages);
-            part.check(exists, Rule::ProfilePage, page.page.into())?;
+        for &page in &profile.pages {
+            let exists = vm.regions.iter().any(|region| region.contains(page));
+            part.check(page.is_page_aligned() && exists, Rule::ProfilePage, page.0)?;
         }
         Ok(())
     }

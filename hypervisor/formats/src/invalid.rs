@@ -94,5 +94,5 @@ rules! {
     Regulates: "regulates VMs {0:#b}, which do not all exist, or include itself",
     PmuAndHems: "has a PMU and also {0} HEM events",
     ProfilePool: "its profile's pool {0} is not private",
-    ProfilePage: "its profile names page {0} of a region, which does not exist",
+    ProfilePage: "its profile names a page at {0:#x}, where no region has one",
 }

@@ -5,7 +5,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_formats::units::Nanos;
-use core::cell::Cell;
 use core::ops::Add;
 
 /// Nanoseconds in a second.
@@ -102,45 +101,6 @@ impl Clock {
     }
 }
 
-/// When something is due, if it is.
-#[derive(Debug)]
-pub struct Deadline(Cell<u64>);
-
-impl Deadline {
-    /// No instant that a counter reaches: 2^64 - 1 ticks are more than a century at any frequency.
-    const NEVER: u64 = u64::MAX;
-
-    /// Not due.
-    pub const fn unset() -> Self {
-        Self(Cell::new(Self::NEVER))
-    }
-
-    /// Makes it due at an instant, or not at all.
-    pub fn set(&self, at: Option<Instant>) {
-        self.0.set(at.map_or(Self::NEVER, Instant::count));
-    }
-
-    /// When it is due.
-    pub fn get(&self) -> Option<Instant> {
-        Self::as_instant(self.0.get())
-    }
-
-    /// Whether it is due now or was before.
-    pub fn has_passed(&self, now: Instant) -> bool {
-        self.0.get() <= now.0
-    }
-
-    /// The earliest of several.
-    pub fn first<const N: usize>(deadlines: [&Self; N]) -> Option<Instant> {
-        let first = deadlines.iter().fold(Self::NEVER, |first, deadline| first.min(deadline.0.get()));
-        Self::as_instant(first)
-    }
-
-    fn as_instant(count: u64) -> Option<Instant> {
-        (count != Self::NEVER).then_some(Instant(count))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,19 +120,6 @@ mod tests {
         assert_eq!(Clock::new(0), None);
         assert_eq!(Clock::new(Clock::SLOWEST - 1), None);
         assert_eq!(Clock::new(Clock::FASTEST + 1), None);
-    }
-
-    #[test]
-    fn deadlines_in_their_order() {
-        let [a, b] = [Deadline::unset(), Deadline::unset()];
-        assert_eq!(Deadline::first([&a, &b]), None);
-        b.set(Some(Instant::at(7)));
-        assert_eq!((Deadline::first([&a, &b]), a.get(), b.get()), (Some(Instant::at(7)), None, Some(Instant::at(7))));
-        assert!(
-            b.has_passed(Instant::at(7)) && !b.has_passed(Instant::at(6)) && !a.has_passed(Instant::at(u64::MAX - 1))
-        );
-        b.set(None);
-        assert_eq!(Deadline::first([&a, &b]), None);
     }
 
     proptest! {

@@ -18,6 +18,7 @@
 
 use crate::messages::{BEGINS, Messages, Position};
 use cloison_abi::reply::Change;
+use heapless::{Deque, Vec};
 
 /// Maximum length of a guest's line before it is printed in parts.
 pub const MAX_LINE: usize = 160;
@@ -33,17 +34,10 @@ const LONGEST: usize = CHARACTER * ESCAPED;
 const BACKSPACE: u8 = 0x08;
 const ESC: u8 = 0x1b;
 
-/// Returns the text that shows a byte which is not printed.
-const fn escaped(byte: u8) -> [u8; ESCAPED] {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    [b'\\', b'x', HEX[byte as usize >> 4], HEX[byte as usize & 15]]
-}
-
 /// A part of a guest's line of text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    bytes: [u8; MAX_LINE],
-    len: usize,
+    text: Vec<u8, MAX_LINE>,
     /// An earlier part of the same line was already returned.
     pub continues: bool,
     /// The line ends with this part.
@@ -55,13 +49,12 @@ pub struct Part {
 /// Tabs, backspaces and terminal sequences (ESC) are kept for [`Output::next`] to decide, and carriage returns are dropped.
 /// Other bytes that are neither printable ASCII nor UTF-8 become `\xNN`, and so do those of characters that a terminal
 /// obeys instead of printing them. A line that is too long, or whose guest pauses before its end (a prompt), is returned in parts.
+#[derive(Default)]
 pub struct LineBuffer {
-    bytes: [u8; MAX_LINE],
-    len: usize,
+    text: Vec<u8, MAX_LINE>,
     continues: bool,
     /// The first bytes of a character in UTF-8.
-    begun: [u8; CHARACTER],
-    has_begun: usize,
+    begun: Vec<u8, CHARACTER>,
 }
 
 /// Whether a terminal may obey the character, which is not ASCII: C1 controls, and those that change the direction of the
@@ -69,13 +62,6 @@ pub struct LineBuffer {
 const fn is_obeyed(character: char) -> bool {
     matches!(character,
         '\u{80}'..='\u{9f}' | '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-impl Default for LineBuffer {
-    /// Creates an empty buffer.
-    fn default() -> Self {
-        Self { bytes: [0; MAX_LINE], len: 0, continues: false, begun: [0; CHARACTER], has_begun: 0 }
-    }
 }
 
 impl LineBuffer {
@@ -88,10 +74,10 @@ impl LineBuffer {
         match byte {
             b'\n' => return Some(self.take(true)),
             b'\r' | 0x80.. => {}
-            b'\t' | BACKSPACE | ESC | b' '..=b'~' => self.append(&[byte]),
-            _ => self.append(&escaped(byte)),
+            b'\t' | BACKSPACE | ESC | b' '..=b'~' => self.text.extend([byte]),
+            _ => self.text.extend(byte.escape_ascii()),
         }
-        (self.len + LONGEST > MAX_LINE).then(|| self.take(false))
+        (self.text.len() + LONGEST > MAX_LINE).then(|| self.take(false))
     }
 
     /// Adds a byte of a character in UTF-8, and the character if it is complete.
@@ -100,13 +86,11 @@ impl LineBuffer {
         if byte & 0xc0 != 0x80 {
             self.escape_begun();
         }
-        self.begun[self.has_begun] = byte;
-        self.has_begun += 1;
-        let begun = self.begun;
-        match core::str::from_utf8(&begun[..self.has_begun]) {
+        self.begun.extend([byte]);
+        match core::str::from_utf8(&self.begun) {
             Ok(text) if !text.contains(is_obeyed) => {
-                self.append(text.as_bytes());
-                self.has_begun = 0;
+                self.text.extend(text.bytes());
+                self.begun.clear();
             }
             Err(error) if error.error_len().is_none() => {}
             _ => self.escape_begun(),
@@ -115,9 +99,7 @@ impl LineBuffer {
 
     /// Adds the bytes of a character that is not, or not to be, printed.
     fn escape_begun(&mut self) {
-        for &byte in &{ self.begun }[..core::mem::take(&mut self.has_begun)] {
-            self.append(&escaped(byte));
-        }
+        self.text.extend(core::mem::take(&mut self.begun).into_iter().flat_map(u8::escape_ascii));
     }
 
     /// Returns what was collected of an unfinished line, which may continue later.
@@ -126,24 +108,19 @@ impl LineBuffer {
     }
 
     /// Returns whether there are collected bytes that have not been returned.
-    pub const fn is_waiting(&self) -> bool {
-        self.len > 0
+    pub fn is_waiting(&self) -> bool {
+        !self.text.is_empty()
     }
 
     /// Returns the end of a line that its guest will not finish.
     pub fn flush(&mut self) -> Option<Part> {
         self.escape_begun();
-        (self.len > 0 || self.continues).then(|| self.take(true))
-    }
-
-    fn append(&mut self, text: &[u8]) {
-        self.bytes[self.len..][..text.len()].copy_from_slice(text);
-        self.len += text.len();
+        (self.is_waiting() || self.continues).then(|| self.take(true))
     }
 
     fn take(&mut self, ends: bool) -> Part {
         let continues = core::mem::replace(&mut self.continues, !ends);
-        Part { bytes: self.bytes, len: core::mem::take(&mut self.len), continues, ends }
+        Part { text: core::mem::take(&mut self.text), continues, ends }
     }
 }
 
@@ -158,14 +135,14 @@ impl Part {
     /// Adds the part to its VM's ring. Returns where it ends there.
     pub fn queue<const N: usize>(&self, name: &str, ring: &Messages<N>) -> Position {
         let (start, mark) = if self.continues { (CONTINUES, '+') } else { (BEGINS, ' ') };
-        let text = core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default();
+        let text = core::str::from_utf8(&self.text).unwrap_or_default();
         let end = if self.ends { "\r\n" } else { "\x04" };
         ring.push(format_args!("{}[{name}]{mark}\x03{text}{end}", char::from(start)))
     }
 }
 
 /// What is unfinished on the console, shared by all that print there.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Output {
     /// The ring of the VM whose line is unfinished.
     open: Option<usize>,
@@ -175,17 +152,11 @@ pub struct Output {
     turn: usize,
     /// Within a name that is already on the line.
     hides: bool,
-    /// What is printed before the next byte of the ring: the last `waiting` bytes.
-    text: [u8; ESCAPED],
-    waiting: usize,
+    /// What is printed before the next byte of the ring.
+    waiting: Deque<u8, ESCAPED>,
 }
 
 impl Output {
-    fn then(&mut self, text: &[u8]) {
-        self.waiting = text.len();
-        self.text[ESCAPED - text.len()..].copy_from_slice(text);
-    }
-
     /// Prepares for a complete line from elsewhere. Returns whether a line end must be printed before it.
     pub fn line(&mut self) -> bool {
         self.open.take().is_some()
@@ -197,9 +168,8 @@ impl Output {
     /// types its answers to that VM, and only the user who has chosen it can be deceived.
     pub fn next<const N: usize>(&mut self, rings: &[Messages<N>], input: usize) -> Option<u8> {
         loop {
-            if self.waiting > 0 {
-                self.waiting -= 1;
-                return Some(self.text[ESCAPED - 1 - self.waiting]);
+            if let Some(byte) = self.waiting.pop_front() {
+                return Some(byte);
             }
             let ring = match self.begun {
                 Some(ring) => ring,
@@ -211,13 +181,13 @@ impl Output {
                 BEGINS | CONTINUES => {
                     self.hides = byte == CONTINUES && self.open == Some(ring);
                     if !self.hides && self.line() {
-                        self.then(b"\r\n");
+                        self.waiting.extend(*b"\r\n");
                     }
                 }
                 NAMED => self.hides = false,
                 PAUSES => (self.begun, self.open) = (None, Some(ring)),
                 _ if self.hides => {}
-                BACKSPACE | ESC if ring != input => self.then(&escaped(byte)),
+                BACKSPACE | ESC if ring != input => self.waiting.extend(byte.escape_ascii()),
                 _ => {
                     if byte == b'\n' {
                         (self.begun, self.open) = (None, None);
@@ -312,7 +282,7 @@ mod tests {
     }
 
     fn part(continues: bool, ends: bool) -> Part {
-        Part { bytes: [b'x'; MAX_LINE], len: 1, continues, ends }
+        Part { text: [b'x'].into_iter().collect(), continues, ends }
     }
 
     #[test]
@@ -463,7 +433,7 @@ mod tests {
             let mut out = String::new();
             for &byte in &bytes {
                 if let Some(part) = buffer.push(byte) {
-                    prop_assert!(part.len <= MAX_LINE);
+                    prop_assert!(part.text.len() <= MAX_LINE);
                     out.push_str(&text(&part, true));
                 }
             }

@@ -10,7 +10,6 @@
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`reclaim`] | the pool of unused budgets that cores share |
 //! | [`features`] | what a guest reads from the feature registers |
-//! | [`migrate`] | which pages of a profile move, and where |
 //! | [`segment`] | the counters of an observation segment, and its record |
 //! | [`ring`] | records that wait for the telemetry UART |
 //! | [`services_page`] | the registers through which programs at EL0 make calls |
@@ -32,7 +31,6 @@ pub mod clock;
 pub mod console;
 pub mod features;
 pub mod messages;
-pub mod migrate;
 pub mod own_frames;
 pub mod placement;
 pub mod pool;

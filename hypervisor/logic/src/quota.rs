@@ -304,7 +304,7 @@ pub struct Entry {
 
 impl Entry {
     /// Returns its counters as a bit mask.
-    pub fn mask(&self) -> u64 {
+    pub fn mask(&self) -> u32 {
         let bits = |counter: &Counter| 1 << counter.number | counter.shadow.map_or(0, |shadow| 1 << shadow);
         self.counters.iter().map(bits).sum()
     }

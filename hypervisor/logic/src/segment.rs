@@ -1,6 +1,7 @@
 //! Observation segments: what is counted between two calls of a guest, and the resulting record.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::vpmu::CYCLES;
 use cloison_formats::image::Vm;
 use cloison_formats::telemetry::{HemRecord, MAX_HEMS};
 use cloison_formats::units::{Cycles, EventId};
@@ -58,9 +59,9 @@ impl Open {
         self.hems
     }
 
-    /// Returns these counters as a bit mask.
-    pub fn mask(&self) -> u64 {
-        (1 << self.hems) - 1
+    /// Returns these counters and the cycle counter as a bit mask.
+    pub fn mask(&self) -> u32 {
+        CYCLES | ((1 << self.hems) - 1)
     }
 
     /// Returns the segment's record; `count` reads a counter.
@@ -115,7 +116,7 @@ mod tests {
             let events: std::vec::Vec<EventId> = raw.into_iter().map(EventId).collect();
             let open = Open::new(NAMES, &events, None, free);
             prop_assert_eq!(open.hems() as usize, events.len().min(MAX_HEMS).min(free as usize));
-            prop_assert_eq!(open.mask().count_ones(), open.hems());
+            prop_assert_eq!(open.mask(), CYCLES | ((1 << open.hems()) - 1));
             let record = open.record((0, 0), Cycles(0), 0, &events, |counter| 100 + counter);
             for (at, (&count, &event)) in record.counts.iter().zip(&record.events).enumerate() {
                 let used = events.get(at).filter(|_| at < open.hems() as usize);

@@ -1,18 +1,8 @@
 //! The registers of the services page (`cloison_abi::page`): they collect arguments, make a call, and return results.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_abi::{ABI_VERSION, page};
-
-/// The vCPU that reads, and what its VM is granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reader {
-    /// Services granted to its VM.
-    pub services: u32,
-    /// Number of the VM.
-    pub vm: u8,
-    /// Number of the vCPU.
-    pub vcpu: u8,
-}
+use cloison_abi::page;
+use cloison_abi::reply::Identity;
 
 /// A requested call: `w0`, and `x1` to `x3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +25,14 @@ fn argument(offset: u16) -> Option<usize> {
 }
 
 impl Mailbox {
-    /// Returns what a 64-bit read at `offset` returns.
-    pub fn read(&self, offset: u16, reader: Reader) -> u64 {
+    /// Returns what a 64-bit read at `offset` returns to a vCPU with this identity.
+    pub fn read(&self, offset: u16, reader: Identity) -> u64 {
         match offset {
             page::MAGIC => page::MAGIC_VALUE,
-            page::VERSION => ABI_VERSION,
+            page::VERSION => reader.version,
             page::SERVICES => u64::from(reader.services),
-            page::VM => u64::from(reader.vm),
-            page::VCPU => u64::from(reader.vcpu),
+            page::VM => reader.vm,
+            page::VCPU => reader.vcpu,
             page::CALL => self.status,
             _ => argument(offset).map_or(0, |index| self.words[index]),
         }
@@ -69,9 +59,10 @@ impl Mailbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cloison_abi::ABI_VERSION;
     use proptest::prelude::*;
 
-    const READER: Reader = Reader { services: 5, vm: 2, vcpu: 1 };
+    const READER: Identity = Identity { version: ABI_VERSION, services: 5, vm: 2, vcpu: 1 };
 
     #[test]
     fn a_call_takes_its_arguments_and_leaves_its_results() {

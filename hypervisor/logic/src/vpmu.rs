@@ -44,7 +44,7 @@ pub trait PhysicalPmu: Counters {
 }
 
 /// Bit of the cycle counter.
-const CYCLES: u32 = 1 << 31;
+pub const CYCLES: u32 = 1 << 31;
 /// PMCR: enable; reset of the event counters; reset of the cycle counter.
 const E: u32 = 1;
 const P: u32 = 1 << 1;

@@ -14,6 +14,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::pl011::offset::*;
+use heapless::Deque;
 
 /// Capacity of the receive FIFO: more than a PL011's 32, because nothing throttles what is typed or pasted while the
 /// guest is busy.
@@ -58,9 +59,7 @@ pub struct Full;
 /// A PL011.
 #[derive(Clone, Debug)]
 pub struct Pl011 {
-    fifo: [u8; RX_FIFO],
-    head: usize,
-    len: usize,
+    fifo: Deque<u8, RX_FIFO>,
     overrun: bool,
     /// RIS without the receive bits, which follow from the FIFO; `timeout_cleared` hides them after an ICR write.
     raised: u32,
@@ -73,8 +72,7 @@ impl Default for Pl011 {
     /// Creates a PL011 in its reset state.
     fn default() -> Self {
         let stored = STORED.map(|(_, _, reset)| reset);
-        let (fifo, head, len) = ([0; RX_FIFO], 0, 0);
-        Self { fifo, head, len, overrun: false, raised: 0, timeout_cleared: false, mask: 0, stored }
+        Self { fifo: Deque::new(), overrun: false, raised: 0, timeout_cleared: false, mask: 0, stored }
     }
 }
 
@@ -85,8 +83,8 @@ impl Pl011 {
             DR => self.pop_rx(),
             RSR => u32::from(self.overrun) << 3,
             FR => {
-                let empty = if self.len == 0 { FR_RXFE } else { 0 };
-                let full = if self.len == RX_FIFO { FR_RXFF } else { 0 };
+                let empty = if self.fifo.is_empty() { FR_RXFE } else { 0 };
+                let full = if self.fifo.is_full() { FR_RXFF } else { 0 };
                 FR_MODEM | FR_TXFE | empty | full
             }
             IMSC => self.mask,
@@ -124,37 +122,30 @@ impl Pl011 {
 
     /// Adds a byte that arrives for the guest.
     pub fn push_rx(&mut self, byte: u8) -> Result<(), Full> {
-        if self.len == RX_FIFO {
+        if self.fifo.push_back(byte).is_err() {
             self.overrun = true;
             self.raised |= INT_OE;
             return Err(Full);
         }
-        self.fifo[(self.head + self.len) % RX_FIFO] = byte;
-        self.len += 1;
         self.timeout_cleared = false;
         Ok(())
     }
 
     fn pop_rx(&mut self) -> u32 {
-        if self.len == 0 {
-            return 0;
-        }
-        let byte = self.fifo[self.head];
-        self.head = (self.head + 1) % RX_FIFO;
-        self.len -= 1;
+        let Some(byte) = self.fifo.pop_front() else { return 0 };
         // An overrun is reported with the last byte that fitted.
-        let lost = self.len == 0 && self.overrun;
+        let lost = self.fifo.is_empty() && self.overrun;
         u32::from(byte) | if lost { DR_OVERRUN } else { 0 }
     }
 
     /// Returns the raw interrupt status. With bytes in the FIFO, both the level and the timeout interrupt are raised,
     /// because the guest may wait for either.
-    const fn status(&self) -> u32 {
-        self.raised | if self.len > 0 && !self.timeout_cleared { INT_RX | INT_RT } else { 0 }
+    fn status(&self) -> u32 {
+        self.raised | if !self.fifo.is_empty() && !self.timeout_cleared { INT_RX | INT_RT } else { 0 }
     }
 
     /// Returns the level of the interrupt line.
-    pub const fn line_level(&self) -> bool {
+    pub fn line_level(&self) -> bool {
         self.status() & self.mask != 0
     }
 }

@@ -117,23 +117,3 @@ pub fn configure(irq: u32, trigger: Trigger) {
     let value = register.get();
     register.set(if trigger == Trigger::Edge { value | bit } else { value & !bit });
 }
-
-/// Returns a bit mask of the list registers that the guest has finished: empty or ended.
-pub fn finished_list_registers() -> u32 {
-    (GICH.elrsr[0].get() | GICH.eisr[0].get()) & ((1 << LIST_REGISTERS) - 1)
-}
-
-/// Reads a list register.
-pub fn list_register(index: usize) -> u32 {
-    GICH.lr[index % LIST_REGISTERS].get()
-}
-
-/// Writes a list register.
-pub fn set_list_register(index: usize, value: u32) {
-    GICH.lr[index % LIST_REGISTERS].set(value);
-}
-
-/// Enables or disables the maintenance interrupt that is raised when at most one list register is in use.
-pub fn set_underflow_interrupt(on: bool) {
-    GICH.hcr.write(GICH_HCR::EN::SET + GICH_HCR::UIE.val(on.into()));
-}

@@ -9,6 +9,8 @@ use crate::machine::registers::{self, *};
 use crate::machine::sysreg;
 use aarch64_cpu::registers::MDCR_EL2;
 use cloison_formats::units::EventId;
+use cloison_logic::quota::Counters;
+use cloison_logic::vpmu::PhysicalPmu;
 
 /// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers and the PMU, and enables the counters from HPMN on.
 const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
@@ -17,8 +19,71 @@ const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
     | MDCR_EL2::TDA::SET.value
     | MDCR_EL2::TDOSA::SET.value
     | MDCR_EL2::TDRA::SET.value;
-/// Bit of the cycle counter in the enable and overflow registers.
-const CYCLES: u64 = 1 << 31;
+
+/// This core's PMU.
+pub struct Pmu;
+
+impl Counters for Pmu {
+    fn get(&self, counter: u32) -> u32 {
+        select(counter);
+        PMXEVCNTR_EL0.get() as u32
+    }
+    fn set(&self, counter: u32, value: u32) {
+        select(counter);
+        PMXEVCNTR_EL0.set(value.into());
+    }
+}
+
+impl PhysicalPmu for Pmu {
+    fn set_type(&self, counter: u32, value: u32) {
+        select(counter);
+        PMXEVTYPER_EL0.set(value.into());
+    }
+    fn cycles(&self) -> u64 {
+        PMCCNTR_EL0.get()
+    }
+    fn set_cycles(&self, value: u64) {
+        PMCCNTR_EL0.set(value);
+    }
+    fn set_cycle_filter(&self, value: u32) {
+        PMCCFILTR_EL0.set(value.into());
+    }
+    fn enable(&self, on: u32, off: u32) {
+        PMCNTENCLR_EL0.set(off.into());
+        PMCNTENSET_EL0.set(on.into());
+        sysreg::isb();
+    }
+    fn interrupts(&self, on: u32, off: u32) {
+        PMINTENCLR_EL1.set(off.into());
+        PMINTENSET_EL1.set(on.into());
+        sysreg::isb();
+    }
+    fn overflows(&self) -> u32 {
+        PMOVSCLR_EL0.get() as u32
+    }
+    fn change_overflows(&self, set: u32, clear: u32) {
+        PMOVSCLR_EL0.set(clear.into());
+        PMOVSSET_EL0.set(set.into());
+        sysreg::isb();
+    }
+    fn allow_user(&self, value: u32) {
+        PMUSERENR_EL0.set(value.into());
+    }
+    fn identity(&self) -> u32 {
+        PMCR_EL0.get() as u32
+    }
+    fn common_events(&self, which: u32) -> u64 {
+        if which == 0 { PMCEID0_EL0.get() } else { PMCEID1_EL0.get() }
+    }
+}
+
+/// Selects a counter, unless it is selected: guests cannot.
+fn select(counter: u32) {
+    if PMSELR_EL0.get() != u64::from(counter) {
+        PMSELR_EL0.set(counter.into());
+        sysreg::isb();
+    }
+}
 
 /// Returns the number of event counters of this core.
 pub fn counters() -> u32 {
@@ -31,108 +96,40 @@ pub fn init_core(reserved: u32) {
     let available = u64::from(counters().saturating_sub(reserved).max(1));
     // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters.
     unsafe { registers::write_mdcr(MDCR | MDCR_EL2::HPMN.val(available).value) };
-    PMCNTENCLR_EL0.set(u64::from(u32::MAX));
-    PMINTENCLR_EL1.set(u64::from(u32::MAX));
-    PMOVSCLR_EL0.set(u64::from(u32::MAX));
+    stop(u32::MAX);
+    Pmu.change_overflows(0, u32::MAX);
     PMCR_EL0.write(PMCR::E::SET + PMCR::P::SET + PMCR::C::SET + PMCR::LC::SET);
-    PMUSERENR_EL0.set(0);
+    Pmu.allow_user(0);
     // Count at EL1 and EL0 only: all filter bits zero.
-    PMCCFILTR_EL0.set(0);
+    Pmu.set_cycle_filter(0);
     sysreg::isb();
 }
 
 /// Returns whether an overflow raises this core's interrupt, which `is_pending` looks for. No counter runs yet.
 pub fn raises_interrupt(is_pending: impl Fn() -> bool) -> bool {
-    enable_interrupt(0);
-    PMOVSSET_EL0.set(counter_bit(0));
-    sysreg::isb();
+    Pmu.interrupts(1, 0);
+    Pmu.change_overflows(1, 0);
     let raised = (0..100).any(|_| is_pending());
-    stop(counter_bit(0));
-    clear_overflows(counter_bit(0));
+    stop(1);
+    Pmu.change_overflows(0, 1);
     raised
 }
 
-/// Returns a counter's bit in the enable, interrupt and overflow registers.
-const fn counter_bit(counter: u32) -> u64 {
-    1 << counter
+/// Sets a counter's event (at EL1 and EL0), and its value to zero.
+pub fn configure(counter: u32, event: EventId) {
+    Pmu.set_type(counter, event.0.into());
+    Pmu.set(counter, 0);
 }
 
-/// Selects a counter, unless it is selected: guests cannot.
-fn select(counter: u32) {
-    if PMSELR_EL0.get() != u64::from(counter) {
-        PMSELR_EL0.set(u64::from(counter));
-        sysreg::isb();
-    }
-}
-
-/// Sets a counter's event (at EL1 and EL0) and initial value.
-pub fn configure(counter: u32, event: EventId, start: u32) {
-    set_type(counter, event.0.into());
-    preset(counter, start);
-}
-
-/// Sets a counter's event and exception levels, in the format of PMEVTYPER.
-pub fn set_type(counter: u32, value: u32) {
-    select(counter);
-    PMXEVTYPER_EL0.set(u64::from(value));
-}
-
-/// Sets a counter's value.
-pub fn preset(counter: u32, value: u32) {
-    select(counter);
-    PMXEVCNTR_EL0.set(u64::from(value));
-}
-
-/// Returns a counter's value.
-pub fn count(counter: u32) -> u32 {
-    select(counter);
-    PMXEVCNTR_EL0.get() as u32
-}
-
-/// Starts the counters in the bit mask.
-pub fn start(mask: u64) {
-    PMCNTENSET_EL0.set(mask);
-    sysreg::isb();
-}
-
-/// Stops the counters in the bit mask.
-pub fn stop(mask: u64) {
-    PMCNTENCLR_EL0.set(mask);
-    PMINTENCLR_EL1.set(mask);
-    sysreg::isb();
-}
-
-/// Enables a counter's overflow interrupt.
-pub fn enable_interrupt(counter: u32) {
-    PMINTENSET_EL1.set(counter_bit(counter));
-}
-
-/// Returns whether a counter has overflowed.
-pub fn has_overflowed(counter: u32) -> bool {
-    PMOVSCLR_EL0.get() & counter_bit(counter) != 0
+/// Stops counters, and disables their interrupts.
+pub fn stop(mask: u32) {
+    Pmu.enable(0, mask);
+    Pmu.interrupts(0, mask);
 }
 
 /// Clears the overflow flags of these counters. Returns which were set.
-pub fn take_overflows(mask: u64) -> u64 {
-    let flags = PMOVSCLR_EL0.get() & mask;
-    clear_overflows(flags);
+pub fn take_overflows(mask: u32) -> u32 {
+    let flags = Pmu.overflows() & mask;
+    Pmu.change_overflows(0, flags);
     flags
-}
-
-/// Clears the overflow flags of these counters.
-pub fn clear_overflows(mask: u64) {
-    PMOVSCLR_EL0.set(mask);
-    sysreg::isb();
-}
-
-/// Resets the cycle counter to zero and starts it.
-pub fn start_cycles() {
-    PMCCNTR_EL0.set(0);
-    start(CYCLES);
-}
-
-/// Stops the cycle counter and returns its value.
-pub fn stop_cycles() -> u64 {
-    stop(CYCLES);
-    PMCCNTR_EL0.get()
 }

@@ -3,7 +3,8 @@
 
 use crate::machine::registers::{CNTFRQ_EL0, CNTHP_CTL_EL2, CNTHP_CVAL_EL2, CNTPCT_EL0, Readable, Writeable};
 use crate::machine::sysreg;
-use cloison_logic::clock::{Clock, Deadline, Instant};
+use cloison_logic::clock::{Clock, Instant};
+use core::cell::Cell;
 use spin::Once;
 
 static CLOCK: Once<Clock> = Once::new();
@@ -30,32 +31,36 @@ pub fn now() -> Instant {
     Instant::at(CNTPCT_EL0.get())
 }
 
+/// Returns whether a deadline is due now or was before.
+pub fn has_passed(deadline: &Cell<Option<Instant>>, now: Instant) -> bool {
+    deadline.get().is_some_and(|at| at <= now)
+}
+
 /// What EL2 needs its timer interrupt for, and when.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Deadlines {
     /// A quota's next poll or the end of its period.
-    pub quota: Deadline,
+    pub quota: Cell<Option<Instant>>,
     /// When the VM's profiled pages move.
-    pub migration: Deadline,
+    pub migration: Cell<Option<Instant>>,
     /// When waiting records and messages are sent.
-    pub output: Deadline,
+    pub output: Cell<Option<Instant>>,
 }
 
 impl Deadlines {
-    /// Returns the state without deadlines.
-    pub const fn none() -> Self {
-        Self { quota: Deadline::unset(), migration: Deadline::unset(), output: Deadline::unset() }
+    fn all(&self) -> impl Iterator<Item = &Cell<Option<Instant>>> {
+        [&self.quota, &self.migration, &self.output].into_iter()
     }
 
     /// Clears all deadlines.
     pub fn clear(&self) {
-        [&self.quota, &self.migration, &self.output].into_iter().for_each(|deadline| deadline.set(None));
+        self.all().for_each(|deadline| deadline.set(None));
         self.program();
     }
 
     /// Sets the EL2 timer to the earliest deadline.
     pub fn program(&self) {
-        match Deadline::first([&self.quota, &self.migration, &self.output]) {
+        match self.all().filter_map(Cell::get).min() {
             None => CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR),
             Some(next) => {
                 CNTHP_CVAL_EL2.set(next.count());

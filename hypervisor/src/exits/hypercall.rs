@@ -14,7 +14,7 @@ use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
 use cloison_logic::segment::Names;
-use cloison_logic::services_page::{Reader, Request};
+use cloison_logic::services_page::Request;
 
 /// SMC Calling Convention: "unknown function".
 const UNKNOWN: u64 = -1i64 as u64;
@@ -69,8 +69,7 @@ fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]
 
 /// Reads a register of the services page.
 pub fn page_read(cpu: &Cpu, vm: &Vm, offset: u16) -> u64 {
-    let reader = Reader { services: vm.spec.services, vm: vm.id, vcpu: cpu.vcpu as u8 };
-    vm.mailbox.lock().read(offset, reader)
+    vm.mailbox.lock().read(offset, identify(cpu, vm))
 }
 
 /// Writes a register of the services page, and makes the call if it is the call register. The lock is not held

@@ -239,17 +239,17 @@ pub fn unmap_trampoline(frames: &OwnFrames, ttbr: PhysAddr, trampoline: PhysAddr
 /// The address in a descriptor.
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
 
-/// Visits every page that the tables at `ttbr` map, in order of address: virtual address, frame, the rest
+/// Visits every page that the tables at `root`, a guest's or EL2's own, map, in order of address: address, frame, the rest
 /// of the descriptor.
-pub fn walk(frames: &OwnFrames, ttbr: PhysAddr, mut visit: impl FnMut(u64, PhysAddr, u64)) {
-    walk_level(frames, ttbr, 1, 0, &mut visit);
+pub fn walk(frames: &OwnFrames, root: PhysAddr, mut visit: impl FnMut(u64, PhysAddr, u64)) {
+    walk_level(frames, root, 1, 0, &mut visit);
 }
 
 fn walk_level(frames: &OwnFrames, table: PhysAddr, level: u32, base: u64, visit: &mut impl FnMut(u64, PhysAddr, u64)) {
     let entries = arena_address(frames, table) as *const u64;
     let span = PAGE_SIZE << (9 * (3 - level));
     for index in 0..512 {
-        // SAFETY: `table` is one of the EL2 tables, all of which are in the hypervisor's frames and in the arena.
+        // SAFETY: all tables are in the hypervisor's frames and in the arena.
         let descriptor = unsafe { entries.add(index).read_volatile() };
         let (va, attributes) = (base + index as u64 * span, Attr::from_bits_retain(descriptor as usize));
         let target = PhysAddr(descriptor & ADDRESS);

@@ -9,7 +9,7 @@ use crate::machine::mmu;
 use crate::machine::sysreg;
 use aarch64_cpu::registers::VTCR_EL2;
 use aarch64_paging::descriptor::Stage2Attributes as Attr;
-use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
+use cloison_formats::addr::{Ipa, PhysAddr};
 use cloison_formats::image::IPA_BITS;
 use cloison_logic::own_frames::OwnFrames;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -237,17 +237,7 @@ impl Stage2 {
     /// Visits every mapped page as the MMU would find it, in order of IPA: with its frame and the rest of its
     /// descriptor.
     pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr, u64)) {
-        let entries = |table: &'static Table| {
-            let descriptors = table.iter().map(|entry| entry.load(Ordering::Relaxed));
-            (0u64..).zip(descriptors).filter(|(_, descriptor)| descriptor & VALID != 0)
-        };
-        for (i, level1) in entries(self.root) {
-            for (j, level2) in entries(self.table_at(level1)) {
-                for (k, leaf) in entries(self.table_at(level2)) {
-                    let attributes = leaf & !(ADDRESS | PRIVATE);
-                    visit(Ipa((i << 18 | j << 9 | k) * PAGE_SIZE), PhysAddr(leaf & ADDRESS), attributes);
-                }
-            }
-        }
+        let at = |ipa, frame, attributes| visit(Ipa(ipa), frame, attributes & !PRIVATE);
+        mmu::walk(self.frames, self.root_pa, at);
     }
 }

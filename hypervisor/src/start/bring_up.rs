@@ -20,16 +20,10 @@ use cloison_logic::own_frames::OwnFrames;
 use cloison_logic::placement::{set_aside, tables_needed};
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::quota::Enforcement;
-use core::sync::atomic::{AtomicU32, Ordering};
-use spin::Once;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// What secondary cores need; set before they start.
-struct Shared {
-    system: System,
-    windows: u64,
-}
-
-static SHARED: Once<Shared> = Once::new();
+/// The windows of all cores; set before the secondary ones start.
+static WINDOWS: AtomicU64 = AtomicU64::new(0);
 static CORES_UP: AtomicU32 = AtomicU32::new(0);
 
 /// Prints why the system cannot run, and turns the machine off.
@@ -51,7 +45,7 @@ pub fn boot_core(loaded: &early::Loaded) -> ! {
     let (header, system) = read_system(loaded.behind).unwrap_or_else(|error| refuse(format_args!("{error}")));
     logger::init(system.log_level);
     check_machine(&system).unwrap_or_else(|why| refuse(format_args!("{why}")));
-    run(loaded, header, system)
+    run(loaded, header, partition::init_system(system))
 }
 
 fn read_system(bytes: &[u8]) -> Result<(Header, System), ImageError> {
@@ -102,7 +96,7 @@ fn check_machine(system: &System) -> Result<(), alloc::string::String> {
     Ok(())
 }
 
-fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
+fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
     let header_at = loaded.header();
     let colors = system.board.llc.colors().unwrap_or(1);
     for range in &system.board.ram {
@@ -166,22 +160,22 @@ fn run(loaded: &early::Loaded, header: Header, system: System) -> ! {
     );
 
     let frames: &'static OwnFrames = Box::leak(Box::new(frames));
-    let memory = guest_memory(&system, colors, loaded, frames.span());
+    let memory = guest_memory(system, colors, loaded, frames.span());
     let tables = stage2::TableSource { frames, next: built.stage2_first, end: built.stage2_first + stage2_frames };
-    let system = build::create(system, memory, tables).unwrap_or_else(|error| refuse(format_args!("{error}")));
-    describe(&system, colors, frames);
+    build::create(system, memory, tables).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    describe(system, colors, frames);
     gic::init_distributor();
     sysreg::tlbi_guests();
-    let shared = SHARED.call_once(|| Shared { system, windows: built.windows });
-    core_up(shared, own_number(&shared.system));
-    start_secondaries(&shared.system, built.trampoline);
+    WINDOWS.store(built.windows, Ordering::Relaxed);
+    core_up(own_number(system));
+    start_secondaries(system, built.trampoline);
     mmu::unmap_trampoline(frames, PhysAddr(built.ttbr), built.trampoline);
-    if shared.system.audit {
+    if system.audit {
         audit::run(cpu::this(), frames, PhysAddr(built.ttbr));
         log::info!("audit done; turning the machine off");
         power::off();
     }
-    console_input::init(console, shared.system.board.console.irq, shared.system.console_manages);
+    console_input::init(console);
     let cpu = cpu::this();
     logger::QUEUES.store(true, Ordering::Relaxed);
     for vm in partition::all() {
@@ -261,13 +255,19 @@ fn own_number(system: &System) -> usize {
 }
 
 /// Initializes a core, before any guest runs.
-fn core_up(shared: &Shared, index: usize) {
-    let (board, owner) = (&shared.system.board, partition::owner(index));
+fn core_up(index: usize) {
+    let (board, owner) = (&partition::system().board, partition::owner(index));
     let irq = board.pmu_irqs.get(index).copied();
     gic::init_core(index as u8, irq);
     pmu::init_core(0);
     let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
-    cpu::init(index, shared.windows, owner, Enforcement { by_interrupt, shadow: board.pmu_shadow }, irq);
+    cpu::init(
+        index,
+        WINDOWS.load(Ordering::Relaxed),
+        owner,
+        Enforcement { by_interrupt, shadow: board.pmu_shadow },
+        irq,
+    );
     if let Some(irq) = irq.filter(|_| !by_interrupt) {
         log::warn!("the PMU's overflow interrupt {irq} does not arrive: the budgets of this core are polled");
     }
@@ -311,8 +311,6 @@ fn start_secondaries(system: &System, trampoline: PhysAddr) {
 /// Entry point of a secondary core, on its stack under the final tables.
 pub extern "C" fn secondary_main(index: usize) -> ! {
     check_coherency();
-    if let Some(shared) = SHARED.get() {
-        core_up(shared, index);
-    }
+    core_up(index);
     life::park()
 }

@@ -3,7 +3,6 @@
 
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
-use crate::vm::life;
 use crate::vm::partition::{self, Memory, Vcpu, Vm};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +10,6 @@ use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{self, Backing, System};
 use cloison_logic::features::Features;
-use cloison_logic::migrate::Migration;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
@@ -19,6 +17,9 @@ use core::convert::Infallible;
 use core::sync::atomic::AtomicU32;
 use spin::mutex::TicketMutex;
 use thiserror::Error;
+
+/// Number of pages outside its profile that a guest may migrate individually.
+const EXTRA_PAGES: usize = 64;
 
 /// Why a VM could not be built.
 #[derive(Error, Debug)]
@@ -36,7 +37,7 @@ pub fn mapped_ranges(vm: &image::Vm) -> impl Iterator<Item = (u64, u64)> + Clone
 }
 
 /// Builds the memory of all VMs; boot core only, once.
-pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Result<System, BuildError> {
+pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSource) -> Result<(), BuildError> {
     let gic = system.board.gic;
     let mut vms = Vec::with_capacity(system.vms.len());
     for (id, spec) in system.vms.iter().enumerate() {
@@ -67,31 +68,29 @@ pub fn create(system: System, mut memory: Memory, mut tables: TableSource) -> Re
         map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, Kind::Device, gic.gicv_dir);
 
         let cores = spec.cores.len() as u8;
+        let away = spec.profile.as_ref().map_or(0, |profile| profile.pages.len() + EXTRA_PAGES);
         let mut spis = Shared::new(cores);
         spis.own(cloison_abi::irq::UART, false);
         spec.irqs.iter().for_each(|&irq| spis.own(irq, true));
         vms.push(Vm {
             id: id as u8,
-            spec: spec.clone(),
+            spec,
             stage2,
             features: Features::new(spec.pmu, feature_register),
-            mediated_timer: gic.mediated_timer,
             pmu_irq: system.board.guest_pmu_irq().filter(|_| spec.pmu),
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
-            migration: TicketMutex::new(Migration::new(spec)),
+            away: TicketMutex::new(Vec::with_capacity(away)),
             power: Power::default(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
-            announced: system.announced,
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),
         });
     }
-    life::init(system.ends_with);
     partition::init(vms, memory);
-    Ok(system)
+    Ok(())
 }
 
 /// Maps consecutive frames.

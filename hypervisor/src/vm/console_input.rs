@@ -4,13 +4,12 @@
 use crate::devices::uart::Uart;
 use crate::devices::{console, gic};
 use crate::vm::cpu::Cpu;
-use crate::vm::partition::all;
+use crate::vm::partition::{all, system};
 use crate::vm::{logger, uart};
 use cloison_abi::CallError;
 use cloison_logic::console::{Action, InputSwitch};
 use core::fmt;
 use core::sync::atomic::Ordering;
-use spin::Once;
 use spin::mutex::TicketMutex;
 
 /// What the user can type, apart from the numbers of the VMs.
@@ -18,15 +17,11 @@ const HELP: &str =
     "[console] Ctrl-T, then: n the next VM, s x r start, stop or restart it, ? this help, Ctrl-T a Ctrl-T";
 
 static CONSOLE_INPUT: TicketMutex<Option<(Uart, InputSwitch)>> = TicketMutex::new(None);
-static CONSOLE_IRQ: Once<u32> = Once::new();
-/// The VMs that the console can stop and start, a bit each.
-static MANAGES: Once<u8> = Once::new();
 
 /// Enables console input, which goes to the first VM until switched.
-pub fn init(uart: Uart, irq: u32, manages: u8) {
+pub fn init(uart: Uart) {
     *CONSOLE_INPUT.lock() = Some((uart, InputSwitch::new(all().len() as u8)));
-    CONSOLE_IRQ.call_once(|| irq);
-    MANAGES.call_once(|| manages);
+    let irq = system().board.console.irq;
     gic::route(irq, 0);
     gic::enable(irq, true);
     uart.enable_input();
@@ -34,7 +29,7 @@ pub fn init(uart: Uart, irq: u32, manages: u8) {
 
 /// Returns whether this is the console's interrupt.
 pub fn is_interrupt(irq: u32) -> bool {
-    CONSOLE_IRQ.get() == Some(&irq)
+    system().board.console.irq == irq
 }
 
 /// Handles the console's receive interrupt.
@@ -51,7 +46,7 @@ pub fn receive(cpu: &'static Cpu) {
             }
             Action::Order(number, change) => {
                 let vm = &all()[usize::from(number)];
-                let is_granted = MANAGES.get().is_some_and(|vms| vms >> number & 1 == 1);
+                let is_granted = system().console_manages >> number & 1 == 1;
                 let result = if is_granted { vm.order(change) } else { Err(CallError::Denied) };
                 let outcome = match result {
                     Ok(()) => "ordered",

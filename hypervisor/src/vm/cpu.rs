@@ -61,13 +61,13 @@ pub struct Cpu {
     /// Whether what the core sent last was text.
     pub printed: Cell<bool>,
     /// Entries from the guest since the vCPU started, by reason.
-    exits: [Cell<u64>; ExitReason::ALL.len()],
+    pub exits: Cell<[u64; ExitReason::ALL.len()]>,
 }
 
 impl Cpu {
     /// Counts an entry from the guest.
     pub fn count_exit(&self, reason: ExitReason) {
-        let count = &self.exits[reason as usize];
+        let count = &self.exits.as_array_of_cells()[reason as usize];
         count.set(count.get() + 1);
     }
 
@@ -76,16 +76,6 @@ impl Cpu {
         if self.deadlines.output.get().is_none() {
             self.deadlines.output.set(Some(now + self.output_delay));
         }
-    }
-
-    /// Returns the entries by reason.
-    pub fn exits(&self) -> [u64; ExitReason::ALL.len()] {
-        core::array::from_fn(|reason| self.exits[reason].get())
-    }
-
-    /// Resets the counts.
-    pub fn clear_exits(&self) {
-        self.exits.iter().for_each(|count| count.set(0));
     }
 }
 
@@ -114,7 +104,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforc
         windows: unsafe { Windows::new(windows, index) },
         clock,
         output_delay: clock.ticks(OUTPUT_DELAY),
-        deadlines: Deadlines::none(),
+        deadlines: Deadlines::default(),
         virq: RefCell::new(None),
         pmu_irq: irq,
         vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),

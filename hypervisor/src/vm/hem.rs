@@ -1,19 +1,21 @@
 //! Observation segments: counts of the VM's HEMs between two calls of the guest.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::pmu;
+use crate::devices::pmu::{self, Pmu};
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
 use crate::vm::telemetry;
 use cloison_abi::{CallError, reply};
 use cloison_formats::telemetry::Record;
 use cloison_formats::units::{Cycles, EventId};
+use cloison_logic::quota::Counters;
 use cloison_logic::segment::{Names, Open, selected};
+use cloison_logic::vpmu::PhysicalPmu;
 use core::sync::atomic::Ordering;
 
 /// Returns what is counted now, and in a campaign with which numbers.
 fn events(vm: &Vm) -> (&[EventId], Option<(u32, u32)>) {
-    selected(&vm.spec, vm.runs.load(Ordering::Relaxed))
+    selected(vm.spec, vm.runs.load(Ordering::Relaxed))
 }
 
 /// Starts a segment with the VM's HEMs and the cycle counter at zero.
@@ -26,11 +28,11 @@ pub fn begin(cpu: &Cpu, vm: &Vm, names: Names) -> Result<(), CallError> {
     let (events, campaign) = events(vm);
     let open = Open::new(names, events, campaign, free);
     for (counter, &event) in (0..open.hems()).zip(events) {
-        pmu::configure(counter, event, 0);
+        pmu::configure(counter, event);
     }
     pmu::take_overflows(open.mask());
-    pmu::start(open.mask());
-    pmu::start_cycles();
+    Pmu.set_cycles(0);
+    Pmu.enable(open.mask(), 0);
     segment.open = Some(open);
     Ok(())
 }
@@ -39,10 +41,10 @@ pub fn begin(cpu: &Cpu, vm: &Vm, names: Names) -> Result<(), CallError> {
 pub fn end(cpu: &Cpu, vm: &Vm) -> Result<reply::SegmentEnd, CallError> {
     let mut segment = cpu.segment.borrow_mut();
     let open = segment.open.take().ok_or(CallError::Sequence)?;
-    let cycles = Cycles(pmu::stop_cycles());
     pmu::stop(open.mask());
+    let cycles = Cycles(Pmu.cycles());
     let overflowed = pmu::take_overflows(open.mask()) as u8;
-    let record = open.record((vm.id, cpu.vcpu as u8), cycles, overflowed, events(vm).0, pmu::count);
+    let record = open.record((vm.id, cpu.vcpu as u8), cycles, overflowed, events(vm).0, |counter| Pmu.get(counter));
     segment.last = Some(record);
     telemetry::record(cpu, Record::Hem(record));
     Ok(reply::SegmentEnd { cycles: cycles.0 })
@@ -59,7 +61,7 @@ pub fn read(cpu: &Cpu, vm: &Vm, index: u64) -> Result<reply::Hem, CallError> {
     };
     let event = events(vm).0.iter().take(open.hems() as usize).nth(index as usize).ok_or(CallError::Absent)?;
     let counter = index as u32;
-    Ok(reply::Hem { count: pmu::count(counter), overflowed: pmu::has_overflowed(counter), event: event.0 })
+    Ok(reply::Hem { count: Pmu.get(counter), overflowed: Pmu.overflows() >> counter & 1 == 1, event: event.0 })
 }
 
 /// Discards an open segment without a record, because the vCPU starts or stops.
@@ -68,6 +70,5 @@ pub fn reset(cpu: &Cpu) {
     segment.last = None;
     if let Some(open) = segment.open.take() {
         pmu::stop(open.mask());
-        pmu::stop_cycles();
     }
 }

@@ -82,14 +82,14 @@ pub fn await_console(cpu: &'static Cpu, vm: &Vm, position: Position) {
 /// Handles the EL2 timer: every deadline that has passed.
 fn on_timer(cpu: &'static Cpu) {
     let now = timer::now();
-    if cpu.deadlines.quota.has_passed(now) {
+    if timer::has_passed(&cpu.deadlines.quota, now) {
         quota::on_deadline(cpu, now);
     }
-    let moves = cpu.deadlines.migration.has_passed(now);
+    let moves = timer::has_passed(&cpu.deadlines.migration, now);
     if moves {
         cpu.deadlines.migration.set(None);
     }
-    if cpu.deadlines.output.has_passed(now) {
+    if timer::has_passed(&cpu.deadlines.output, now) {
         telemetry::drain(cpu);
     }
     cpu.deadlines.program();

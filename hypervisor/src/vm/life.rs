@@ -11,7 +11,7 @@ use crate::machine::{handover, sysreg};
 use crate::vm::cpu::{self, Cpu};
 use crate::vm::mailbox::{self, Request};
 use crate::vm::migrate::{self, Pause};
-use crate::vm::partition::{Vm, all};
+use crate::vm::partition::{Vm, all, system};
 use crate::vm::{guest_registers, hem, interrupts, quota, telemetry, uart, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::image::Backing;
@@ -20,10 +20,7 @@ use cloison_logic::console::LineBuffer;
 use cloison_logic::power::{Doom, Order, Start, State};
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering};
-use spin::Once;
 
-/// The VM with which the machine turns off.
-static ENDS_WITH: Once<u8> = Once::new();
 static TURNING_OFF: AtomicBool = AtomicBool::new(false);
 
 /// Copies the VM's initial contents from the system image into its memory.
@@ -62,11 +59,6 @@ fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
             }
         }
     }
-}
-
-/// Sets the VM with which the machine turns off; boot core only, once.
-pub fn init(ends_with: Option<u8>) {
-    ends_with.iter().for_each(|&vm| _ = ENDS_WITH.call_once(|| vm));
 }
 
 /// Loads a VM's image and asks its first vCPU to start.
@@ -119,7 +111,7 @@ fn enter_vcpu(cpu: &'static Cpu, vm: &'static Vm, start: Start) -> ! {
         Start::Boot => (vm.spec.image.entry.0, vm.first_arguments()),
         Start::CpuOn => (slot.entry.load(Ordering::Relaxed), [slot.context.load(Ordering::Relaxed), 0, 0, 0]),
     };
-    cpu.clear_exits();
+    cpu.exits.take();
     guest_registers::reset_guest_registers(vm, cpu.vcpu, entry);
     virq::start(cpu, vm);
     hem::reset(cpu);
@@ -155,7 +147,7 @@ fn wind_up(cpu: &Cpu, vm: &Vm) {
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::CLEAR);
     cpu.deadlines.clear();
     uart::print_unfinished_line(cpu, vm);
-    telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
+    telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits.get() });
 }
 
 /// Stops the running vCPU: its core parks. The caller has seen to it that no borrow or lock is held.
@@ -246,7 +238,7 @@ fn finish(cpu: &'static Cpu, vm: &'static Vm) {
     // An order may wait for this.
     mailbox::ask(vm.spec.cores[0], Request::Power);
     let is_last = all().iter().all(|vm| vm.power.is_dead());
-    if is_last || ENDS_WITH.get() == Some(&vm.id) {
+    if is_last || system().ends_with == Some(vm.id) {
         turn_off(cpu)
     }
 }
@@ -335,7 +327,7 @@ fn turn_off(cpu: &'static Cpu) -> ! {
     }
     if let Some(vm) = cpu.vm {
         quota::stop(cpu);
-        telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits() });
+        telemetry::record(cpu, Record::Exits { vm: vm.id, counts: cpu.exits.get() });
     }
     for vm in all().iter().filter(|vm| !vm.power.is_dead()) {
         uart::print_rest(vm, LineBuffer::flush);

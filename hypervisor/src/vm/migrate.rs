@@ -9,8 +9,9 @@ use crate::devices::timer;
 use crate::machine::stage2::{Cacheability, Mapping, Page};
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
-use crate::vm::partition::{self, Memory, Vm};
+use crate::vm::partition::{self, Away, Memory, Vm};
 use crate::vm::telemetry;
+use alloc::vec::Vec;
 use cloison_abi::reply::{Colors, PageState, PrivatePool};
 use cloison_abi::{CallError, services};
 use cloison_formats::addr::{Ipa, PhysAddr};
@@ -18,7 +19,6 @@ use cloison_formats::color::color_of;
 use cloison_formats::image::{self, Backing};
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
-use cloison_logic::migrate::{Away, AwayList, Migration};
 
 /// Pages per batch: what is between two points at which interrupts, deadlines and requests to stop are served. One
 /// broadcast invalidates the translations of a batch, one the instruction caches.
@@ -64,10 +64,10 @@ fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, 
 }
 
 /// Takes a frame of the VM's PVT pool for a page of RAM. The migration lock is held: the page is not moving.
-fn place(vm: &Vm, away: &AwayList, ipa: Ipa) -> Result<Away, CallError> {
+fn place(vm: &Vm, away: &Vec<Away>, ipa: Ipa) -> Result<Away, CallError> {
     let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
     let Page::Mapped(home) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
-    if !away.has_room() {
+    if away.len() == away.capacity() {
         return Err(CallError::PoolFull);
     }
     let mut memory = partition::memory().lock();
@@ -81,7 +81,7 @@ fn place(vm: &Vm, away: &AwayList, ipa: Ipa) -> Result<Away, CallError> {
 ///
 /// # Errors
 /// The page that cannot move, and why; those before it have moved.
-fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipas: impl Iterator<Item = Ipa>) -> Result<u64, (Ipa, CallError)> {
+fn go(cpu: &Cpu, vm: &Vm, away: &mut Vec<Away>, ipas: impl Iterator<Item = Ipa>) -> Result<u64, (Ipa, CallError)> {
     let first = away.len();
     let mut result = Ok(());
     for ipa in ipas.take(CHECKED) {
@@ -96,7 +96,7 @@ fn go(cpu: &Cpu, vm: &Vm, away: &mut AwayList, ipas: impl Iterator<Item = Ipa>) 
             break;
         }
     }
-    let pages = away.after(first);
+    let pages = &away[first..];
     if !pages.is_empty() {
         let took = exchange(cpu, vm, pages, |page| page.frame);
         for page in pages {
@@ -117,11 +117,11 @@ fn give_back(vm: &Vm, frame: PhysAddr) {
 }
 
 /// Moves all pages back home but the first `count`, the last one first. Returns how many.
-fn come_back(cpu: &Cpu, vm: &Vm, away: &mut AwayList, count: usize, why: MigrationOutcome, pause: Pause) -> u64 {
+fn come_back(cpu: &Cpu, vm: &Vm, away: &mut Vec<Away>, count: usize, why: MigrationOutcome, pause: Pause) -> u64 {
     let mut moved = 0;
     while away.len() > count {
         let first = away.len().saturating_sub(BATCH).max(count);
-        let pages = away.after(first);
+        let pages = &away[first..];
         let (took, batch) = (exchange(cpu, vm, pages, |page| page.home), pages.len() as u64);
         for page in pages.iter().rev() {
             log(cpu, vm, page.ipa, page.frame, page.home, took, why);
@@ -150,11 +150,8 @@ fn rest(cpu: &Cpu, batch: u64, pause: Pause) -> bool {
 
 /// Moves the `k` most important pages of the profile, all or none. Pages that have already moved count as moved.
 pub fn top(cpu: &Cpu, vm: &Vm, k: u64, pause: Pause) -> Result<u64, CallError> {
-    let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
-    let Migration { ranking, away } = &mut *migration;
-    if ranking.is_empty() {
-        return Err(CallError::Absent);
-    }
+    let Some(mut away) = vm.away.try_lock() else { return Err(CallError::Busy) };
+    let ranking = &vm.spec.profile.as_ref().ok_or(CallError::Absent)?.pages;
     if k == 0 || k > ranking.len() as u64 {
         return Err(CallError::Invalid);
     }
@@ -162,7 +159,7 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64, pause: Pause) -> Result<u64, CallError> {
     let mut ipas = ranking.iter().take(k as usize).copied();
     loop {
         let first = away.len();
-        match go(cpu, vm, away, &mut ipas) {
+        match go(cpu, vm, &mut away, &mut ipas) {
             Ok(0) if ipas.len() == 0 => return Ok((away.len() - before) as u64),
             // A vCPU that has to stop leaves the rest to whoever stops it.
             Ok(moved) if !rest(cpu, moved, pause) => return Err(CallError::Busy),
@@ -170,7 +167,7 @@ pub fn top(cpu: &Cpu, vm: &Vm, k: u64, pause: Pause) -> Result<u64, CallError> {
             Err((ipa, error)) => {
                 pause((away.len() - first) as u64);
                 let at = if let Page::Mapped(frame) = vm.stage2.page(ipa) { frame } else { PhysAddr(0) };
-                let moved = come_back(cpu, vm, away, before, MigrationOutcome::RolledBack, pause);
+                let moved = come_back(cpu, vm, &mut away, before, MigrationOutcome::RolledBack, pause);
                 log(cpu, vm, ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
                 log::warn!(
                     "VM {}: PVT pool full after {moved} of {k} pages; all {moved} are back where they were",
@@ -188,16 +185,16 @@ pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa, pause: Pause) -> Outcome {
     if !ipa.is_page_aligned() || !vm.spec.regions.iter().any(in_pool) {
         return Err(CallError::Invalid);
     }
-    let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
-    let moved = go(cpu, vm, &mut migration.away, core::iter::once(ipa)).map_err(|(_, error)| error)?;
+    let Some(mut away) = vm.away.try_lock() else { return Err(CallError::Busy) };
+    let moved = go(cpu, vm, &mut away, core::iter::once(ipa)).map_err(|(_, error)| error)?;
     pause(moved);
     if moved == 0 { Err(CallError::Invalid) } else { Ok(()) }
 }
 
 /// Moves every page back home, the last one first.
 pub fn restore_all(cpu: &Cpu, vm: &Vm, pause: Pause) -> Result<u64, CallError> {
-    let Some(mut migration) = vm.migration.try_lock() else { return Err(CallError::Busy) };
-    Ok(come_back(cpu, vm, &mut migration.away, 0, MigrationOutcome::Restored, pause))
+    let Some(mut away) = vm.away.try_lock() else { return Err(CallError::Busy) };
+    Ok(come_back(cpu, vm, &mut away, 0, MigrationOutcome::Restored, pause))
 }
 
 /// Returns the PVT pool of the VM's profile.
@@ -217,7 +214,7 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
         return Err(CallError::Invalid);
     }
     // The lock is held while pages move, so no page is moving now.
-    let Some(_none_moves) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    let Some(_none_moves) = vm.away.try_lock() else { return Err(CallError::Busy) };
     let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
     let private = vm.stage2.is_private(ipa);
     let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
@@ -230,7 +227,7 @@ pub fn set_cacheability(cpu: &Cpu, vm: &Vm, at: Ipa, pages: u64, wanted: Cacheab
     if !at.is_page_aligned() || pages == 0 || !vm.is_all_ram(at, pages) {
         return Err(CallError::Invalid);
     }
-    let Some(_one_at_a_time) = vm.migration.try_lock() else { return Err(CallError::Busy) };
+    let Some(_one_at_a_time) = vm.away.try_lock() else { return Err(CallError::Busy) };
     change_cacheability(cpu, vm, at, pages, wanted, pause);
     Ok(())
 }

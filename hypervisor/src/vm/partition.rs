@@ -9,12 +9,11 @@ use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_abi::CallError;
 use cloison_abi::reply::{self, Change, Colors};
-use cloison_formats::addr::{Ipa, PAGE_SIZE};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{self, Backing};
+use cloison_formats::image::{self, Backing, System};
 use cloison_logic::console::LineBuffer;
 use cloison_logic::features::Features;
-use cloison_logic::migrate::Migration;
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::power::{Power, State};
 use cloison_logic::quota;
@@ -34,18 +33,27 @@ pub struct Vcpu {
     pub context: AtomicU64,
 }
 
+/// A page in the PVT pool. It keeps its home frame meanwhile, so that moving back cannot fail.
+#[derive(Clone, Copy)]
+pub struct Away {
+    /// Address of the page.
+    pub ipa: Ipa,
+    /// Its frame in its region's pool, kept for moving back.
+    pub home: PhysAddr,
+    /// Its frame in the PVT pool.
+    pub frame: PhysAddr,
+}
+
 /// A virtual machine.
 pub struct Vm {
     /// Index in the configuration.
     pub id: u8,
     /// Its configuration.
-    pub spec: image::Vm,
+    pub spec: &'static image::Vm,
     /// Its IPA space.
     pub stage2: Stage2,
     /// Its view of the CPU.
     pub features: Features,
-    /// Whether the hypervisor deactivates the virtual timer's interrupt (`image::Gic::mediated_timer`).
-    pub mediated_timer: bool,
     /// The interrupt of its vCPUs' PMUs, if it has them and the board wires one.
     pub pmu_irq: Option<u32>,
     /// The part of the emulated distributor that needs no lock.
@@ -56,16 +64,14 @@ pub struct Vm {
     pub uart: TicketMutex<(Pl011, LineBuffer)>,
     /// Its services page, if it has one.
     pub mailbox: TicketMutex<Mailbox>,
-    /// Its migrated pages.
-    pub migration: TicketMutex<Migration>,
+    /// Its pages in its PVT pool, in the order in which they moved; never more than the first capacity.
+    pub away: TicketMutex<Vec<Away>>,
     /// The power states of its vCPUs.
     pub power: Power,
     /// Its vCPUs.
     pub vcpus: Vec<Vcpu>,
     /// Runs of its campaign that are over.
     pub runs: AtomicU32,
-    /// Events that its PMUs announce besides those of the hardware (`image::System::announced`).
-    pub announced: [u32; 2],
     /// What others know of its quotas, and change.
     pub budgets: Vec<quota::Shared>,
 }
@@ -80,8 +86,19 @@ pub struct Memory {
     pub contiguous: Buddy<32>,
 }
 
+static SYSTEM: Once<System> = Once::new();
 static MEMORY: Once<TicketMutex<Memory>> = Once::new();
 static VMS: Once<Vec<Vm>> = Once::new();
+
+/// Sets what the image says, and returns it; boot core only, once.
+pub fn init_system(system: System) -> &'static System {
+    SYSTEM.call_once(|| system)
+}
+
+/// Returns what the image says, once [`init_system`] has run.
+pub fn system() -> &'static System {
+    SYSTEM.get().expect("read at boot, before any VM is built")
+}
 
 /// Sets the VMs and their memory; boot core only, once.
 pub fn init(vms: Vec<Vm>, memory: Memory) {

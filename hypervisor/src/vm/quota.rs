@@ -6,10 +6,10 @@
 //! waits in EL2 uses up nothing.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::{pmu, timer};
+use crate::devices::pmu::{self, Pmu};
+use crate::devices::timer;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::Vm;
-use crate::vm::vpmu::Physical;
 use crate::vm::{telemetry, virq};
 use cloison_abi::reply::{self, Change};
 use cloison_abi::{CallError, irq};
@@ -20,6 +20,7 @@ use cloison_formats::units::Events;
 use cloison_logic::clock::Instant;
 use cloison_logic::quota::{Entry, Quotas, Shared, Verdict};
 use cloison_logic::reclaim::Pool;
+use cloison_logic::vpmu::PhysicalPmu;
 
 /// The unused budgets that cores share.
 static POOLS: [Pool; MAX_VMS] = [const { Pool::new() }; MAX_VMS];
@@ -41,7 +42,7 @@ pub fn charge(cpu: &Cpu, pages: u64) {
     let (mut quotas, now) = (cpu.quotas.borrow_mut(), timer::now());
     for entry in &mut quotas.entries {
         let cost = Events(entry.spec.page_cost.0.saturating_mul(pages));
-        let verdict = entry.charge(&Physical, cost, now);
+        let verdict = entry.charge(&Pmu, cost, now);
         act(cpu, &entry.spec, verdict);
     }
     // A quiet quota had no deadline.
@@ -70,16 +71,16 @@ pub fn start(cpu: &Cpu) {
             entry.begin(now, &POOLS[entry.spec.reclaim.map_or(0, |reclaim| usize::from(reclaim.pool))]);
             for counter in &entry.counters {
                 let both = [Some(counter.number), counter.shadow].into_iter().flatten();
-                both.for_each(|at| pmu::configure(at, counter.event, 0));
+                both.for_each(|at| pmu::configure(at, counter.event));
             }
-            entry.arm(Events(0), &Physical);
-            pmu::clear_overflows(entry.mask());
+            entry.arm(Events(0), &Pmu);
+            Pmu.change_overflows(0, entry.mask());
         }
         // Each stop ends this too.
         if by_interrupt {
-            entry.counters.iter().for_each(|counter| pmu::enable_interrupt(counter.number));
+            entry.counters.iter().for_each(|counter| Pmu.interrupts(1 << counter.number, 0));
         }
-        pmu::start(entry.mask());
+        Pmu.enable(entry.mask(), 0);
     }
     drop(quotas);
     on_deadline(cpu, now);
@@ -92,7 +93,7 @@ pub fn stop(cpu: &Cpu) {
     let by_interrupt = quotas.enforcement.by_interrupt;
     for entry in &mut quotas.entries {
         pmu::stop(entry.mask());
-        let counted = entry.counted(&Physical);
+        let counted = entry.counted(&Pmu);
         if let Some((vm, regulator)) = cpu.vm.zip(entry.regulator.as_mut()) {
             let (throttled, totals) = regulator.stop(counted, now);
             let (vm, quota, throttled) = (vm.id, entry.index, cpu.clock.nanos(throttled));
@@ -109,7 +110,7 @@ pub fn on_overflow(cpu: &Cpu) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
         if pmu::take_overflows(entry.mask()) != 0 {
-            let verdict = entry.look(&Physical, true, now);
+            let verdict = entry.look(&Pmu, true, now);
             act(cpu, &entry.spec, verdict);
         }
     }
@@ -128,9 +129,9 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
     let mut quotas = cpu.quotas.borrow_mut();
     for entry in &mut quotas.entries {
         let shared = cpu.vm.and_then(|vm| vm.budgets.get(usize::from(entry.index)));
-        let verdict = match entry.turn(&Physical, now, shared.and_then(Shared::set)) {
+        let verdict = match entry.turn(&Pmu, now, shared.and_then(Shared::set)) {
             Some((report, verdict)) => {
-                pmu::clear_overflows(entry.mask());
+                Pmu.change_overflows(0, entry.mask());
                 shared.iter().for_each(|shared| shared.publish(&report));
                 if entry.spec.when_spent == WhenSpent::Interrupt && report.spent_at.is_some() {
                     virq::set_private_line(cpu, irq::BUDGET, false);
@@ -143,7 +144,7 @@ pub fn on_deadline(cpu: &Cpu, now: Instant) {
                 }
                 verdict
             }
-            None => entry.look(&Physical, false, now),
+            None => entry.look(&Pmu, false, now),
         };
         act(cpu, &entry.spec, verdict);
     }
@@ -161,7 +162,7 @@ fn find<T>(cpu: &Cpu, index: u64, with: impl FnOnce(&mut Entry) -> Option<T>) ->
 /// Returns the state of a quota.
 pub fn read(cpu: &Cpu, index: u64) -> Result<reply::Quota, CallError> {
     find(cpu, index, |entry| {
-        let (regulator, events) = (entry.regulator.as_ref()?, entry.counted(&Physical).0);
+        let (regulator, events) = (entry.regulator.as_ref()?, entry.counted(&Pmu).0);
         let throttled_nanos = cpu.clock.nanos(regulator.throttled).0;
         Some(reply::Quota { events, periods: regulator.index.into(), throttled_nanos })
     })

@@ -2,12 +2,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::devices::gic;
+use crate::machine::mmio::GICH;
+use crate::machine::registers::{Readable, Writeable};
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
-use crate::vm::partition::Vm;
+use crate::vm::partition::{Vm, system};
+use cloison_abi::gicv2::GICH_HCR;
 use cloison_abi::irq;
 use cloison_formats::bits::ones;
 use cloison_formats::image::WhenSpent;
+use cloison_formats::limits::LIST_REGISTERS;
 use cloison_logic::syndrome::Width;
 use cloison_logic::vgic::{Banked, Distributor, PhysicalGic, Refused, Shared, Trigger, Vcpus};
 use core::ops::DerefMut;
@@ -29,16 +33,16 @@ impl PhysicalGic for Physical<'_> {
         self.vm.spis.lock()
     }
     fn done(&self) -> u32 {
-        gic::finished_list_registers()
+        (GICH.elrsr[0].get() | GICH.eisr[0].get()) & ((1 << LIST_REGISTERS) - 1)
     }
     fn get(&self, index: usize) -> u32 {
-        gic::list_register(index)
+        GICH.lr[index % LIST_REGISTERS].get()
     }
     fn set(&self, index: usize, value: u32) {
-        gic::set_list_register(index, value);
+        GICH.lr[index % LIST_REGISTERS].set(value);
     }
     fn underflow(&self, on: bool) {
-        gic::set_underflow_interrupt(on);
+        GICH.hcr.write(GICH_HCR::EN::SET + GICH_HCR::UIE.val(on.into()));
     }
     fn pending(&self, group: usize) -> u32 {
         gic::pending(group)
@@ -138,7 +142,9 @@ pub fn set_private_line(cpu: &Cpu, irq: u32, high: bool) {
 pub fn start(cpu: &Cpu, vm: &Vm) {
     let told = vm.spec.quotas.iter().any(|quota| quota.when_spent == WhenSpent::Interrupt);
     let emulated = vm.pmu_irq.map_or(0, |irq| 1 << irq) | u32::from(told) << irq::BUDGET;
-    cpu.virq.borrow_mut().get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, vm.mediated_timer));
+    cpu.virq
+        .borrow_mut()
+        .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, system().board.gic.mediated_timer));
     stop(cpu);
     fill(cpu);
 }

@@ -11,7 +11,7 @@ use cloison_engine::telemetry::End;
 use cloison_engine::{parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{Pool, PoolKind, Profile, ProfiledPage};
+use cloison_formats::image::{Pool, PoolKind, Profile};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
 use cloison_lab::boot_cost;
@@ -177,7 +177,11 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
         };
         chosen.insert((region as u8, (random.bits() % within) as u32));
     }
-    let pages = chosen.iter().map(|&(region, page)| ProfiledPage { region, page, importance: random.bits() }).collect();
+    let mut pages: Vec<_> = chosen.into_iter().map(|pages| (random.bits(), pages)).collect();
+    pages.sort_unstable();
+    let ipa =
+        |(_, (region, page)): (u64, (u8, u32))| system.vms[0].regions[usize::from(region)].ipa.page(u64::from(page));
+    let pages = pages.into_iter().map(ipa).collect();
     // Well within the time of the load below.
     system.vms[0].profile = Some(Profile { pool: 1, pages, top: PAGES, after: Some(Nanos(6_000_000_000)) });
     let mut linux = Running::start(&checked, board, clock)?;
