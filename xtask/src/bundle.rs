@@ -54,6 +54,7 @@ fn fill(directory: &Path) -> Result<()> {
         copy(&elf, &directory.join(Bundle::GUESTS).join(name))?;
     }
     copy(&cargo::client()?, &directory.join(Bundle::CLIENT))?;
+    copy(&cargo::epapi()?, &directory.join(Bundle::EPAPI))?;
     copy(&cargo::model_plugin()?, &directory.join(Bundle::MODEL))?;
     for file in shipped_files()? {
         copy(&installation::root().join(&file), &directory.join(&file))?;

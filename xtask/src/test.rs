@@ -212,7 +212,7 @@ impl Runner {
                     let mut clippy =
                         cargo::cargo(shell, "clippy")?.args(["--quiet", "--release", "-p", cargo::HYPERVISOR.0]);
                     if features.is_empty() {
-                        clippy = clippy.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS]);
+                        clippy = clippy.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS, "-p", "cloison-epapi-c"]);
                     } else {
                         clippy = clippy.args(["--features", &features.join(",")]);
                     }

@@ -59,6 +59,11 @@ impl<C: Counters> Library<C> {
         }
     }
 
+    /// Sets the number of the first event set, before there is one.
+    pub fn number_from(&mut self, first: i32) {
+        self.first = first;
+    }
+
     /// Returns the way to count.
     pub fn counters(&mut self) -> &mut C {
         &mut self.counters
@@ -66,9 +71,12 @@ impl<C: Counters> Library<C> {
 
     /// Runs `f` while no counter counts. Every function that counts, reads or changes a running set does this itself.
     pub fn frozen<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        let on = self.counters.freeze();
+        // Before the first probe it is not known whether there are counters to stop.
+        let on = if self.machine.is_some() { self.counters.freeze() } else { 0 };
         let (result, on) = self.while_frozen(on, f);
-        self.counters.thaw(on)?;
+        if self.machine.is_some() {
+            self.counters.thaw(on)?;
+        }
         result
     }
 

@@ -9,7 +9,7 @@ use crate::terms::{self, Terms};
 /// The most events of a set.
 pub const EVENTS: usize = 16;
 /// The most native events that the events of a set need together.
-pub const NATIVES: usize = 32;
+pub const NATIVES: usize = 24;
 
 /// States of an event set, as bits, with PAPI's numbers.
 pub mod state {

@@ -303,3 +303,15 @@ fn without_counters_nothing_is_counted() {
     assert_eq!(papi.start_counters(&[PAPI_TOT_CYC]), Err(Error::NoCounters));
     assert_eq!(papi.counters().freeze(), 0);
 }
+
+#[test]
+fn a_counter_of_32_bits_may_come_round_once_between_two_reads() {
+    let mut papi = Library::new(Simulated::new("cortex-a53", 6), 0);
+    papi.start_counters(&[PAPI_TOT_INS]).expect("it can be counted");
+    let mut values = [0];
+    for more in [5, u64::from(u32::MAX), (1 << 32) + 7, 3] {
+        papi.counters().run(1, &[(0x08, more)]);
+        papi.read_counters(&mut values).expect("it runs");
+        assert_eq!(values, [more as i64]);
+    }
+}

@@ -108,6 +108,8 @@ impl Bundle {
     pub const GUESTS: &str = "guests";
     /// Path of the program for Linux guests in a bundle.
     pub const CLIENT: &str = "linux/cloisonctl";
+    /// Path of PAPI for guests in C in a bundle.
+    pub const EPAPI: &str = "guest-c/libepapi.a";
     /// Path of the board model in a bundle.
     pub const MODEL: &str = "model/libcloison_board_model.so";
 

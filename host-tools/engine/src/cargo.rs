@@ -17,6 +17,8 @@ use xshell::{Cmd, Shell, cmd};
 pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
 /// The package whose binaries are the shipped guests.
 pub const WORKLOADS: &str = "cloison-workloads";
+/// The package of the C library for guests, and the library's file.
+const EPAPI: (&str, &str) = ("cloison-epapi-c", "libepapi.a");
 /// The package whose binaries run in Linux guests, for the tests.
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the tests of `inspect
@@ -51,7 +53,7 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     let rustdoc = [flags.as_slice(), &["-Dwarnings".to_owned()]].concat().join(SEPARATOR);
     // To rustdoc this is an unstable option, and nothing that it writes is in an image.
     flags.extend(path_flags(&library)?);
-    if subcommand == "build" {
+    if ["build", "rustc"].contains(&subcommand) {
         flags.extend(ERRATA.map(str::to_owned));
     }
     Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}")
@@ -156,6 +158,18 @@ pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     Ok(cmd!(shell, "cargo {subcommand} --target {target}")
         .env(RUSTFLAGS, flags.join(SEPARATOR))
         .env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER", linker))
+}
+
+/// Builds `libepapi.a`, PAPI for guests in C, and returns its file.
+pub fn epapi() -> Result<PathBuf> {
+    let shell = Shell::new().into_diagnostic()?;
+    let (package, file) = EPAPI;
+    // A separate directory: the library is built with another feature than for guests in Rust.
+    let target = installation::target_dir().join("epapi");
+    let arguments = ["--release", "--lib", "--crate-type", "staticlib", "--features", "standalone"];
+    let command = cargo(&shell, "rustc")?.args(["--package", package]).args(arguments);
+    executables(command.arg("--target-dir").arg(&target))?;
+    Ok(target.join(TARGET).join("release").join(file))
 }
 
 /// Builds all shipped guests, once per process. Returns their names and ELF files, sorted.

@@ -64,6 +64,11 @@ pub fn guest(name: &str) -> Result<PathBuf> {
     pick(&guests()?, name)
 }
 
+/// Returns `libepapi.a`, PAPI for guests in C.
+pub fn epapi() -> Result<PathBuf> {
+    part(Bundle::EPAPI, cargo::epapi)
+}
+
 /// Returns the ELF file of the program for Linux guests.
 pub fn client() -> Result<PathBuf> {
     part(Bundle::CLIENT, cargo::client)

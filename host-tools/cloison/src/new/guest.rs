@@ -5,8 +5,8 @@ use super::header;
 use super::project::{Project, checkout, program};
 use cloison_abi::map;
 use cloison_engine::cargo::{TARGET_FLAGS, library_flag};
-use cloison_engine::setup;
 use cloison_engine::setup::core_library::TARGET;
+use cloison_engine::{parts, setup};
 use miette::{IntoDiagnostic, Result, miette};
 use std::path::PathBuf;
 
@@ -23,14 +23,25 @@ pub struct GuestArgs {
     /// In C, with a generated header: `make run` builds and boots it
     #[arg(long, group = "language")]
     pub c: bool,
+    /// With PAPI, which counts events from inside the guest; needs --c
+    #[arg(long, requires = "c")]
+    pub papi: bool,
 }
+
+/// How a new guest's VM counts: by observation segments, or with PAPI on its own PMU.
+const SEGMENTS: &str = "\
+args = [3]                  # x0 to x3; here: the number of segments
+services = [\"hem\"]          # observation segments are logged
+hems = [\"INST_RETIRED\", \"CPU_CYCLES\", \"L2D_CACHE_REFILL\"]";
+const OWN_PMU: &str = "pmu = true                  # for PAPI: the VM has its own counters";
 
 /// Runs `cloison new guest`.
 pub fn guest(args: &GuestArgs) -> Result<()> {
     let project = Project::new(&args.path)?;
-    let command = if args.rust { rust(&project)? } else { c(&project)? };
+    let command = if args.rust { rust(&project)? } else { c(&project, args.papi)? };
     let ram = format!("{:#x}", map::RAM);
-    project.write("system.toml", include_str!("../../templates/system.toml"), &[("RAM", &ram)])?;
+    let counts = if args.papi { OWN_PMU } else { SEGMENTS };
+    project.write("system.toml", include_str!("../../templates/system.toml"), &[("RAM", &ram), ("COUNTS", counts)])?;
     println!(
         "{}: a guest {}; docs/guests.md says what it can rely on\n\n  cd {} && {command}",
         project.name,
@@ -74,19 +85,28 @@ fn rust(project: &Project) -> Result<&'static str> {
 }
 
 /// Writes a C project with its start code and a generated header. Returns the command that builds and runs it.
-fn c(project: &Project) -> Result<&'static str> {
+fn c(project: &Project, papi: bool) -> Result<&'static str> {
     setup::LINKER.ensure()?;
     setup::MAKE.ensure()?;
     // make takes `$` and spaces apart.
     let program = format!("'{}'", program()?.replace('$', "$$"));
     let ram = format!("{:#x}", map::RAM);
-    let words = [("PROGRAM", program.as_str()), ("RAM", &ram), ("CC", setup::LINKER.name)];
+    let libraries = if papi { "libepapi.a" } else { "" };
+    let words = [("PROGRAM", program.as_str()), ("RAM", &ram), ("CC", setup::LINKER.name), ("LIBS", libraries)];
     let header = header::header();
+    if papi {
+        project.copy("libepapi.a", &parts::epapi()?)?;
+        let epapi = include_str!("../../../../guest-tools/epapi/c/include/epapi.h");
+        let named_papi = include_str!("../../../../guest-tools/epapi/c/include/papi.h");
+        project.write_all(&[("epapi.h", epapi), ("papi.h", named_papi)], &[])?;
+    }
+    let program = include_str!("../../templates/c/main.c");
+    let counting = include_str!("../../templates/c/papi.c");
     let files = [
         ("cloison.h", header.as_str()),
         ("start.S", include_str!("../../templates/c/start.S")),
         ("runtime.c", include_str!("../../templates/c/runtime.c")),
-        ("main.c", include_str!("../../templates/c/main.c")),
+        ("main.c", if papi { counting } else { program }),
         ("guest.ld", include_str!("../../templates/c/guest.ld")),
         ("Makefile", include_str!("../../templates/c/Makefile")),
         (".gitignore", "/guest.elf\n"),

@@ -53,6 +53,13 @@ impl Project {
         Ok(())
     }
 
+    /// Copies a file.
+    pub fn copy(&self, file: &str, from: &Path) -> Result<()> {
+        let bytes =
+            std::fs::read(from).into_diagnostic().wrap_err_with(|| miette!("cannot read {}", from.display()))?;
+        write_atomic(&self.directory.join(file), &bytes)
+    }
+
     /// Writes several files, by name and template, with the same words.
     pub fn write_all(&self, files: &[(&str, &str)], words: &[(&str, &str)]) -> Result<()> {
         files.iter().try_for_each(|(file, template)| self.write(file, template, words))
