@@ -179,7 +179,38 @@ pub enum Call {
     /// `(VM, quota index, budget in events) -> 0`: sets the budget from that quota's next period on, for all lives of its
     /// VM; never above the configured ceiling. Service [`services::REGULATE`].
     BudgetSet = 0xC600_0012,
+    /// `() -> (0, number of event counters, PMCEID0_EL0, PMCEID1_EL0)`: what the calling vCPU can count with: event counters
+    /// 0 to the number less one, the cycle counter [`CYCLE_COUNTER`], and the common events as the two registers name them.
+    /// Service [`services::COUNTERS`], as are all that follow. A counter that the vCPU does not have is
+    /// [`CallError::Absent`].
+    Counters = 0xC600_0013,
+    /// `(counter) -> (0, event)`: what a counter counts, in the format of [`Call::CounterEventSet`].
+    CounterEvent = 0xC600_0014,
+    /// `(counter, event) -> 0`: sets what a counter counts: the PMU event in bits 0 to 15, and PMEVTYPER's filters in bits 28
+    /// to 31 (31: not at EL1, 30: not at EL0). The cycle counter counts CPU_CYCLES (0x11) and nothing else. Its value and
+    /// whether it counts stay as they are.
+    CounterEventSet = 0xC600_0015,
+    /// `(counter) -> (0, value, overflowed)`: a counter's value ([`reply::Counter`]).
+    CounterRead = 0xC600_0016,
+    /// `(counter, value) -> 0`: sets a counter's value, and clears its overflow flag. Event counters have 32 bits, the cycle
+    /// counter 64.
+    CounterSet = 0xC600_0017,
+    /// `(mask) -> 0`: enables these counters, a bit each, and disables all others. A mask with a counter that the vCPU does not
+    /// have is [`CallError::Denied`] here and in the next two.
+    CounterEnable = 0xC600_0018,
+    /// `(mask) -> 0`: has these counters not count, even if they are enabled, and all others count if they are. All change at
+    /// the same time.
+    CounterInhibit = 0xC600_0019,
+    /// `(mask) -> (0, enabled, inhibited, overflowed)`: the counters, a bit each ([`reply::CounterMasks`]). Clears the overflow
+    /// flags of those in the mask after they have been read.
+    CounterMasks = 0xC600_001A,
+    /// `(workload, sub_experiment, run) -> 0`: logs a HEM record of what the vCPU's enabled event counters (the first six) and
+    /// its cycle counter show. The log says that the guest has made it.
+    CounterRecord = 0xC600_001B,
 }
+
+/// Number of the cycle counter among a vCPU's counters, and of its bit in masks of them.
+pub const CYCLE_COUNTER: u32 = 31;
 
 impl Call {
     /// Returns the call with this function identifier, if Cloison has one.
@@ -204,6 +235,15 @@ impl Call {
             0xC600_0010 => Self::VmOrder,
             0xC600_0011 => Self::BudgetRead,
             0xC600_0012 => Self::BudgetSet,
+            0xC600_0013 => Self::Counters,
+            0xC600_0014 => Self::CounterEvent,
+            0xC600_0015 => Self::CounterEventSet,
+            0xC600_0016 => Self::CounterRead,
+            0xC600_0017 => Self::CounterSet,
+            0xC600_0018 => Self::CounterEnable,
+            0xC600_0019 => Self::CounterInhibit,
+            0xC600_001A => Self::CounterMasks,
+            0xC600_001B => Self::CounterRecord,
             _ => return None,
         })
     }
@@ -222,7 +262,8 @@ impl Call {
 pub enum CallError {
     /// No such function (SMCCC's own code).
     NotSupported = -1,
-    /// The VM's configuration does not grant the service, or does not name the VM.
+    /// The VM's configuration does not grant the service, or does not name the VM; or a mask has a counter that is not the
+    /// caller's.
     Denied = -2,
     /// An argument is out of range.
     Invalid = -3,
@@ -230,7 +271,7 @@ pub enum CallError {
     PoolFull = -4,
     /// Another migration, change of cacheability, or order to stop or start this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile, the core has no such quota or HEM, or the machine no such VM.
+    /// The VM has no page profile, the core has no such quota, HEM or counter, or the machine no such VM.
     Absent = -6,
     /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.
     Sequence = -7,
@@ -274,4 +315,6 @@ pub mod services {
     pub const MANAGE: u32 = 1 << 4;
     /// Reading and setting the quotas of the VMs that the VM's configuration names.
     pub const REGULATE: u32 = 1 << 5;
+    /// Event counters without a PMU: those that neither a quota nor a HEM uses.
+    pub const COUNTERS: u32 = 1 << 6;
 }

@@ -163,6 +163,34 @@ replies! {
         event: u16,
     }
 
+    /// What a vCPU can count with: after [`Call::Counters`](crate::Call::Counters).
+    Counters {
+        /// Number of event counters.
+        counters: u32,
+        /// PMCEID0_EL0: the common events 0 to 31 in the lower half, 0x4000 to 0x401f in the upper one, a bit each.
+        low: u64,
+        /// PMCEID1_EL0: the common events 32 to 63 in the lower half, 0x4020 to 0x403f in the upper one.
+        high: u64,
+    }
+
+    /// A counter: after [`Call::CounterRead`](crate::Call::CounterRead).
+    Counter {
+        /// Its value.
+        value: u64,
+        /// It has overflowed since its flag was cleared.
+        overflowed: bool,
+    }
+
+    /// A vCPU's counters, a bit each: after [`Call::CounterMasks`](crate::Call::CounterMasks).
+    CounterMasks {
+        /// Those that are enabled.
+        enabled: u32,
+        /// Those that do not count although they may be enabled.
+        inhibited: u32,
+        /// Those that have overflowed.
+        overflowed: u32,
+    }
+
     /// After [`Call::Time`](crate::Call::Time).
     Time {
         /// Time since reset, in nanoseconds of the system counter.

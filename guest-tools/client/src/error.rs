@@ -90,6 +90,15 @@ fn service(call: Call) -> Option<&'static str> {
         Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => Some("quota"),
         Call::VmRead | Call::VmOrder => Some("manage"),
         Call::BudgetRead | Call::BudgetSet => Some("regulate"),
+        Call::Counters
+        | Call::CounterEvent
+        | Call::CounterEventSet
+        | Call::CounterRead
+        | Call::CounterSet
+        | Call::CounterEnable
+        | Call::CounterInhibit
+        | Call::CounterMasks
+        | Call::CounterRecord => Some("counters"),
         Call::SetCacheability => Some("profile"),
         Call::Identify | Call::Time | Call::Region | Call::PageState => None,
     }
@@ -110,6 +119,7 @@ fn refusal(call: Call, error: CallError) -> String {
         (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
         (CallError::Absent, Some("regulate")) => "there is no such VM, or it has no such quota".to_owned(),
         (CallError::Absent, Some("manage")) => "the machine has no such VM".to_owned(),
+        (CallError::Absent, Some("counters")) => "this vCPU has no such counter".to_owned(),
         (CallError::Absent, Some("hem")) => "this VM has no such HEM".to_owned(),
         (CallError::Absent, _) => "the call refers to something that this VM does not have".to_owned(),
         (CallError::Sequence, _) if call == Call::SegmentBegin => {

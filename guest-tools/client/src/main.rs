@@ -220,7 +220,7 @@ fn line(name: &str, value: impl Display) {
 }
 
 fn info(services: &mut Services) -> Result<(), Failure> {
-    use cloison_abi::services::{HEM, MANAGE, MIGRATE, PROFILE, QUOTA, REGULATE};
+    use cloison_abi::services::{COUNTERS, HEM, MANAGE, MIGRATE, PROFILE, QUOTA, REGULATE};
     let identity = services.identify();
     let names = [
         (HEM, "hem"),
@@ -229,6 +229,7 @@ fn info(services: &mut Services) -> Result<(), Failure> {
         (PROFILE, "profile"),
         (MANAGE, "manage"),
         (REGULATE, "regulate"),
+        (COUNTERS, "counters"),
     ];
     let granted: Vec<&str> =
         names.iter().filter(|(bit, _)| identity.services & bit != 0).map(|(_, name)| *name).collect();

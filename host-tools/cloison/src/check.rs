@@ -52,7 +52,7 @@ fn where_quotas_hold(checked: &Checked) -> String {
 fn budgets(checked: &Checked) -> String {
     let (names, events, board) = (EventNames::of(&checked.board.events), &checked.board.events, &checked.board);
     let mut lines = String::new();
-    let each = if board.board.pmu_shadow && !board.board.pmu_irqs.is_empty() { 2 } else { 1 };
+    let each = board.board.counters_per_event();
     for vm in &checked.system.vms {
         for (index, quota) in vm.quotas.iter().enumerate() {
             let counted = &quota.counted;
@@ -71,19 +71,23 @@ fn budgets(checked: &Checked) -> String {
         for vcpu in 0..vm.cores.len() {
             let own = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu);
             let of_quotas: usize = own.map(|quota| quota.counted().count()).sum();
-            let sets = vm.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&vm.hems]);
-            let hems = sets.map(Vec::len).max().unwrap_or(0);
-            if of_quotas == 0 && hems == 0 && !vm.pmu {
+            let segments = vm.segment_counters();
+            if of_quotas == 0 && segments == 0 && !vm.has_counters() {
                 continue;
             }
             let (all, taken) = (board.counters as usize, of_quotas * each);
             let shadow = if each == 2 { " (each has a shadow counter)" } else { "" };
-            let guest = if vm.pmu { ", the rest for its PMU" } else { "" };
-            let free = all.saturating_sub(taken + hems);
+            let cycles = if vm.has_counters() && segments > 0 { " and their cycles" } else { "" };
+            let guest = match (vm.pmu, vm.has_counters()) {
+                (true, _) => ", the rest for its PMU",
+                (false, true) => ", the rest for its calls",
+                (false, false) => "",
+            };
+            let free = all.saturating_sub(taken + segments);
             lines += &format!(
-                "  {} vCPU {vcpu}: of {all} event counters, {taken} for quotas{shadow}, {hems} for HEMs{guest}; {free} {}\n",
+                "  {} vCPU {vcpu}: of {all} event counters, {taken} for quotas{shadow}, {segments} for HEMs{cycles}{guest}; {free} {}\n",
                 vm.name,
-                if vm.pmu { "for the guest" } else { "free" },
+                if vm.has_counters() { "for the guest" } else { "free" },
             );
         }
     }

@@ -49,6 +49,7 @@ fn run(number: u32) -> HemRecord {
         events: [EventId(0x08), EventId(0x3ff), EventId(0), EventId(0), EventId(0), EventId(0)],
         counts: [1_000 + number, u32::MAX, 0, 0, 0, 0],
         overflowed: 0b10,
+        by_guest: false,
     }
 }
 
@@ -269,9 +270,12 @@ fn csv_quotes_and_keeps_every_digit() {
     assert_eq!(rows.len(), 7);
     assert_eq!(
         rows[1],
-        ["victim", "0", "3", "5000", "4294967295", "2", "0", "1099511627776", "1023", "0x3ff", "4294967295", "1"]
+        ["victim", "0", "3", "5000", "4294967295", "2", "0", "1099511627776", "0", "1023", "0x3ff", "4294967295", "1"]
     );
-    assert_eq!(rows[6], ["noise, loud", "0", "3", "5000", "4294967295", "2", "3", "1099511627776", "", "", "", ""]);
+    assert_eq!(
+        rows[6],
+        ["noise, loud", "0", "3", "5000", "4294967295", "2", "3", "1099511627776", "0", "", "", "", ""]
+    );
 }
 
 #[test]
@@ -303,6 +307,7 @@ fn parquet_reads_back_as_written() {
             Field::UInt(row.sub_experiment),
             Field::UInt(row.run),
             Field::ULong(row.cycles),
+            Field::Bool(row.by_guest),
             count.map_or(Field::Null, |count| Field::UShort(count.event.0)),
             count.map_or(Field::Null, |count| Field::Str(count.name.clone())),
             count.map_or(Field::Null, |count| Field::UInt(count.value)),

@@ -354,29 +354,31 @@ pub(crate) fn counters(quotas: &[QuotaSpec], vcpu: usize, each: usize) -> usize 
     own.map(|spec| spec.quota.counted().count() * each).sum()
 }
 
-/// Checks that the quotas and HEMs of a core fit in its counters.
+/// Checks that the quotas and HEMs of a core fit in its counters, with one for cycles where a segment `shares` the core with
+/// counters of the guest's.
 pub(crate) fn check_counters(
     table: &Table<'_>,
     board: &BoardFile,
     quotas: &[QuotaSpec],
-    hems: &[EventId],
+    (hems, shares): (&[EventId], bool),
     vcpus: usize,
 ) {
-    let each = if board.board.pmu_shadow { 2 } else { 1 };
+    let each = board.board.counters_per_event();
     (0..vcpus).for_each(|vcpu| check_masks(table, &board.events, quotas, vcpu, board.counters, each));
     for vcpu in 0..vcpus {
         let bound = quotas.iter().rfind(|spec| usize::from(spec.quota.vcpu) == vcpu);
         let of_quotas = counters(quotas, vcpu, 1);
-        let needed = of_quotas * each + hems.len();
+        let needed = of_quotas * each + hems.len() + usize::from(shares);
         if needed <= board.counters as usize {
             continue;
         }
         let why =
             if each == 2 { " (a quota takes 2 for each event where its interrupt needs a shadow counter)" } else { "" };
         let arithmetic = format!(
-            "{} x {each} + {} = {needed} > {}",
+            "{} x {each} + {}{} = {needed} > {}",
             count(of_quotas, "event") + " of quotas",
             count(hems.len(), "HEM"),
+            if shares { " + 1 for their cycles" } else { "" },
             board.counters
         );
         let listed = table.optional("hems").or_else(|| table.optional("campaign"));

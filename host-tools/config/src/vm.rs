@@ -22,13 +22,14 @@ use std::path::{Path, PathBuf};
 
 /// Number of arguments of a guest.
 const ARGS: usize = 4;
-const SERVICES: [(&str, u32); 6] = [
+const SERVICES: [(&str, u32); 7] = [
     ("hem", services::HEM),
     ("migrate", services::MIGRATE),
     ("quota", services::QUOTA),
     ("profile", services::PROFILE),
     ("manage", services::MANAGE),
     ("regulate", services::REGULATE),
+    ("counters", services::COUNTERS),
 ];
 
 /// A VM with the positions to which later checks refer.
@@ -67,7 +68,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let irqs = read_irqs(&table, scene.board);
     let events = scene.board.map(|board| &board.events);
     let hems = read_hems(&table, events);
-    let pmu = read_pmu(&table, &hems, services);
+    let pmu = read_pmu(&table, services);
     let services_page = table.optional("services_page").and_then(|field| field.boolean()).unwrap_or_default();
     let scrub = table.optional("scrub").and_then(|field| field.boolean()).unwrap_or_default();
     let owned: Vec<u32> = irqs.iter().map(|(irq, _)| *irq).collect();
@@ -90,7 +91,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
         let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
         let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
-        quota::check_counters(&table, board, quotas, most, vcpus);
+        quota::check_counters(&table, board, quotas, (most, shares_cycles(pmu, services)), vcpus);
         quota::warn_of_no_bound(&table, &board.events, quotas, vcpus);
     }
     let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
@@ -153,6 +154,11 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
         budgeted: budgeted.into_iter().flatten().collect(),
         top,
     })
+}
+
+/// Returns whether segments need a counter for cycles, because the guest has the cycle counter.
+const fn shares_cycles(pmu: bool, granted: u32) -> bool {
+    (pmu || granted & services::COUNTERS != 0) && granted & services::HEM != 0
 }
 
 /// Checks that what only one kind of image has is not asked of another.
@@ -286,23 +292,13 @@ fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
 }
 
 /// Reads whether the VM has its own PMU.
-fn read_pmu(table: &Table<'_>, hems: &[EventId], granted: u32) -> bool {
+fn read_pmu(table: &Table<'_>, granted: u32) -> bool {
     let Some(field) = table.optional("pmu") else { return false };
     let wanted = field.boolean().unwrap_or_default();
-    if wanted && !hems.is_empty() {
-        field.push(
-            field
-                .error("the VM has both its own PMU and HEMs, which use the same counters")
-                .label("one of the two")
-                .help("leave `hems` out, and have the guest count; or leave `pmu` out, and have the hypervisor count"),
-        );
-    } else if wanted && granted & services::HEM != 0 {
-        field.push(
-            field
-                .error("the VM has both its own PMU and observation segments, which use the same cycle counter")
-                .label("one of the two")
-                .help("leave `hem` out of its services, and have the guest count; or leave `pmu` out"),
-        );
+    if wanted && granted & services::COUNTERS != 0 {
+        let both = field
+            .error("the VM has both its own PMU and the service `counters`, which are two ways to the same counters");
+        field.push(both.label("one of the two").help("leave `pmu` out, or take \"counters\" out of its services"));
     }
     wanted
 }

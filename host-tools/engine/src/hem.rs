@@ -196,6 +196,8 @@ pub struct Row {
     pub run: u32,
     /// PMCCNTR_EL0 over the segment: the anchor, repeated in every row of the run.
     pub cycles: u64,
+    /// Whether the guest has made the record itself, with counters that it can set to any value.
+    pub by_guest: bool,
     /// The count; `None` in the only row of a run that counted only cycles.
     pub count: Option<Count>,
 }
@@ -228,6 +230,7 @@ impl Table {
                 sub_experiment: record.sub_experiment,
                 run: record.run,
                 cycles: record.cycles.0,
+                by_guest: record.by_guest,
                 count: None,
             };
             let counts = run.counts().map(|(event, value, overflowed)| Row {
@@ -279,6 +282,7 @@ impl Table {
                     row.sub_experiment.to_string(),
                     row.run.to_string(),
                     row.cycles.to_string(),
+                    u8::from(row.by_guest).to_string(),
                     code,
                     event,
                     value,
@@ -315,6 +319,7 @@ impl Table {
         column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.sub_experiment.cast_signed())))?;
         column::<Int32Type>(&mut group, rows.iter().map(|row| Some(row.run.cast_signed())))?;
         column::<Int64Type>(&mut group, rows.iter().map(|row| Some(row.cycles.cast_signed())))?;
+        column::<BoolType>(&mut group, rows.iter().map(|row| Some(row.by_guest)))?;
         let counts = || rows.iter().map(|row| row.count.as_ref());
         column::<Int32Type>(&mut group, counts().map(|count| Some(i32::from(count?.event.0))))?;
         column::<ByteArrayType>(&mut group, counts().map(|count| Some(text(&count?.name))))?;
@@ -337,6 +342,7 @@ fn schema() -> parquet::errors::Result<Type> {
         (Physical::INT32, unsigned(32)),
         (Physical::INT32, unsigned(32)),
         (Physical::INT64, unsigned(64)),
+        (Physical::BOOLEAN, None),
         (Physical::INT32, unsigned(16)),
         (Physical::BYTE_ARRAY, Some(LogicalType::String)),
         (Physical::INT32, unsigned(32)),

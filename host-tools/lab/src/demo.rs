@@ -270,6 +270,7 @@ mod tests {
             events: [EventId(0); MAX_HEMS],
             counts: [0; MAX_HEMS],
             overflowed: 0,
+            by_guest: false,
         }));
         let entries = records.into_iter().map(|record| Entry { core: 0, at: Nanos(1), record }).collect();
         let boot = BootInfo {

@@ -20,7 +20,7 @@ use crate::limits::{MAX_CORES, MAX_VMS};
 use crate::units::{EventId, Events, Nanos, Period};
 use alloc::string::String;
 use alloc::vec::Vec;
-use cloison_abi::map;
+use cloison_abi::{map, services};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -316,7 +316,7 @@ pub struct Vm {
     pub quotas: Vec<Quota>,
     /// Events counted in an observation segment: at most 6 minus the counters that the quotas of the same core use.
     pub hems: Vec<EventId>,
-    /// Whether it has a PMU with the counters that no quota uses. Excludes `hems`.
+    /// Whether it has a PMU, with the counters that neither its quotas nor its segments use.
     pub pmu: bool,
     /// Whether it has the services page (`cloison_abi::page`).
     pub services_page: bool,
@@ -585,7 +585,8 @@ impl System {
         for quota in &vm.quotas {
             self.validate_quota(part, quota, vm.cores.len())?;
         }
-        part.check(!vm.pmu || vm.hems.is_empty(), Rule::PmuAndHems, vm.hems.len() as u64)?;
+        let both = vm.pmu && vm.services & services::COUNTERS != 0;
+        part.check(!both, Rule::PmuAndCounters, vm.services.into())?;
         let Some(profile) = &vm.profile else { return Ok(()) };
         let pool = self.pools.get(usize::from(profile.pool)).map(|pool| pool.kind);
         part.check(pool.is_some(), Rule::NoPool, profile.pool.into())?;
@@ -616,14 +617,13 @@ impl System {
         part.check(is_whole, Rule::Reclaim, pool.into())
     }
 
-    /// Returns the number of event counters that the quotas and HEMs of one core need, of the core that needs the most.
+    /// Returns the number of event counters that the quotas and segments of one core need, of the core that needs the most.
     pub fn counters(&self) -> usize {
-        let each = if self.board.pmu_shadow && !self.board.pmu_irqs.is_empty() { 2 } else { 1 };
+        let each = self.board.counters_per_event();
         let of = |(vm, vcpu): (&Vm, usize)| {
-            let sets = vm.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&vm.hems]);
             let own = vm.quotas.iter().filter(|quota| usize::from(quota.vcpu) == vcpu);
             let counted: usize = own.map(|quota| quota.counted().count()).sum();
-            counted * each + sets.map(Vec::len).max().unwrap_or(0)
+            counted * each + vm.segment_counters()
         };
         let vcpus = self.vms.iter().flat_map(|vm| (0..vm.cores.len()).map(move |vcpu| (vm, vcpu)));
         vcpus.map(of).max().unwrap_or(0)
@@ -631,6 +631,19 @@ impl System {
 }
 
 impl Vm {
+    /// Returns whether its guest has counters: by its PMU or by calls.
+    pub fn has_counters(&self) -> bool {
+        self.pmu || self.services & services::COUNTERS != 0
+    }
+
+    /// Returns the number of event counters that its observation segments need on each core. One of them counts cycles where
+    /// the guest has the cycle counter.
+    pub fn segment_counters(&self) -> usize {
+        let sets = self.campaign.iter().flat_map(|campaign| &campaign.sub_experiments).chain([&self.hems]);
+        let cycles = self.has_counters() && self.services & services::HEM != 0;
+        sets.map(Vec::len).max().unwrap_or(0) + usize::from(cycles)
+    }
+
     /// Iterates over the devices that are passed through to the VM.
     pub fn devices(&self) -> impl Iterator<Item = PhysRange> + '_ {
         self.regions.iter().filter_map(|region| match region.backing {
@@ -692,6 +705,11 @@ impl Board {
     fn own_irqs(&self, irq: u32) -> usize {
         let uarts = [Some(self.console), self.telemetry].into_iter().flatten().map(|uart| uart.irq);
         uarts.chain(self.pmu_irqs.iter().copied()).filter(|&own| own == irq).count()
+    }
+
+    /// Returns the number of event counters that each event of a quota takes.
+    pub fn counters_per_event(&self) -> usize {
+        if self.pmu_shadow && !self.pmu_irqs.is_empty() { 2 } else { 1 }
     }
 
     /// Returns the interrupt of a guest's PMU: that of the board, if it is private to each core.

@@ -15,7 +15,7 @@ use postcard::ser_flavors::{Cobs, Slice, crc::CrcModifier};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages below, which the first message of a stream contains.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Maximum number of events in a HEM record.
 pub const MAX_HEMS: usize = 6;
 /// Maximum length of an encoded message, including its terminating zero byte.
@@ -232,7 +232,8 @@ pub struct HemRecord {
     pub sub_experiment: u32,
     /// Run number.
     pub run: u32,
-    /// PMCCNTR_EL0 over the segment, at EL1 and EL0 only.
+    /// Cycles of the segment, at EL1 and EL0 only: of PMCCNTR_EL0, or of a 32-bit event counter where the guest has the
+    /// cycle counter.
     pub cycles: Cycles,
     /// Number of entries of `events` and `counts` that are used.
     pub len: u8,
@@ -240,8 +241,15 @@ pub struct HemRecord {
     pub events: [EventId; MAX_HEMS],
     /// The counts (32-bit counters).
     pub counts: [u32; MAX_HEMS],
-    /// Bit `i`: counter `i` overflowed during the segment.
+    /// Bit `i`: the counter of event `i` overflowed during the segment; [`HemRecord::CYCLES_OVERFLOWED`].
     pub overflowed: u8,
+    /// The guest has counted this itself, with counters that it can set to any value.
+    pub by_guest: bool,
+}
+
+impl HemRecord {
+    /// The bit of `overflowed` that says that `cycles` lacks a multiple of 2^32.
+    pub const CYCLES_OVERFLOWED: u8 = 1 << 7;
 }
 
 /// The move of one page.

@@ -5,6 +5,7 @@ use crate::vpmu::CYCLES;
 use cloison_formats::image::Vm;
 use cloison_formats::telemetry::{HemRecord, MAX_HEMS};
 use cloison_formats::units::{Cycles, EventId};
+use core::ops::Range;
 
 /// The segment of a vCPU, if one is open, and the previous one.
 #[derive(Debug, Default)]
@@ -30,7 +31,9 @@ pub struct Names {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
     names: Names,
+    first: u32,
     hems: u32,
+    shares: bool,
 }
 
 /// Returns what a VM counts: its HEMs, or in a campaign those of the sub-experiment, with the numbers of sub-experiment
@@ -46,25 +49,50 @@ pub fn selected(vm: &Vm, runs_over: u32) -> (&[EventId], Option<(u32, u32)>) {
 }
 
 impl Open {
-    /// Starts a segment that counts the first of `events`, one per counter, as far as there are `free` counters.
-    pub fn new(mut names: Names, events: &[EventId], campaign: Option<(u32, u32)>, free: u32) -> Self {
+    /// Starts a segment that counts the first of `events`, one per counter, as far as there are `counters`. Where it
+    /// `shares` the core with a guest that has the cycle counter, one more of them counts cycles.
+    pub fn new(
+        mut names: Names,
+        events: &[EventId],
+        campaign: Option<(u32, u32)>,
+        counters: Range<u32>,
+        shares: bool,
+    ) -> Self {
         if let Some((sub_experiment, run)) = campaign {
             names = Names { sub_experiment, run, ..names };
         }
-        Self { names, hems: (events.len().min(MAX_HEMS) as u32).min(free) }
+        let room = counters.end.saturating_sub(counters.start + u32::from(shares));
+        Self { names, first: counters.start, hems: (events.len().min(MAX_HEMS) as u32).min(room), shares }
     }
 
-    /// Returns the number of events counted, on the counters from 0 on.
+    /// Returns the number of events counted.
     pub fn hems(&self) -> u32 {
         self.hems
     }
 
-    /// Returns these counters and the cycle counter as a bit mask.
-    pub fn mask(&self) -> u32 {
-        CYCLES | ((1 << self.hems) - 1)
+    /// Returns the counter of the `hem`-th event.
+    pub fn counter(&self, hem: u32) -> u32 {
+        self.first + hem
     }
 
-    /// Returns the segment's record; `count` reads a counter.
+    /// Returns the event counter that counts cycles; `None`: the cycle counter does.
+    pub fn cycles(&self) -> Option<u32> {
+        self.shares.then_some(self.first + self.hems)
+    }
+
+    /// Returns all counters of the segment as a bit mask.
+    pub fn mask(&self) -> u32 {
+        let hems = ((1 << self.hems) - 1) << self.first;
+        hems | self.cycles().map_or(CYCLES, |counter| 1 << counter)
+    }
+
+    /// Returns overflow flags as a record has them.
+    pub fn overflowed(&self, flags: u32) -> u8 {
+        let cycles = self.cycles().is_some_and(|counter| flags >> counter & 1 == 1);
+        (flags >> self.first & ((1 << self.hems) - 1)) as u8 | if cycles { HemRecord::CYCLES_OVERFLOWED } else { 0 }
+    }
+
+    /// Returns the segment's record; `count` reads the count of an event, by its place.
     pub fn record(
         &self,
         (vm, vcpu): (u8, u8),
@@ -85,6 +113,7 @@ impl Open {
             events: [EventId(0); MAX_HEMS],
             counts: [0; MAX_HEMS],
             overflowed,
+            by_guest: false,
         };
         for (counter, &event) in (0..self.hems).zip(events) {
             record.events[counter as usize] = event;
@@ -103,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_campaign_numbers_its_segments() {
-        let open = Open::new(NAMES, &[EventId(8)], Some((30, 40)), 6);
+        let open = Open::new(NAMES, &[EventId(8)], Some((30, 40)), 0..6, false);
         let record = open.record((3, 1), Cycles(9), 0, &[EventId(8)], |_| 5);
         assert_eq!((record.workload, record.sub_experiment, record.run), (7, 30, 40));
         assert_eq!((record.vm, record.vcpu, record.cycles, record.counts[0]), (3, 1, Cycles(9), 5));
@@ -112,11 +141,22 @@ mod tests {
     proptest! {
         /// It never uses more counters than are free or fit in a record, and each count belongs to its event.
         #[test]
-        fn counts_are_beside_their_events(raw in prop::collection::vec(any::<u16>(), 0..12), free in 0u32..10) {
+        fn counts_are_beside_their_events(
+            raw in prop::collection::vec(any::<u16>(), 0..12), first in 0u32..6, free in 0u32..10, shares: bool, flags: u32,
+        ) {
             let events: std::vec::Vec<EventId> = raw.into_iter().map(EventId).collect();
-            let open = Open::new(NAMES, &events, None, free);
-            prop_assert_eq!(open.hems() as usize, events.len().min(MAX_HEMS).min(free as usize));
-            prop_assert_eq!(open.mask(), CYCLES | ((1 << open.hems()) - 1));
+            let free = free + u32::from(shares);
+            let open = Open::new(NAMES, &events, None, first..first + free, shares);
+            let room = (free - u32::from(shares)) as usize;
+            prop_assert_eq!(open.hems() as usize, events.len().min(MAX_HEMS).min(room));
+            // Its own counters, and the guest's cycle counter only where that is not the guest's.
+            let own = (first..first + open.hems() + u32::from(shares)).fold(0, |mask, counter| mask | 1 << counter);
+            prop_assert_eq!(open.mask(), if shares { own } else { own | CYCLES });
+            prop_assert!(shares || open.mask() & CYCLES != 0);
+            let overflowed = (0..open.hems()).filter(|&hem| flags >> open.counter(hem) & 1 == 1);
+            let expected = overflowed.fold(0, |bits, hem| bits | 1u8 << hem);
+            let cycles = open.cycles().is_some_and(|counter| flags >> counter & 1 == 1);
+            prop_assert_eq!(open.overflowed(flags), expected | u8::from(cycles) << 7);
             let record = open.record((0, 0), Cycles(0), 0, &events, |counter| 100 + counter);
             for (at, (&count, &event)) in record.counts.iter().zip(&record.events).enumerate() {
                 let used = events.get(at).filter(|_| at < open.hems() as usize);

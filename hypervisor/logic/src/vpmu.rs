@@ -1,12 +1,13 @@
 //! The virtual PMU of a vCPU (PMUv3, Arm ARM DDI 0487, chapter D13 and D24.5).
 //!
-//! Every access by a guest traps. The guest's counters are the cycle counter and the physical counters that no quota
-//! uses, from 0 on; its registers show only these.
+//! Every access by a guest traps, or is a call of the counter service. The guest's counters are the cycle counter and the
+//! physical counters from 0 on that no quota and no observation segment uses; its registers show only these.
 //!
 //! ```text
 //! trapped access     value = pmu.access(&physical, register, write); line(pmu.line(&physical))
+//! counter service    results = pmu.serve(&physical, call, arguments)
 //! overflow interrupt line(pmu.line(&physical))
-//! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&physical)
+//! vCPU starts        pmu = Vpmu::new(counters); pmu.reset(&physical, is_on)
 //! ```
 //!
 //! `line` sets the level of the guest's PMU interrupt. While the line is high, the physical interrupts of the counters
@@ -15,6 +16,12 @@
 
 use crate::quota::Counters;
 use crate::syndrome::Encoding;
+use cloison_abi::reply::{Counter, CounterMasks};
+use cloison_abi::{CYCLE_COUNTER, Call, CallError};
+use cloison_formats::bits::ones;
+use cloison_formats::telemetry::MAX_HEMS;
+use cloison_formats::units::EventId;
+use heapless::Vec;
 
 /// What this module needs of the physical PMU on the calling core; a fake in the tests. Masks have a bit per event counter
 /// and bit 31 for the cycle counter, as the registers do.
@@ -44,7 +51,7 @@ pub trait PhysicalPmu: Counters {
 }
 
 /// Bit of the cycle counter.
-pub const CYCLES: u32 = 1 << 31;
+pub const CYCLES: u32 = 1 << CYCLE_COUNTER;
 /// PMCR: enable; reset of the event counters; reset of the cycle counter.
 const E: u32 = 1;
 const P: u32 = 1 << 1;
@@ -115,6 +122,7 @@ pub struct Vpmu {
     counters: u32,
     control: u32,
     enabled: u32,
+    inhibited: u32,
     interrupts: u32,
     select: u32,
     user: u32,
@@ -126,13 +134,28 @@ impl Vpmu {
     /// Creates a PMU with this many event counters, at most 31.
     pub const fn new(counters: u32) -> Self {
         let counters = if counters > MOST as u32 { MOST as u32 } else { counters };
-        Self { counters, control: 0, enabled: 0, interrupts: 0, select: 0, user: 0, filter: 0, types: [0; MOST] }
+        Self {
+            counters,
+            control: 0,
+            enabled: 0,
+            inhibited: 0,
+            interrupts: 0,
+            select: 0,
+            user: 0,
+            filter: 0,
+            types: [0; MOST],
+        }
+    }
+
+    /// Returns the number of event counters, which are those from 0 on.
+    pub const fn counters(&self) -> u32 {
+        self.counters
     }
 
     /// Sets the guest's counters to the state after power-on: nothing counts, nothing interrupts, and no value, event or
-    /// filter of a former life is left.
-    pub fn reset(&mut self, physical: &impl PhysicalPmu) {
-        *self = Self::new(self.counters);
+    /// filter of a former life is left. The PMU as a whole is enabled only if it `is_on`.
+    pub fn reset(&mut self, physical: &impl PhysicalPmu, is_on: bool) {
+        *self = Self { control: u32::from(is_on) * E, ..Self::new(self.counters) };
         physical.enable(0, self.all());
         physical.set_cycles(0);
         physical.set_cycle_filter(0);
@@ -229,8 +252,68 @@ impl Vpmu {
 
     /// Starts the enabled counters, if the PMU as a whole is enabled.
     fn run(&self, physical: &impl PhysicalPmu) {
-        let on = if self.control & E != 0 { self.enabled } else { 0 };
+        let on = if self.control & E != 0 { self.enabled & !self.inhibited } else { 0 };
         physical.enable(on, self.all() & !on);
+    }
+
+    /// Serves a call of the counter service.
+    ///
+    /// # Errors
+    /// [`CallError::Absent`] for a counter that the guest does not have, [`CallError::Denied`] for a mask with one,
+    /// [`CallError::Invalid`] for an event or value that does not fit the counter.
+    pub fn serve(
+        &mut self,
+        physical: &impl PhysicalPmu,
+        call: Call,
+        [x1, x2, _]: [u64; 3],
+    ) -> Result<[u64; 3], CallError> {
+        let index = x1.min(u64::from(u32::MAX)) as u32;
+        let (counter, kind, event, most) = match index {
+            CYCLE_COUNTER => (Register::Cycles, Register::CycleFilter, EventId::CPU_CYCLES.0.into(), u64::MAX),
+            _ => (Register::Counter(index), Register::Type(index), 0, u32::MAX.into()),
+        };
+        let has = index == CYCLE_COUNTER || index < self.counters;
+        let named = if x1 & !u64::from(self.all()) == 0 { Ok(x1 as u32) } else { Err(CallError::Denied) };
+        match call {
+            Call::Counters => Ok([self.counters.into(), physical.common_events(0), physical.common_events(1)]),
+            Call::CounterEnable => {
+                self.enabled = named?;
+                self.run(physical);
+                Ok([0; 3])
+            }
+            Call::CounterInhibit => {
+                self.inhibited = named?;
+                self.run(physical);
+                Ok([0; 3])
+            }
+            Call::CounterMasks => {
+                let (clear, overflowed) = (named?, physical.overflows() & self.all());
+                physical.change_overflows(0, clear);
+                Ok(CounterMasks { enabled: self.enabled, inhibited: self.inhibited, overflowed }.into())
+            }
+            _ if !has => Err(CallError::Absent),
+            Call::CounterEvent => Ok([self.read(physical, kind) | event, 0, 0]),
+            Call::CounterEventSet if x2 & !u64::from(TYPE) != 0 || event != 0 && x2 & 0xffff != event => {
+                Err(CallError::Invalid)
+            }
+            Call::CounterEventSet => Ok([self.access(physical, kind, Some(x2)), 0, 0]),
+            Call::CounterRead => {
+                let overflowed = physical.overflows() >> index & 1 == 1;
+                Ok(Counter { value: self.read(physical, counter), overflowed }.into())
+            }
+            Call::CounterSet if x2 > most => Err(CallError::Invalid),
+            Call::CounterSet => {
+                physical.change_overflows(0, 1 << index);
+                Ok([self.access(physical, counter, Some(x2)), 0, 0])
+            }
+            _ => Err(CallError::NotSupported),
+        }
+    }
+
+    /// Returns the first of the enabled event counters, with the events that they count.
+    pub fn counting(&self) -> Vec<(u32, EventId), MAX_HEMS> {
+        let enabled = ones(self.enabled & !CYCLES).take(MAX_HEMS);
+        enabled.map(|counter| (counter, EventId(self.types[counter as usize % MOST] as u16))).collect()
     }
 
     /// PMSWINC: increments the enabled counters of event 0 (SW_INCR).
@@ -252,6 +335,7 @@ impl Vpmu {
 mod tests {
     use super::*;
     use core::cell::{Cell, RefCell};
+    use proptest::prelude::*;
 
     /// Six counters, of which the upper two belong to the hypervisor: any access to those is an error.
     #[derive(Default)]
@@ -322,7 +406,7 @@ mod tests {
     fn new() -> (Fake, Vpmu) {
         let physical = Fake { enabled: Cell::new(0x8000_003f), overflows: Cell::new(0x21), ..Fake::default() };
         let mut pmu = Vpmu::new(GUESTS);
-        pmu.reset(&physical);
+        pmu.reset(&physical, false);
         (physical, pmu)
     }
 
@@ -411,6 +495,76 @@ mod tests {
         physical.overflows.set(0x30);
         assert!(!pmu.line(&physical));
         assert_eq!(pmu.access(&physical, Register::Overflow(true), None), 0);
+    }
+
+    /// Serves a call that succeeds.
+    fn done(physical: &Fake, pmu: &mut Vpmu, call: Call, x1: u64, x2: u64) -> [u64; 3] {
+        pmu.serve(physical, call, [x1, x2, 0]).expect("it fits")
+    }
+
+    #[test]
+    fn calls_count_as_registers_do() {
+        let (physical, mut pmu) = new();
+        pmu.reset(&physical, true);
+        assert_eq!(done(&physical, &mut pmu, Call::Counters, 0, 0), [GUESTS.into(), 7, 8]);
+        done(&physical, &mut pmu, Call::CounterEventSet, 2, 0x4000_0017);
+        assert_eq!(
+            (done(&physical, &mut pmu, Call::CounterEvent, 2, 0), physical.types.borrow()[2]),
+            ([0x4000_0017, 0, 0], 0x4000_0017)
+        );
+        done(&physical, &mut pmu, Call::CounterSet, 2, 41);
+        physical.overflows.set(1 << 2 | 1 << 5);
+        assert_eq!(done(&physical, &mut pmu, Call::CounterRead, 2, 0), [41, 1, 0]);
+        assert_eq!(done(&physical, &mut pmu, Call::CounterMasks, 4, 0), [0, 0, 4]);
+        assert_eq!(physical.overflows.get(), 1 << 5, "the hypervisor's own stays");
+        done(&physical, &mut pmu, Call::CounterEnable, 0x8000_0006, 0);
+        assert_eq!(physical.enabled.get() & !OTHERS, 0x8000_0006);
+        done(&physical, &mut pmu, Call::CounterInhibit, 0x8000_0002, 0);
+        assert_eq!(physical.enabled.get() & !OTHERS, 0x4);
+        assert_eq!(done(&physical, &mut pmu, Call::CounterMasks, 0, 0), [0x8000_0006, 0x8000_0002, 0]);
+        assert_eq!(pmu.counting().as_slice(), [(1, EventId(0)), (2, EventId(0x17))]);
+        done(&physical, &mut pmu, Call::CounterSet, 31, 1 << 40);
+        done(&physical, &mut pmu, Call::CounterEventSet, 31, 0x8000_0011);
+        assert_eq!(done(&physical, &mut pmu, Call::CounterRead, 31, 0), [1 << 40, 0, 0]);
+        assert_eq!(done(&physical, &mut pmu, Call::CounterEvent, 31, 0), [0x8000_0011, 0, 0]);
+        pmu.reset(&physical, true);
+        assert_eq!(done(&physical, &mut pmu, Call::CounterMasks, 0, 0), [0; 3], "nothing is left");
+    }
+
+    #[test]
+    fn calls_that_cannot_be_served_say_why() {
+        let (physical, mut pmu) = new();
+        let mut refused = |call, x1, x2| pmu.serve(&physical, call, [x1, x2, 0]).expect_err("refused");
+        for counter in [4, 5, 30, 32, u64::from(u32::MAX), 1 << 32, u64::MAX] {
+            for call in [Call::CounterEvent, Call::CounterEventSet, Call::CounterRead, Call::CounterSet] {
+                assert_eq!(refused(call, counter, 0x11), CallError::Absent);
+            }
+        }
+        for mask in [0x10, 0x20, 1 << 30, 1 << 32, u64::MAX] {
+            for call in [Call::CounterEnable, Call::CounterInhibit, Call::CounterMasks] {
+                assert_eq!(refused(call, mask, 0), CallError::Denied);
+            }
+        }
+        for event in [1 << 16, 1 << 27, 1 << 32] {
+            assert_eq!(refused(Call::CounterEventSet, 0, event), CallError::Invalid, "{event:#x}");
+        }
+        assert_eq!(refused(Call::CounterEventSet, 31, 0x08), CallError::Invalid, "only cycles");
+        assert_eq!(refused(Call::CounterSet, 3, 1 << 32), CallError::Invalid, "32 bits");
+        assert_eq!(refused(Call::Time, 0, 0), CallError::NotSupported);
+    }
+
+    proptest! {
+        /// The fake panics where a counter of the hypervisor's is touched.
+        #[test]
+        fn no_call_reaches_a_counter_of_the_hypervisors(calls in prop::collection::vec((0x13u32..0x1b, any::<u64>(), 0u64..40, any::<u64>(), any::<bool>()), 1..60)) {
+            let (physical, mut pmu) = new();
+            let _ = pmu.counters();
+            for (function, wild, near, x2, is_wild) in calls {
+                let call = Call::from_id(0xC600_0000 + function).expect("a call");
+                let _ = pmu.serve(&physical, call, [if is_wild { wild } else { near }, x2, 0]);
+            }
+            prop_assert_eq!(physical.overflows.get() >> 5, 1);
+        }
     }
 
     #[test]

@@ -90,10 +90,10 @@ pub fn counters() -> u32 {
     PMCR_EL0.read(PMCR::N) as u32
 }
 
-/// Initializes this core's PMU: everything stopped, `reserved` counters for the quotas.
-pub fn init_core(reserved: u32) {
+/// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set apart.
+pub fn init_core(guests: u32) {
     // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by TPM.
-    let available = u64::from(counters().saturating_sub(reserved).max(1));
+    let available = u64::from(guests.max(1));
     // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters.
     unsafe { registers::write_mdcr(MDCR | MDCR_EL2::HPMN.val(available).value) };
     stop(u32::MAX);

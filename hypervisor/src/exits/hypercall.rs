@@ -8,7 +8,7 @@ use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::GuestRegisters;
 use crate::vm::migrate::{self, Pause};
 use crate::vm::partition::{self, Vm};
-use crate::vm::{hem, interrupts, life, quota};
+use crate::vm::{hem, interrupts, life, quota, vpmu};
 use cloison_abi::reply::{Change, Identity, Moved, Time, VmInfo};
 use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
 use cloison_formats::addr::Ipa;
@@ -92,12 +92,17 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::VmRead if vm.spec.services & services::REGULATE != 0 => services::REGULATE,
         Call::VmRead | Call::VmOrder => services::MANAGE,
         Call::BudgetRead | Call::BudgetSet => services::REGULATE,
+        Call::Counters | Call::CounterEvent | Call::CounterEventSet | Call::CounterRead | Call::CounterSet => {
+            services::COUNTERS
+        }
+        Call::CounterEnable | Call::CounterInhibit | Call::CounterMasks | Call::CounterRecord => services::COUNTERS,
     };
     if vm.spec.services & service != service {
         return Err(CallError::Denied);
     }
     let pause: Pause = &|pages| interrupts::pause(cpu, pages);
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
+    let names = || Ok(Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? });
     let moved = |pages: u64| Moved { pages }.into();
     let other = || usize::try_from(x1).ok().and_then(|index| partition::all().get(index)).ok_or(CallError::Absent);
     let may_manage = |other: &Vm| vm.spec.manages >> other.id & 1 == 1;
@@ -112,10 +117,7 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::Time => Ok(Time { nanos: cpu.clock.since_reset(timer::now()).0 }.into()),
         Call::Region => partition::region(vm, x1).map(Into::into),
         Call::PageState => migrate::page_state(vm, Ipa(x1)).map(Into::into),
-        Call::SegmentBegin => {
-            let names = Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? };
-            hem::begin(cpu, vm, names).map(|()| [0; 3])
-        }
+        Call::SegmentBegin => hem::begin(cpu, vm, names()?).map(|()| [0; 3]),
         Call::SegmentEnd => hem::end(cpu, vm).map(Into::into),
         Call::HemRead => hem::read(cpu, vm, x1).map(Into::into),
         Call::Migrate => migrate::top(cpu, vm, x1, pause).map(moved),
@@ -147,5 +149,10 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         }
         Call::BudgetRead => quota::budget(regulated()?, x2).map(Into::into),
         Call::BudgetSet => quota::set_budget(regulated()?, x2, Events(x3)).map(|()| [0; 3]),
+        Call::CounterRecord => {
+            hem::record_of_guest(cpu, vm, names()?);
+            Ok([0; 3])
+        }
+        _ => vpmu::serve(cpu, call, [x1, x2, x3]),
     }
 }

@@ -259,7 +259,7 @@ fn core_up(index: usize) {
     let (board, owner) = (&partition::system().board, partition::owner(index));
     let irq = board.pmu_irqs.get(index).copied();
     gic::init_core(index as u8, irq);
-    pmu::init_core(0);
+    pmu::init_core(pmu::counters());
     let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
     cpu::init(
         index,
@@ -273,7 +273,7 @@ fn core_up(index: usize) {
     }
     guest_registers::init_core();
     sysreg::take_pending_serror();
-    pmu::init_core(cpu::this().quotas.borrow().reserved());
+    pmu::init_core(cpu::this().vpmu.borrow().counters());
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
     CORES_UP.fetch_add(1, Ordering::Release);
     sysreg::dsb_ish();

@@ -52,7 +52,7 @@ pub struct Cpu {
     pub quotas: RefCell<Quotas>,
     /// The interrupt of the core's PMU, if the board wires it.
     pub pmu_irq: Option<u32>,
-    /// The vCPU's PMU.
+    /// The vCPU's own counters.
     pub vpmu: RefCell<Vpmu>,
     /// The observation segment.
     pub segment: RefCell<Segment>,
@@ -90,6 +90,8 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforc
     let clock = timer::clock();
     let (own, vcpu) = vm.map_or((&[][..], 0), |(vm, vcpu)| (&vm.spec.quotas[..], vcpu));
     let quotas = Quotas::assign(own, vcpu, pmu::counters(), enforcement, clock);
+    let free = pmu::counters().saturating_sub(quotas.reserved());
+    let segments = vm.filter(|(vm, _)| vm.spec.has_counters()).map_or(0, |(vm, _)| vm.spec.segment_counters() as u32);
     let emergency = Box::leak(Box::new([0u128; EMERGENCY_STACK / 16])).as_mut_ptr_range().end as u64;
     let cpu = Box::leak(Box::new(Cpu {
         emergency_stack: emergency,
@@ -107,7 +109,7 @@ pub fn init(index: usize, windows: u64, vm: Option<(&'static Vm, usize)>, enforc
         deadlines: Deadlines::default(),
         virq: RefCell::new(None),
         pmu_irq: irq,
-        vpmu: RefCell::new(Vpmu::new(pmu::counters().saturating_sub(quotas.reserved()))),
+        vpmu: RefCell::new(Vpmu::new(free.saturating_sub(segments))),
         quotas: RefCell::new(quotas),
         segment: RefCell::new(Segment::default()),
         ring: RefCell::default(),

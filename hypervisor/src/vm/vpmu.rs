@@ -5,6 +5,7 @@ use crate::devices::pmu::Pmu;
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::{Vm, system};
 use crate::vm::virq;
+use cloison_abi::{Call, CallError};
 use cloison_logic::vpmu::Register;
 
 /// Handles a guest's access to its PMU.
@@ -31,7 +32,15 @@ fn set_line(cpu: &Cpu, vm: &Vm) {
 
 /// Stops all of the guest's counters, because the vCPU starts or stops.
 pub fn reset(cpu: &Cpu, vm: &Vm) {
-    if vm.spec.pmu {
-        cpu.vpmu.borrow_mut().reset(&Pmu);
+    if vm.spec.has_counters() {
+        // The service has no switch for all counters.
+        cpu.vpmu.borrow_mut().reset(&Pmu, !vm.spec.pmu);
     }
+}
+
+/// Serves a call of the counter service.
+pub fn serve(cpu: &Cpu, call: Call, arguments: [u64; 3]) -> Result<[u64; 3], CallError> {
+    let [x1, x2, x3] = cpu.vpmu.borrow_mut().serve(&Pmu, call, arguments)?;
+    let [low, high] = if call == Call::Counters { system().announced.map(u64::from) } else { [0; 2] };
+    Ok([x1, x2 | low, x3 | high])
 }

@@ -118,6 +118,7 @@ mod tests {
                 events: [EventId(0x08), EventId(0x11), EventId(0), EventId(0), EventId(0), EventId(0)],
                 counts: [1, u32::MAX, 0, 0, 0, 0],
                 overflowed: 2,
+                by_guest: false,
             }),
         })
     }

@@ -293,6 +293,7 @@ mod tests {
                         sub_experiment: sub_experiment as u32,
                         run,
                         cycles: 90_000 + u64::from(run),
+                        by_guest: false,
                         count: Some(Count { event, name: name.to_owned(), value, overflowed }),
                     });
                 }

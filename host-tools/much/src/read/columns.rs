@@ -90,7 +90,7 @@ pub enum ReadError {
 }
 
 /// Names of the columns of a HEM log, in its order. The hypervisor's tools write logs with these names.
-pub const COLUMNS: [&str; 12] = [
+pub const COLUMNS: [&str; 13] = [
     "vm",
     "vcpu",
     "core",
@@ -99,6 +99,7 @@ pub const COLUMNS: [&str; 12] = [
     "sub_experiment",
     "run",
     "cycles",
+    "by_guest",
     "event_code",
     "event",
     "value",
@@ -106,7 +107,7 @@ pub const COLUMNS: [&str; 12] = [
 ];
 /// Names of the columns that are read, in the order in which fields are passed on.
 pub const NAMES: [&str; 10] = {
-    let [vm, vcpu, _, _, workload, sub_experiment, run, cycles, event_code, event, value, overflowed] = COLUMNS;
+    let [vm, vcpu, _, _, workload, sub_experiment, run, cycles, _, event_code, event, value, overflowed] = COLUMNS;
     [sub_experiment, run, event, value, event_code, overflowed, cycles, vm, vcpu, workload]
 };
 /// Number of columns, from the start of [`NAMES`], that are required.

@@ -95,6 +95,12 @@ fn is_granted(own: Own, services: u32, x: &[u64; 18]) -> bool {
         // No VM is named.
         Some(Call::VmOrder | Call::BudgetRead | Call::BudgetSet) => return false,
         Some(Call::SetCacheability) => services::PROFILE,
+        Some(Call::Counters | Call::CounterEvent | Call::CounterEventSet | Call::CounterRead | Call::CounterSet) => {
+            services::COUNTERS
+        }
+        Some(Call::CounterEnable | Call::CounterInhibit | Call::CounterMasks | Call::CounterRecord) => {
+            services::COUNTERS
+        }
         None => {
             return match function {
                 psci::VERSION | psci::FEATURES | psci::MIGRATE_INFO_TYPE => true,
