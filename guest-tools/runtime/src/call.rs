@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::reply::{
-    Budget, Change, Hem, Identity, Moved, PrivatePool, Quota, QuotaTerms, SegmentEnd, Time, VmInfo,
+    Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Moved, PrivatePool, Quota, QuotaTerms, SegmentEnd,
+    Time, VmInfo,
 };
 use cloison_abi::{Call, CallError};
 
@@ -125,6 +126,51 @@ pub fn quota_set(index: u64, events: u64) -> Result<(), CallError> {
 /// Returns the count of one HEM in the running segment, or else in the last one.
 pub fn hem_read(index: u64) -> Result<Hem, CallError> {
     call(Call::HemRead, [index, 0, 0])
+}
+
+/// Makes a call of the counter service with any arguments.
+pub fn counter(made: Call, [x1, x2]: [u64; 2]) -> Result<[u64; 3], CallError> {
+    call(made, [x1, x2, 0])
+}
+
+/// Returns what the calling vCPU can count with.
+pub fn counters() -> Result<Counters, CallError> {
+    call(Call::Counters, [0; 3])
+}
+
+/// Sets what a counter counts: a PMU event, and PMEVTYPER's filters.
+pub fn counter_event_set(counter: u32, event: u64) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::CounterEventSet, [counter.into(), event, 0]).map(drop)
+}
+
+/// Reads a counter.
+pub fn counter_read(counter: u32) -> Result<Counter, CallError> {
+    call(Call::CounterRead, [counter.into(), 0, 0])
+}
+
+/// Sets a counter's value, and clears its overflow flag.
+pub fn counter_set(counter: u32, value: u64) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::CounterSet, [counter.into(), value, 0]).map(drop)
+}
+
+/// Enables these counters, a bit each, and disables all others.
+pub fn counter_enable(mask: u32) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::CounterEnable, [mask.into(), 0, 0]).map(drop)
+}
+
+/// Has these counters not count, and all others count if they are enabled.
+pub fn counter_inhibit(mask: u32) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::CounterInhibit, [mask.into(), 0, 0]).map(drop)
+}
+
+/// Returns the counters by state, and clears the overflow flags of these.
+pub fn counter_masks(clear: u32) -> Result<CounterMasks, CallError> {
+    call(Call::CounterMasks, [clear.into(), 0, 0])
+}
+
+/// Logs a HEM record of the enabled counters, which says that the guest has made it.
+pub fn counter_record(workload: u32, sub_experiment: u32, run: u32) -> Result<(), CallError> {
+    call::<[u64; 3]>(Call::CounterRecord, [workload.into(), sub_experiment.into(), run.into()]).map(drop)
 }
 
 /// Returns the nanoseconds since reset.

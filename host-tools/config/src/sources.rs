@@ -36,6 +36,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("c2is", "runs a function over 65 pages of text, again and again"),
     ("cacheability-check", "writes and checks its pages while they go in and out of the caches"),
     ("chaos", "makes random calls and accesses on three vCPUs over many lives; args: seed, lives, steps per life"),
+    ("counters-check", "counts by calls, and looks for counters that it should not have; args: vCPUs, calls, turns"),
     ("disparity", "finds depth in two images; args: size 1 to 3, runs, seed"),
     ("echo", "writes back what it reads from its UART"),
     ("flood", "prints without end; args: lines (0: forever), letters per line"),

@@ -1,7 +1,9 @@
-//! A VM's own PMU: it counts, it interrupts, and it cannot reach a quota's counter.
+//! A VM's own counters, as a PMU and by calls: they count, they interrupt, and they cannot reach a quota's counter.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::End;
+use cloison_formats::telemetry::HemRecord;
+use cloison_formats::units::EventId;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
 
@@ -43,4 +45,50 @@ fn a_guest_counts_with_a_pmu_of_its_own_on_virt() -> Result<()> {
 #[test]
 fn a_guest_counts_with_a_pmu_of_its_own_on_zcu102() -> Result<()> {
     a_guest_counts_for_itself(ZCU102)
+}
+
+fn guests_count_by_calls(board: &str) -> Result<()> {
+    let checked = load(&config("counters"), board)?;
+    let quota_takes = checked.board.board.counters_per_event() as u64;
+    let run = run(&checked, board, Clock::Counted)?.whole();
+    let line = run.line("granted", "counters-check: counters=");
+    // One is the HEM's, and one counts the cycles of segments.
+    assert_eq!(number(line, "counters"), u64::from(checked.board.counters) - quota_takes - 2, "{line}");
+    let (once, twice, turns) = (number(line, "once"), number(line, "twice"), 100_000);
+    // QEMU's counters have the instructions of all cores: the other VM is starting meanwhile.
+    assert!((2..12).contains(&(twice / (2 * turns))) && once.abs_diff(twice / 2) < 50_000, "{line}");
+    assert!(number(line, "cycles") >= once, "{line}");
+    assert_eq!((number(line, "idle"), number(line, "flags")), (0, 1), "{line}");
+    assert!(line.ends_with(&format!(" enabled={:#x}", 1 << 31 | 1 << (number(line, "counters") - 1))), "{line}");
+    let line = run.line("granted", "counters-check: done");
+    assert_eq!((number(line, "calls"), number(line, "wrong")), (4000, 0), "{run}");
+    assert!((1000..3000).contains(&number(line, "refused")), "{line}");
+    // Without the service, nothing.
+    let line = run.line("denied", "counters-check: refused");
+    assert!(line.ends_with("refused with Denied, and 8 of 8 calls, Err(Denied)"), "{line}");
+    // Of all records only the guest's is marked, and it has what the guest has set.
+    let all: Vec<HemRecord> = run.telemetry.hem_runs().map(|run| *run.record).collect();
+    let (own, segments): (Vec<HemRecord>, Vec<HemRecord>) = all.into_iter().partition(|hem| hem.by_guest);
+    assert_eq!((own.len(), segments.len()), (1, 2), "{own:?} {segments:?}");
+    assert_eq!((own[0].workload, own[0].sub_experiment, own[0].run), (7, 8, 9), "{own:?}");
+    assert_eq!((own[0].len, own[0].events[0], own[0].counts[0]), (1, EventId::INST_RETIRED, 4711), "{own:?}");
+    assert!(segments.iter().all(|hem| hem.counts[0] > 1000 && hem.cycles.0 > 1000), "{segments:?}");
+    // No call has moved a quota's counter.
+    let totals: Vec<_> = run.telemetry.quota_totals().map(|(_, total)| total).collect();
+    assert_eq!(totals.len(), 2, "{totals:?}");
+    for total in totals {
+        let (totals, kept) = (total.totals, if total.by_interrupt { 8 } else { 200_000 });
+        assert!(totals.spent_periods > 0 && totals.max_overshoot.0 <= kept, "{total:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn guests_count_by_calls_and_reach_no_other_counter_on_virt() -> Result<()> {
+    guests_count_by_calls(VIRT)
+}
+
+#[test]
+fn guests_count_by_calls_and_reach_no_other_counter_on_zcu102() -> Result<()> {
+    guests_count_by_calls(ZCU102)
 }
