@@ -77,6 +77,29 @@ fn high_level_functions_add_no_access_to_a_cache() {
     assert_eq!(counts, [100, 4_096, 1, 100, 4_096, 1, 0, 0, 0, -1], "{found:?}");
 }
 
+/// The paper's table 4: no access of data more, and at most 12 instructions.
+#[test]
+fn the_bench_shows_what_the_library_adds() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let json = scratch.path().join("figures.json");
+    let mut bench = Command::new(cloison_tests::program());
+    let output = bench.args(["bench", "epapi", "--json"]).arg(&json).current_dir(installation::root()).output();
+    let output = output.expect("it starts");
+    assert!(output.status.success(), "{}", text(&output));
+    let figures: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(&json).expect("it was written")).expect("JSON");
+    let figure = |name: &str| figures["figures"][name].as_i64().unwrap_or_else(|| panic!("no {name}"));
+    assert_eq!((figure("aims_missed"), figure("repeats_exactly")), (0, 1), "{}", text(&output));
+    for way in ["bare", "read", "accum"] {
+        // 256 lines are loaded, and the L2 has none of them.
+        assert_eq!(figure(&format!("model_papi_l1_dca_{way}_event")), 256);
+        assert!(figure(&format!("model_papi_l2_tcm_{way}_event")) >= 256);
+    }
+    for call in ["read_1", "accum_3"] {
+        assert!(figure(&format!("{call}_el1_instructions")) > 100 && figure(&format!("{call}_el2_instructions")) > 100);
+    }
+}
+
 #[test]
 fn low_level_functions_work_in_c() {
     let found = numbers("low.c", "", "--icount", str::to_owned);

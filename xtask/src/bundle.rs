@@ -3,7 +3,7 @@
 
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
-use cloison_lab::{bench, lines, visits};
+use cloison_lab::{bench, epapi, lines, visits};
 use ignore::WalkBuilder;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ fn fill(directory: &Path) -> Result<()> {
 fn shipped_files() -> Result<Vec<PathBuf>> {
     let root = installation::root();
     let mut walk = WalkBuilder::new(root.join("configs"));
-    for path in ["profiles", bench::CONFIG].iter().chain(&visits::CONFIGS) {
+    for path in ["profiles", bench::CONFIG, epapi::CONFIG].iter().chain(&visits::CONFIGS) {
         walk.add(root.join(path));
     }
     let walk = walk.hidden(false).require_git(false).sort_by_file_name(Ord::cmp).build();

@@ -59,9 +59,15 @@ pub trait Counters {
     /// Returns the time, in ticks of the frequency that [`probe`](Self::probe) has returned.
     fn ticks(&mut self) -> u64;
 
-    /// Stops all counters. Returns those that were running.
-    fn freeze(&mut self) -> u32;
+    /// Lets these counters count when they are thawed, besides those that do already.
+    fn enable(&mut self, counters: u32) -> Result<(), Error>;
 
-    /// Starts these counters, and leaves the others as they are.
-    fn thaw(&mut self, counters: u32) -> Result<(), Error>;
+    /// Lets these counters count no longer.
+    fn disable(&mut self, counters: u32) -> Result<(), Error>;
+
+    /// Stops all counters, those of others too.
+    fn freeze(&mut self);
+
+    /// Starts the counters that are enabled.
+    fn thaw(&mut self);
 }

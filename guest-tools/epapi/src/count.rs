@@ -90,8 +90,10 @@ pub(crate) fn rotate(set: &mut EventSet, counters: &mut impl Counters) -> Result
         return Ok(());
     }
     update(set, counters)?;
+    counters.disable(set.counters())?;
     set.turn = (set.turn + 1) % set.groups;
     load(set, counters)?;
+    counters.enable(set.counters())?;
     set.since = counters.ticks();
     Ok(())
 }

@@ -92,19 +92,25 @@ impl Counters for Hems {
         call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
-    fn freeze(&mut self) -> u32 {
-        0
-    }
-
-    fn thaw(&mut self, counters: u32) -> Result<(), Error> {
-        match (counters != 0, self.is_open) {
-            (true, false) => call(Call::SegmentBegin, [WORKLOAD, 0, 0])?,
-            (false, true) => call(Call::SegmentEnd, [0; 3])?,
-            _ => return Ok(()),
-        };
-        self.is_open = counters != 0;
+    fn enable(&mut self, _: u32) -> Result<(), Error> {
+        if !self.is_open {
+            call(Call::SegmentBegin, [WORKLOAD, 0, 0])?;
+            self.is_open = true;
+        }
         Ok(())
     }
+
+    fn disable(&mut self, _: u32) -> Result<(), Error> {
+        if self.is_open {
+            call(Call::SegmentEnd, [0; 3])?;
+            self.is_open = false;
+        }
+        Ok(())
+    }
+
+    fn freeze(&mut self) {}
+
+    fn thaw(&mut self) {}
 }
 
 #[cfg(target_arch = "aarch64")]

@@ -32,7 +32,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.start_counters_frozen(events.iter().copied()))
     }
 
-    /// [`start_counters`](Self::start_counters), for [`while_frozen`](Self::while_frozen).
+    /// [`start_counters`](Self::start_counters), for a caller that has frozen the counters.
     pub fn start_counters_frozen(&mut self, events: impl IntoIterator<Item = i32>) -> Result<(), Error> {
         let mut events = events.into_iter().peekable();
         if events.peek().is_none() {
@@ -64,7 +64,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.read_counters_frozen(values))
     }
 
-    /// [`read_counters`](Self::read_counters), for [`while_frozen`](Self::while_frozen).
+    /// [`read_counters`](Self::read_counters), for a caller that has frozen the counters.
     pub fn read_counters_frozen(&mut self, values: &mut [i64]) -> Result<(), Error> {
         if values.len() < self.number_of_values()? {
             return Err(Error::Invalid);
@@ -79,7 +79,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.accum_counters_frozen(values))
     }
 
-    /// [`accum_counters`](Self::accum_counters), for [`while_frozen`](Self::while_frozen).
+    /// [`accum_counters`](Self::accum_counters), for a caller that has frozen the counters.
     pub fn accum_counters_frozen(&mut self, values: &mut [i64]) -> Result<(), Error> {
         if values.len() < self.number_of_values()? {
             return Err(Error::Invalid);
@@ -92,7 +92,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.stop_counters_frozen(values))
     }
 
-    /// [`stop_counters`](Self::stop_counters), for [`while_frozen`](Self::while_frozen).
+    /// [`stop_counters`](Self::stop_counters), for a caller that has frozen the counters.
     pub fn stop_counters_frozen(&mut self, values: Option<&mut [i64]>) -> Result<(), Error> {
         self.library_init()?;
         match self.high.mode {
@@ -117,7 +117,7 @@ impl<C: Counters> Library<C> {
         self.frozen(Self::ipc_frozen)
     }
 
-    /// [`ipc`](Self::ipc), for [`while_frozen`](Self::while_frozen).
+    /// [`ipc`](Self::ipc), for a caller that has frozen the counters.
     pub fn ipc_frozen(&mut self) -> Result<Rate, Error> {
         self.rate(PAPI_TOT_INS, Mode::Ipc)
     }
@@ -127,7 +127,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.epc_frozen(event))
     }
 
-    /// [`epc`](Self::epc), for [`while_frozen`](Self::while_frozen).
+    /// [`epc`](Self::epc), for a caller that has frozen the counters.
     pub fn epc_frozen(&mut self, event: i32) -> Result<Rate, Error> {
         self.rate(if event == 0 { PAPI_TOT_INS } else { event }, Mode::Epc)
     }

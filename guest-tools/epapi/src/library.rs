@@ -69,31 +69,18 @@ impl<C: Counters> Library<C> {
         &mut self.counters
     }
 
-    /// Runs `f` while no counter counts. Every function that counts, reads or changes a running set does this itself.
+    /// Runs `f` while no counter counts. Every function that counts, reads or changes a running set does this itself; those
+    /// whose names end with `frozen` leave it to their caller.
     pub fn frozen<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         // Before the first probe it is not known whether there are counters to stop.
-        let on = if self.machine.is_some() { self.counters.freeze() } else { 0 };
-        let (result, on) = self.while_frozen(on, f);
         if self.machine.is_some() {
-            self.counters.thaw(on)?;
+            self.counters.freeze();
+        }
+        let result = f(self);
+        if self.machine.is_some() {
+            self.counters.thaw();
         }
         result
-    }
-
-    /// Runs `f` for a caller that has frozen the counters, of which `on` counted. Returns those that have to be thawed.
-    pub fn while_frozen<T>(
-        &mut self,
-        on: u32,
-        f: impl FnOnce(&mut Self) -> Result<T, Error>,
-    ) -> (Result<T, Error>, u32) {
-        let before = self.counting();
-        let result = f(self);
-        (result, on & !before | self.counting())
-    }
-
-    /// The counters of the running set, as bits.
-    fn counting(&self) -> u32 {
-        self.running.map_or(0, |at| self.sets[at].counters())
     }
 
     /// Finds out what can be counted. Returns the version of PAPI's interface.
@@ -263,7 +250,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.start_frozen(set))
     }
 
-    /// [`start`](Self::start), for [`while_frozen`](Self::while_frozen).
+    /// [`start`](Self::start), for a caller that has frozen the counters.
     pub fn start_frozen(&mut self, set: i32) -> Result<(), Error> {
         let at = self.bound(set)?;
         self.begin(at)
@@ -278,6 +265,7 @@ impl<C: Counters> Library<C> {
             return Err(Error::Invalid);
         }
         count::start(set, &mut self.counters)?;
+        self.counters.enable(set.counters())?;
         set.state = set.state & !PAPI_STOPPED | PAPI_RUNNING;
         self.running = Some(at);
         Ok(())
@@ -288,7 +276,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.stop_frozen(set, values))
     }
 
-    /// [`stop`](Self::stop), for [`while_frozen`](Self::while_frozen).
+    /// [`stop`](Self::stop), for a caller that has frozen the counters.
     pub fn stop_frozen(&mut self, set: i32, values: Option<&mut [i64]>) -> Result<(), Error> {
         let at = self.bound(set)?;
         if !self.sets[at].is(PAPI_RUNNING) {
@@ -301,6 +289,7 @@ impl<C: Counters> Library<C> {
     pub(crate) fn end(&mut self, at: usize) -> Result<(), Error> {
         self.refresh(at)?;
         let set = &mut self.sets[at];
+        self.counters.disable(set.counters())?;
         set.state = set.state & !PAPI_RUNNING | PAPI_STOPPED;
         self.running = None;
         Ok(())
@@ -308,11 +297,10 @@ impl<C: Counters> Library<C> {
 
     /// Brings a set's values up to date, if it runs.
     pub(crate) fn refresh(&mut self, at: usize) -> Result<(), Error> {
-        let machine = self.machine()?;
         let set = &mut self.sets[at];
         if set.is(PAPI_RUNNING) {
             count::update(set, &mut self.counters)?;
-            set.evaluate(&machine);
+            set.evaluate();
         }
         Ok(())
     }
@@ -335,7 +323,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.read_frozen(set, Some(values)))
     }
 
-    /// [`read`](Self::read), for [`while_frozen`](Self::while_frozen).
+    /// [`read`](Self::read), for a caller that has frozen the counters.
     pub fn read_frozen(&mut self, set: i32, values: Option<&mut [i64]>) -> Result<(), Error> {
         let at = self.bound(set)?;
         let values = values.ok_or(Error::Invalid)?;
@@ -349,7 +337,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.accum_frozen(set, Some(values)))
     }
 
-    /// [`accum`](Self::accum), for [`while_frozen`](Self::while_frozen).
+    /// [`accum`](Self::accum), for a caller that has frozen the counters.
     pub fn accum_frozen(&mut self, set: i32, values: Option<&mut [i64]>) -> Result<(), Error> {
         let at = self.bound(set)?;
         self.add_to(at, values.ok_or(Error::Invalid)?)
@@ -373,7 +361,7 @@ impl<C: Counters> Library<C> {
         self.frozen(|it| it.reset_frozen(set))
     }
 
-    /// [`reset`](Self::reset), for [`while_frozen`](Self::while_frozen).
+    /// [`reset`](Self::reset), for a caller that has frozen the counters.
     pub fn reset_frozen(&mut self, set: i32) -> Result<(), Error> {
         let at = self.bound(set)?;
         self.refresh(at)?;
@@ -409,7 +397,7 @@ impl<C: Counters> Library<C> {
         self.frozen(Self::multiplex_tick_frozen)
     }
 
-    /// [`multiplex_tick`](Self::multiplex_tick), for [`while_frozen`](Self::while_frozen).
+    /// [`multiplex_tick`](Self::multiplex_tick), for a caller that has frozen the counters.
     pub fn multiplex_tick_frozen(&mut self) -> Result<(), Error> {
         self.running.map_or(Ok(()), |at| self.turn(at))
     }
@@ -463,7 +451,7 @@ impl<C: Counters> Library<C> {
         self.frozen(Self::interrupt_frozen)
     }
 
-    /// [`interrupt`](Self::interrupt), for [`while_frozen`](Self::while_frozen).
+    /// [`interrupt`](Self::interrupt), for a caller that has frozen the counters.
     pub fn interrupt_frozen(&mut self) -> Result<Option<Overflow>, Error> {
         let Some(at) = self.running else { return Ok(None) };
         let machine = self.machine()?;

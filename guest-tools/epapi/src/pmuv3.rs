@@ -5,8 +5,10 @@ use crate::backend::{CYCLE_COUNTER, Counters, Machine};
 use crate::cpu::Cpu;
 use crate::error::Error;
 
-/// PMCR_EL0: enables the counters as a whole, and makes the cycle counter overflow at 64 bits.
-const PMCR_E_LC: u64 = 1 << 6 | 1;
+/// PMCR_EL0 with the counters stopped as a whole: LC, the cycle counter overflows at 64 bits.
+pub const STOPPED: u64 = 1 << 6;
+/// PMCR_EL0 with the counters that are enabled counting: E.
+pub const COUNTING: u64 = STOPPED | 1;
 
 /// Reads a system register by name.
 #[cfg(target_arch = "aarch64")]
@@ -90,8 +92,6 @@ impl Counters for Pmuv3 {
         let cpu = Cpu::by_midr(read!("midr_el1") as u32).ok_or(Error::NoCounters)?;
         let number = read!("pmcr_el0") >> 11 & 31;
         let counters = ((1_u32 << number) - 1) | 1 << CYCLE_COUNTER;
-        // Whatever else counts is left alone; nothing of the library's does yet.
-        write!(["pmcr_el0"], PMCR_E_LC);
         Ok(Machine { cpu, counters, frequency: read!("cntfrq_el0") })
     }
 
@@ -141,16 +141,21 @@ impl Counters for Pmuv3 {
         read!("cntvct_el0")
     }
 
-    #[inline(always)]
-    fn freeze(&mut self) -> u32 {
-        let on = read!("pmcntenset_el0");
-        write!(["pmcntenclr_el0"], on);
-        on as u32
-    }
-
-    #[inline(always)]
-    fn thaw(&mut self, counters: u32) -> Result<(), Error> {
+    fn enable(&mut self, counters: u32) -> Result<(), Error> {
         write!(["pmcntenset_el0"], counters.into());
         Ok(())
+    }
+
+    fn disable(&mut self, counters: u32) -> Result<(), Error> {
+        write!(["pmcntenclr_el0"], counters.into());
+        Ok(())
+    }
+
+    fn freeze(&mut self) {
+        write!(["pmcr_el0"], STOPPED);
+    }
+
+    fn thaw(&mut self) {
+        write!(["pmcr_el0"], COUNTING);
     }
 }

@@ -49,6 +49,8 @@ pub(crate) struct EventSet {
     /// An event was added since the set was made or cleaned up.
     pub is_bound: bool,
     events: [i32; EVENTS],
+    /// What the events are made of, so that reading does not look it up.
+    terms: [Terms; EVENTS],
     count: usize,
     pub needs: [Need; NATIVES],
     pub needed: usize,
@@ -69,6 +71,7 @@ impl EventSet {
         state: state::PAPI_STOPPED,
         is_bound: false,
         events: [0; EVENTS],
+        terms: [Terms::NONE; EVENTS],
         count: 0,
         needs: [Need { number: 0, owners: 0, counter: 0, group: 0, total: 0, last: 0, time: 0, threshold: 0 }; NATIVES],
         needed: 0,
@@ -123,6 +126,7 @@ impl EventSet {
 
     fn bind(&mut self, code: i32, terms: &Terms) -> Result<(), Error> {
         *self.events.get_mut(self.count).ok_or(Error::TooMany)? = code;
+        self.terms[self.count] = *terms;
         self.values[self.count] = 0;
         self.thresholds[self.count] = 0;
         self.count += 1;
@@ -144,6 +148,7 @@ impl EventSet {
         let at = self.position(code).ok_or(Error::Invalid)?;
         let terms = terms::of(machine.cpu, code)?;
         self.events.copy_within(at + 1..self.count, at);
+        self.terms.copy_within(at + 1..self.count, at);
         self.values.copy_within(at + 1..self.count, at);
         self.thresholds.copy_within(at + 1..self.count, at);
         self.count -= 1;
@@ -212,10 +217,9 @@ impl EventSet {
     }
 
     /// Computes the events' values from what was counted.
-    pub fn evaluate(&mut self, machine: &Machine) {
+    pub fn evaluate(&mut self) {
         for at in 0..self.count {
-            let Ok(terms) = terms::of(machine.cpu, self.events[at]) else { continue };
-            let value = terms.as_slice().iter().fold(0_i64, |sum, term| {
+            let value = self.terms[at].as_slice().iter().fold(0_i64, |sum, term| {
                 let total = self.total(term.number);
                 if term.minus { sum.wrapping_sub(total) } else { sum.wrapping_add(total) }
             });

@@ -13,6 +13,7 @@ pub struct Simulated {
     events: [u16; 32],
     values: [u64; 32],
     enabled: u32,
+    is_frozen: bool,
     flags: u32,
     interrupts: u32,
     ticks: u64,
@@ -27,6 +28,7 @@ impl Simulated {
             events: [0; 32],
             values: [0; 32],
             enabled: 0,
+            is_frozen: false,
             flags: 0,
             interrupts: 0,
             ticks: 0,
@@ -42,7 +44,7 @@ impl Simulated {
     pub fn run(&mut self, cycles: u64, events: &[(u16, u64)]) {
         self.ticks += cycles;
         for counter in 0..32 {
-            if self.enabled >> counter & 1 == 0 {
+            if self.is_frozen || self.enabled >> counter & 1 == 0 {
                 continue;
             }
             let of = |number: u16| events.iter().filter(|(event, _)| *event == number).map(|(_, count)| count).sum();
@@ -67,7 +69,7 @@ impl Simulated {
     }
 
     /// Starts a counter that nobody else uses, as another program would.
-    pub fn enable(&mut self, counter: u32, event: u16) {
+    pub fn start_another(&mut self, counter: u32, event: u16) {
         self.events[counter as usize & 31] = event;
         self.enabled |= 1 << (counter & 31);
     }
@@ -113,12 +115,21 @@ impl Counters for Simulated {
         self.ticks
     }
 
-    fn freeze(&mut self) -> u32 {
-        core::mem::take(&mut self.enabled)
-    }
-
-    fn thaw(&mut self, counters: u32) -> Result<(), Error> {
+    fn enable(&mut self, counters: u32) -> Result<(), Error> {
         self.enabled |= counters;
         Ok(())
+    }
+
+    fn disable(&mut self, counters: u32) -> Result<(), Error> {
+        self.enabled &= !counters;
+        Ok(())
+    }
+
+    fn freeze(&mut self) {
+        self.is_frozen = true;
+    }
+
+    fn thaw(&mut self) {
+        self.is_frozen = false;
     }
 }

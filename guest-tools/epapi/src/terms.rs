@@ -25,6 +25,9 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// No event.
+    pub(crate) const NONE: Self = Self { native: None, preset: &[], closeness: Closeness::Exact };
+
     /// Returns what is added and subtracted.
     pub fn as_slice(&self) -> &[Term] {
         self.native.as_ref().map_or(self.preset, |one| one)

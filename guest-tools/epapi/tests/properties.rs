@@ -5,7 +5,7 @@
 use cloison_epapi::assign::assign;
 use cloison_epapi::preset::*;
 use cloison_epapi::region::{HEAD, MAGIC};
-use cloison_epapi::{Counters, Error, Library, Simulated};
+use cloison_epapi::{Error, Library, Simulated};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -275,7 +275,7 @@ fn what_others_count_goes_on() {
     papi.library_init().expect("there are counters");
     let set = papi.create_eventset(PAPI_NULL).expect("there is room");
     papi.add_event(set, PAPI_TOT_INS).expect("it can be counted");
-    papi.counters().enable(5, 0x04);
+    papi.counters().start_another(5, 0x04);
     papi.start(set).expect("nothing else runs");
     assert_eq!(papi.counters().enabled(), 1 << 5 | 1);
     papi.stop(set, None).expect("it runs");
@@ -301,7 +301,6 @@ fn without_counters_nothing_is_counted() {
     assert_eq!(papi.library_init(), Err(Error::NoCounters));
     assert_eq!(papi.create_eventset(PAPI_NULL), Err(Error::NotInitialized));
     assert_eq!(papi.start_counters(&[PAPI_TOT_CYC]), Err(Error::NoCounters));
-    assert_eq!(papi.counters().freeze(), 0);
 }
 
 #[test]

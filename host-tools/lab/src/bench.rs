@@ -4,7 +4,7 @@
 //! run repeats exactly: the guest's differences of CNTVCT_EL0 are instruction counts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::{lines, visits};
+use crate::{epapi, lines, visits};
 use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image::{self, Image};
@@ -31,9 +31,19 @@ const CNTFRQ: u64 = 1_000_000_000;
 /// Options of `cloison bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchArgs {
+    /// What is measured; without it, the hypervisor's own paths
+    #[arg(value_enum)]
+    pub what: Option<What>,
     /// Write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// What `cloison bench` measures besides the hypervisor's own paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum What {
+    /// What PAPI adds to what a guest counts with it
+    Epapi,
 }
 
 /// One path: its name, its aim, and what Bao 2.0 takes on the same QEMU.
@@ -101,6 +111,9 @@ impl Aim {
 
 /// Runs `cloison bench`.
 pub fn bench(args: &BenchArgs) -> Result<()> {
+    if args.what == Some(What::Epapi) {
+        return epapi::bench(args.json.as_deref());
+    }
     let path = installation::root().join(CONFIG);
     let mut checked = configuration::load(&path, Some(BOARD))?;
     counting::prepare_for(&mut checked, Counting::Icount.machine())?;

@@ -10,6 +10,7 @@
 //! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
 //! | [`jobs`] | the same boards as jobs, for other machines, and the report of all together |
 //! | [`bench`](mod@bench) | counts the instructions on the hypervisor's own paths |
+//! | [`epapi`] | what PAPI adds to what a guest counts with it |
 //! | [`model`] | compares the board model with published measurements, and fits it to measurements |
 //! | [`parameters`] | the values in a model's file, found and changed in place |
 //! | [`visits`] | the longest visits to EL2, and a neighbor's interrupt latency |
@@ -23,6 +24,7 @@ pub mod boards;
 pub mod boot_cost;
 pub mod campaign;
 pub mod demo;
+pub mod epapi;
 pub mod events;
 pub mod experiment;
 pub mod jobs;

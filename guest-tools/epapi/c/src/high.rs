@@ -4,26 +4,26 @@
 
 use crate::cores::{Way, set_initialized, with};
 use crate::pointers::{codes, store, values};
-use crate::shim::{Outcome, counting, stopped};
+use crate::shim::{counting, stopped};
 use cloison_epapi::high::Rate;
 use cloison_epapi::{Error, Library};
 use core::ffi::{c_int, c_longlong};
 
 counting! {
-    ePAPI_start_counters = start_counters(events: *const c_int, length: c_int) "x2":
+    ePAPI_start_counters = start_counters(events: *const c_int, length: c_int):
         "`PAPI_start_counters`: starts counting events.";
-    ePAPI_read_counters = read_counters(values: *mut c_longlong, length: c_int) "x2":
+    ePAPI_read_counters = read_counters(values: *mut c_longlong, length: c_int):
         "`PAPI_read_counters`: reads the counters, and sets them to zero.";
-    ePAPI_accum_counters = accum_counters(values: *mut c_longlong, length: c_int) "x2":
+    ePAPI_accum_counters = accum_counters(values: *mut c_longlong, length: c_int):
         "`PAPI_accum_counters`: adds the counters to values, and sets them to zero.";
-    ePAPI_stop_counters = stop_counters(values: *mut c_longlong, length: c_int) "x2":
+    ePAPI_stop_counters = stop_counters(values: *mut c_longlong, length: c_int):
         "`PAPI_stop_counters`: stops the counters, and reads them.";
-    ePAPI_ipc = ipc(seconds: *mut f32, process: *mut f32, instructions: *mut c_longlong, per_cycle: *mut f32) "x4":
+    ePAPI_ipc = ipc(seconds: *mut f32, process: *mut f32, instructions: *mut c_longlong, per_cycle: *mut f32):
         "`PAPI_ipc`: instructions per cycle.";
     ePAPI_epc = epc(
         event: c_int, seconds: *mut f32, process: *mut f32, reference: *mut c_longlong, cycles: *mut c_longlong,
         events: *mut c_longlong, per_cycle: *mut f32
-    ) "x7": "`PAPI_epc`: events per cycle.";
+    ): "`PAPI_epc`: events per cycle.";
 }
 
 /// `PAPI_num_counters`: the number of counters.
@@ -52,8 +52,8 @@ fn initialized(result: Result<(), Error>) -> Result<c_int, Error> {
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn start_counters(events: *const c_int, length: c_int, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn start_counters(events: *const c_int, length: c_int) -> c_int {
+    stopped(|library| {
         // SAFETY: the program's promise about the pointer of `ePAPI_start_counters`.
         let codes = unsafe { codes(events, length) }?;
         initialized(library.start_counters_frozen(codes))
@@ -64,8 +64,8 @@ unsafe extern "C" fn start_counters(events: *const c_int, length: c_int, on: u64
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn read_counters(into: *mut c_longlong, length: c_int, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn read_counters(into: *mut c_longlong, length: c_int) -> c_int {
+    stopped(|library| {
         // SAFETY: the program's promise about the pointer of `ePAPI_read_counters`.
         let values = unsafe { values(into, length) }.unwrap_or_default();
         library.read_counters_frozen(values).map(|()| 0)
@@ -76,8 +76,8 @@ unsafe extern "C" fn read_counters(into: *mut c_longlong, length: c_int, on: u64
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn accum_counters(into: *mut c_longlong, length: c_int, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn accum_counters(into: *mut c_longlong, length: c_int) -> c_int {
+    stopped(|library| {
         // SAFETY: the program's promise about the pointer of `ePAPI_accum_counters`.
         let values = unsafe { values(into, length) }.unwrap_or_default();
         library.accum_counters_frozen(values).map(|()| 0)
@@ -88,8 +88,8 @@ unsafe extern "C" fn accum_counters(into: *mut c_longlong, length: c_int, on: u6
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn stop_counters(into: *mut c_longlong, length: c_int, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn stop_counters(into: *mut c_longlong, length: c_int) -> c_int {
+    stopped(|library| {
         // SAFETY: the program's promise about the pointer of `ePAPI_stop_counters`.
         let values = unsafe { values(into, length) };
         library.stop_counters_frozen(values).map(|()| 0)
@@ -105,9 +105,8 @@ unsafe extern "C" fn ipc(
     process: *mut f32,
     instructions: *mut c_longlong,
     per_cycle: *mut f32,
-    on: u64,
-) -> Outcome {
-    stopped(on, |library| {
+) -> c_int {
+    stopped(|library| {
         let is_null = [seconds, process, per_cycle].iter().any(|it| it.is_null()) || instructions.is_null();
         if is_null {
             return Err(Error::Invalid);
@@ -136,9 +135,8 @@ unsafe extern "C" fn epc(
     cycles: *mut c_longlong,
     events: *mut c_longlong,
     per_cycle: *mut f32,
-    on: u64,
-) -> Outcome {
-    stopped(on, |library| {
+) -> c_int {
+    stopped(|library| {
         let is_null = [seconds, process, per_cycle].iter().any(|it| it.is_null());
         if is_null || [reference, cycles, events].iter().any(|it| it.is_null()) {
             return Err(Error::Invalid);

@@ -4,35 +4,35 @@
 
 use crate::cores::{Way, position, set_initialized, with};
 use crate::pointers::{codes, name, store, values};
-use crate::shim::{Outcome, counting, stopped};
+use crate::shim::{counting, stopped};
 use cloison_epapi::library::each;
 use cloison_epapi::preset::PAPI_NULL;
 use cloison_epapi::{Error, Library, PAPI_VER_CURRENT};
 use core::ffi::{c_char, c_int, c_longlong};
 
 counting! {
-    ePAPI_start = start(set: c_int) "x1": "`PAPI_start`: starts counting from zero.";
-    ePAPI_stop = stop(set: c_int, values: *mut c_longlong) "x2": "`PAPI_stop`: stops counting; values may be null.";
-    ePAPI_read = read(set: c_int, values: *mut c_longlong) "x2": "`PAPI_read`: reads the counts.";
-    ePAPI_accum = accum(set: c_int, values: *mut c_longlong) "x2":
+    ePAPI_start = start(set: c_int): "`PAPI_start`: starts counting from zero.";
+    ePAPI_stop = stop(set: c_int, values: *mut c_longlong): "`PAPI_stop`: stops counting; values may be null.";
+    ePAPI_read = read(set: c_int, values: *mut c_longlong): "`PAPI_read`: reads the counts.";
+    ePAPI_accum = accum(set: c_int, values: *mut c_longlong):
         "`PAPI_accum`: adds the counts to values, and sets them to zero.";
-    ePAPI_reset = reset(set: c_int) "x1": "`PAPI_reset`: sets the counts to zero.";
+    ePAPI_reset = reset(set: c_int): "`PAPI_reset`: sets the counts to zero.";
 }
 
 /// `ePAPI_start`, after the counters were stopped.
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn start(set: c_int, on: u64) -> Outcome {
-    stopped(on, |library| library.start_frozen(set).map(|()| 0))
+unsafe extern "C" fn start(set: c_int) -> c_int {
+    stopped(|library| library.start_frozen(set).map(|()| 0))
 }
 
 /// `ePAPI_stop`, after the counters were stopped.
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn stop(set: c_int, into: *mut c_longlong, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn stop(set: c_int, into: *mut c_longlong) -> c_int {
+    stopped(|library| {
         let number = library.num_events(set)?;
         // SAFETY: the program's promise about the pointer of `ePAPI_stop`: room for the set's events.
         let values = unsafe { values(into, number as c_int) };
@@ -44,8 +44,8 @@ unsafe extern "C" fn stop(set: c_int, into: *mut c_longlong, on: u64) -> Outcome
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn read(set: c_int, into: *mut c_longlong, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn read(set: c_int, into: *mut c_longlong) -> c_int {
+    stopped(|library| {
         let number = library.num_events(set)?;
         // SAFETY: the program's promise about the pointer of `ePAPI_read`: room for the set's events.
         let values = unsafe { values(into, number as c_int) };
@@ -57,8 +57,8 @@ unsafe extern "C" fn read(set: c_int, into: *mut c_longlong, on: u64) -> Outcome
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn accum(set: c_int, into: *mut c_longlong, on: u64) -> Outcome {
-    stopped(on, |library| {
+unsafe extern "C" fn accum(set: c_int, into: *mut c_longlong) -> c_int {
+    stopped(|library| {
         let number = library.num_events(set)?;
         // SAFETY: the program's promise about the pointer of `ePAPI_accum`: room for the set's events.
         let values = unsafe { values(into, number as c_int) };
@@ -70,8 +70,8 @@ unsafe extern "C" fn accum(set: c_int, into: *mut c_longlong, on: u64) -> Outcom
 ///
 /// # Safety
 /// As of that function.
-unsafe extern "C" fn reset(set: c_int, on: u64) -> Outcome {
-    stopped(on, |library| library.reset_frozen(set).map(|()| 0))
+unsafe extern "C" fn reset(set: c_int) -> c_int {
+    stopped(|library| library.reset_frozen(set).map(|()| 0))
 }
 
 /// Calls `f` with the calling core's library. Returns what it returns, or PAPI's code.
