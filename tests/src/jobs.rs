@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// What counts as now: the date is the only part of a report that differs from one command to the next.
@@ -32,6 +32,11 @@ pub struct Done {
 }
 
 impl Done {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
     /// Returns the words of the messages, without the frame around them.
     pub fn words(&self) -> Vec<&str> {
         self.err.split_whitespace().filter(|word| !["│", "×", "╰─▶", "├─▶"].contains(word)).collect()
@@ -70,10 +75,10 @@ impl Lab {
         let root = installation::root();
         let text = format!(
             "title = 'A small campaign'\nsystem = '{}'\nboard = 'virt'\nmodel = '{}'\nvictim = 'victim'\n\
-             events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE', 'L1D_CACHE_REFILL', 'L2D_CACHE', \
-             'L2D_CACHE_REFILL']\ncounters = 6\nanchor = 'CPU_CYCLES'\nruns = 3\nwarm_up = 1\nvary = 2\nseed = 1\n\
+             events = ['INST_RETIRED', 'CPU_CYCLES', 'LD_RETIRED', 'L1D_CACHE']\ncounters = 3\nanchor = 'CPU_CYCLES'\n\
+             runs = 3\nvary = 1\nseed = 1\n\
              seeds = {seeds}\n[[workload]]\nname = 'chase'\nremove = ['vm.interf-1', 'vm.interf-2', 'vm.interf-3']\n\
-             [workload.set]\n'vm.victim.image.workload' = 'latency'\n'vm.victim.args' = ['1K', 1, 0, 1]\n",
+             [workload.set]\n'vm.victim.image.workload' = 'latency'\n'vm.victim.args' = ['2K', 1, 0, 1]\n",
             root.join("configs/campaigns/systems/shared.toml").display(),
             root.join("configs/models/zcu102.toml").display(),
         );
@@ -105,11 +110,19 @@ impl Lab {
         command
     }
 
+    /// Runs a command of `cloison` as the argument of another command, after this word.
+    pub fn behind(&self, before: &[&str], word: &str, args: &[&str], variables: &[(&str, &str)]) -> Done {
+        let inner = self.command(args, variables);
+        let mut command = Command::new(before[0]);
+        command.args(&before[1..]).arg(word).arg(inner.get_program()).args(inner.get_args());
+        command.current_dir(installation::root()).stdin(Stdio::null());
+        command.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        Done::of(&command.output().expect("the command starts"))
+    }
+
     /// Runs a command of `cloison`.
     pub fn cloison(&self, args: &[&str], variables: &[(&str, &str)]) -> Done {
-        let output = self.command(args, variables).output().expect("the command starts");
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Done { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+        Done::of(&self.command(args, variables).output().expect("the command starts"))
     }
 
     /// Runs a command of `cloison` that has to succeed.

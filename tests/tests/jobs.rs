@@ -3,11 +3,12 @@
 
 use cloison_config::problem::SourceFile;
 use cloison_engine::installation;
+use cloison_engine::setup::programs::FAKETIME;
 use cloison_lab::parameters;
 use cloison_tests::jobs::{Lab, Report, identical};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 /// The file with a job's result.
@@ -167,6 +168,54 @@ fn a_machine_that_cannot_run_a_job_says_so_and_asks_for_another() {
     assert_eq!(lab.run(&directory, 2).code, 1);
     assert_eq!(lab.run(&lab.path("nowhere"), 1).code, 1);
     assert!(lab.run(&directory, 1).out.contains("has a result"));
+}
+
+/// Gives a command another clock, which follows. What measures time from a moment on is as it was.
+const FAKE: [&str; 4] = ["faketime", "-m", "--exclude-monotonic", "-f"];
+
+/// Each machine has another clock: one that is years behind, one that is years ahead, one that is set back all the time, and
+/// one that runs at three times the speed.
+#[test]
+fn clocks_that_differ_between_machines_change_nothing() {
+    FAKETIME.ensure().expect("faketime");
+    let lab = Lab::new(4);
+    let serial = lab.serial();
+    // The compiler, which is asked for its version, does not start with another clock.
+    let tools = lab.path("tools");
+    fs::create_dir(&tools).expect("a directory");
+    let path = std::env::var("PATH").expect("a PATH");
+    for name in ["rustc", "cargo"] {
+        let real = std::env::split_paths(&path).map(|place| place.join(name)).find(|file| file.is_file());
+        let text = format!("#!/bin/sh\nunset LD_PRELOAD\nexec '{}' \"$@\"\n", real.expect("it is installed").display());
+        lab.program(&tools.join(name), &text);
+    }
+    let path = format!("{}:{path}", tools.display());
+    let with_clock = |clock: &str, words: &[&str]| lab.behind(&FAKE, clock, words, &[("PATH", &path)]);
+    let year = |clock: &str| {
+        let mut date = Command::new(FAKE[0]);
+        let output = date.args(&FAKE[1..]).args([clock, "date", "+%Y"]).output().expect("a date");
+        String::from_utf8_lossy(&output.stdout).trim().parse::<u32>().expect("a year")
+    };
+    let clocks = ["@2009-02-13 23:31:30", "+9y", "-3d i-10", "+1y x3"];
+    assert!(year(clocks[0]) < year("+0") && year("+0") < year(clocks[1]), "the clocks are all the same");
+
+    let directory = lab.path("jobs");
+    let (file, place) = (word(&lab.file()), word(&directory));
+    let made = with_clock("+2y", &["jobs", &file, "-o", &place]);
+    assert_eq!(made.code, 0, "{made:?}");
+    for (number, clock) in (1..).zip(clocks) {
+        let done = with_clock(clock, &["job", "run", &place, &number.to_string()]);
+        assert_eq!(done.code, 0, "{clock}: {done:?}");
+    }
+    // A result that was damaged in the future is run again in the past.
+    fs::write(result(&lab, &directory, 2), "half").expect("a damaged result");
+    let done = with_clock(clocks[0], &["job", "run", &place, "2"]);
+    assert_eq!(done.code, 0, "{done:?}");
+    for clock in ["-20y", "+30y"] {
+        let collected = with_clock(clock, &["collect", &place]);
+        assert_eq!(collected.code, 0, "{clock}: {collected:?}");
+        identical(&Report::of(&serial), &Report::of(&directory.join("report")));
+    }
 }
 
 /// A directory as an argument.

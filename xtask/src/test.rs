@@ -63,7 +63,7 @@ pub enum Step {
     Build,
     /// Boots on QEMU
     System,
-    /// Jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as `test engines`
+    /// All of jobs through Slurm, GNU parallel, Snakemake and HyperQueue: only on demand, also as `test engines`
     Engines,
 }
 

@@ -4,7 +4,8 @@
 use super::emulator::{as_root, root_prefix};
 use super::process::{Missing, announce, run_limited};
 use miette::{Result, miette};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A program, and where it comes from.
@@ -32,9 +33,20 @@ pub const PARALLEL: Program =
 pub const SLURM: Program =
     Program { name: "slurmctld", purpose: "which runs jobs on a cluster", packages: &["slurm-wlm", "munge"] };
 
+/// Runs a program with another clock.
+pub const FAKETIME: Program =
+    Program { name: "faketime", purpose: "which gives jobs another clock", packages: &["faketime"] };
+/// Runs engines from Python's package index, in their own environment.
+pub const PYTHON: Program =
+    Program { name: "python3", purpose: "which runs engines in Python", packages: &["python3", "python3-venv"] };
+
 impl Program {
-    /// Returns its path, if it is on the PATH.
+    /// Returns its path, if it is on the PATH and complete.
     pub fn find(&self) -> Option<PathBuf> {
+        self.on_path().filter(|program| self.name != PYTHON.name || has_venv(program))
+    }
+
+    fn on_path(&self) -> Option<PathBuf> {
         std::env::split_paths(&std::env::var_os("PATH")?)
             .map(|directory| directory.join(self.name))
             .find(|file| file.is_file())
@@ -75,4 +87,10 @@ impl Program {
         }
         Ok(())
     }
+}
+
+/// Returns whether this Python can make an environment with pip in it, which Debian has in another package.
+fn has_venv(python: &Path) -> bool {
+    let found = Command::new(python).args(["-c", "import ensurepip, venv"]).stderr(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
 }
