@@ -119,6 +119,41 @@ fn low_level_functions_work_in_c() {
     assert_eq!(of("destroy"), 0);
 }
 
+/// The same program over the counter service: no PMU, and what the library does itself is not counted either.
+#[test]
+fn without_a_pmu_the_counter_service_counts() {
+    let service = |system: &str| system.replace("pmu = true ", "services = [\"counters\"] ");
+    let found = numbers("counts.c", "-DEVENTS=PAPI_TOT_INS,PAPI_TOT_CYC -DNUM_EVENTS=2", "--icount", service);
+    let counts: Vec<i64> = found.iter().map(|(_, count)| *count).collect();
+    let [first, sum, last, _, cycles, ..] = counts[..] else { panic!("{found:?}") };
+    // What counts besides are the instructions from a function's beginning to its first call, and after its last.
+    let beside = first - 2_300;
+    assert!((0..400).contains(&beside) && (0..400).contains(&(last - 3)), "{found:?}");
+    assert!((112_288..112_288 + 800).contains(&sum) && cycles >= sum, "{found:?}");
+    let low = numbers("low.c", "", "--icount", service);
+    let of = |name: &str| low.iter().find(|(found, _)| found == name).map(|(_, number)| *number).expect(name);
+    assert_eq!((of("init"), of("add"), of("listed"), of("start"), of("again"), of("stopped")), (1, 0, 1, 0, -10, -9));
+    assert!((2_000..2_400).contains(&of("instructions")) && (3_000..3_800).contains(&of("sum")), "{low:?}");
+    // No counter of the service interrupts.
+    assert_eq!((of("overflow"), of("handled")), (0, 0));
+}
+
+/// The same over observation segments: the configuration says what is counted, and other events are conflicts.
+#[test]
+fn without_either_observation_segments_count() {
+    let hems = |system: &str| {
+        system.replace("pmu = true ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"LD_RETIRED\"] ")
+    };
+    let found = numbers("counts.c", "-DEVENTS=PAPI_TOT_INS -DNUM_EVENTS=1", "--icount", hems);
+    let counts: Vec<i64> = found.iter().map(|(_, count)| *count).collect();
+    let [first, sum, last, late] = counts[..] else { panic!("{found:?}") };
+    // What the library does is counted, too.
+    assert!((2_300..4_000).contains(&first) && (112_288..115_000).contains(&sum), "{found:?}");
+    assert!((3..1_500).contains(&last) && late == -1, "{found:?}");
+    let conflict = numbers("counts.c", "-DEVENTS=PAPI_L1_DCA -DNUM_EVENTS=1", "--icount", hems);
+    assert!(conflict.iter().all(|(name, count)| name == "late" || *count == 0), "{conflict:?}");
+}
+
 #[test]
 fn without_a_pmu_there_are_error_codes_and_no_fault() {
     let found = numbers("without.c", "", "--icount", |system| system.replace("pmu = true ", "pmu = false "));

@@ -7,7 +7,8 @@
 use crate::backend::{Counters, Machine};
 use crate::cpu::Cpu;
 use crate::error::Error;
-use cloison_abi::{Call, CallError};
+use crate::hypervisor::{call, midr};
+use cloison_abi::Call;
 
 /// The most events of a VM that are looked for.
 const MOST: usize = 31;
@@ -38,15 +39,20 @@ impl Hems {
 impl Counters for Hems {
     fn probe(&mut self) -> Result<Machine, Error> {
         let cpu = Cpu::by_midr(midr()).ok_or(Error::NoCounters)?;
+        // Events can be asked for in a segment.
+        self.enable(0)?;
         self.number = 0;
+        let mut found = Ok(());
         for (index, slot) in (0..).zip(&mut self.events) {
             match call(Call::HemRead, [index, 0, 0]) {
                 Ok([_, _, event]) => *slot = event as u16,
                 Err(Error::NoEvent) => break,
-                Err(error) => return Err(error),
+                Err(error) => found = Err(error),
             }
             self.number += 1;
         }
+        self.disable(0)?;
+        found?;
         if self.number == 0 {
             return Err(Error::NoCounters);
         }
@@ -59,7 +65,7 @@ impl Counters for Hems {
     }
 
     fn width(&self, _: u32) -> u32 {
-        64
+        32
     }
 
     fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
@@ -70,11 +76,8 @@ impl Counters for Hems {
     }
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        match call(Call::HemRead, [counter.into(), 0, 0])? {
-            [value, 0, _] => Ok(value),
-            // The hypervisor counts in 64 bits: what overflowed in spite of that is lost.
-            _ => Err(Error::CountersLost),
-        }
+        // The flag stays set to the end of the segment and says nothing of what was counted since the last read.
+        call(Call::HemRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
     }
 
     fn overflowed(&mut self) -> u32 {
@@ -111,46 +114,4 @@ impl Counters for Hems {
     fn freeze(&mut self) {}
 
     fn thaw(&mut self) {}
-}
-
-#[cfg(target_arch = "aarch64")]
-fn midr() -> u32 {
-    let value: u64;
-    // SAFETY: reading an identification has no effect on memory.
-    unsafe { core::arch::asm!("mrs {}, midr_el1", out(reg) value, options(nomem, nostack, preserves_flags)) };
-    value as u32
-}
-
-#[cfg(target_arch = "aarch64")]
-fn call(function: Call, arguments: [u64; 3]) -> Result<[u64; 3], Error> {
-    let [mut x1, mut x2, mut x3] = arguments;
-    let mut x0 = u64::from(function as u32);
-    // SAFETY: by the calling convention only x0 to x3 change, and none of these calls changes memory.
-    unsafe {
-        core::arch::asm!("hvc #0", inout("x0") x0, inout("x1") x1, inout("x2") x2, inout("x3") x3, options(nostack));
-    }
-    reply(x0 as i64, [x1, x2, x3])
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-fn midr() -> u32 {
-    panic!("only an AArch64 machine has MIDR_EL1")
-}
-
-#[cfg(not(target_arch = "aarch64"))]
-fn call(_: Call, _: [u64; 3]) -> Result<[u64; 3], Error> {
-    panic!("only a guest can call a hypervisor")
-}
-
-#[cfg_attr(not(target_arch = "aarch64"), allow(dead_code))]
-fn reply(status: i64, results: [u64; 3]) -> Result<[u64; 3], Error> {
-    if status >= 0 {
-        return Ok(results);
-    }
-    Err(match CallError::from_x0(status) {
-        Some(CallError::Denied) => Error::Permission,
-        Some(CallError::Absent | CallError::Invalid) => Error::NoEvent,
-        Some(CallError::Sequence) => Error::CountersLost,
-        _ => Error::NotSupported,
-    })
 }

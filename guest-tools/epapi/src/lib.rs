@@ -1,7 +1,7 @@
 //! PAPI for programs without an operating system: the functions of the ePAPI paper (Giesen et al., WCET 2019), table 3.
 //!
-//! A [`Library`] counts for one core, over a way to count ([`Counters`]): the registers of the PMU ([`Pmuv3`]) or the
-//! hypervisor's calls ([`Hems`]). It needs no memory but its own. The C library `libepapi.a` (guest-tools/epapi/c) has the
+//! A [`Library`] counts for one core, over a way to count ([`Counters`]): the registers of the PMU ([`Pmuv3`]), the
+//! hypervisor's counter service ([`Service`]) or its observation segments ([`Hems`]). It needs no memory but its own. The C library `libepapi.a` (guest-tools/epapi/c) has the
 //! same functions with PAPI's signatures; docs/papi.md compares both with PAPI.
 //!
 //! ```
@@ -28,7 +28,9 @@
 //! | [`preset`], [`cpu`] | PAPI's presets, and what they are on each CPU |
 //! | [`tables`], [`terms`] | native events and verdicts from `configs`; what a code stands for |
 //! | [`error`] | PAPI's return codes |
-//! | [`backend`] | what a way to count has to offer; [`pmuv3`], [`hems`] and [`simulated`] are such ways |
+//! | [`backend`] | what a way to count has to offer; [`pmuv3`], [`service`], [`hems`] and [`simulated`] are such ways |
+//! | [`available`] | the first of them that there is |
+//! | `hypervisor` | its calls |
 //! | [`assign`] | which counter counts what |
 //! | [`set`], `count` | event sets, and counting with them: overflow, multiplexing |
 //! | [`library`]; [`high`], `mode` | the low-level and the high-level functions |
@@ -39,13 +41,15 @@
 #![deny(unsafe_code)]
 
 pub mod assign;
+pub mod available;
 pub mod backend;
 mod count;
 pub mod cpu;
 pub mod error;
-#[allow(unsafe_code)]
 pub mod hems;
 pub mod high;
+#[allow(unsafe_code)]
+mod hypervisor;
 pub mod library;
 mod mode;
 #[allow(unsafe_code)]
@@ -53,14 +57,17 @@ pub mod pmuv3;
 pub mod preset;
 pub mod query;
 pub mod region;
+pub mod service;
 pub mod set;
 pub mod simulated;
 pub mod tables;
 pub mod terms;
 
+pub use available::Available;
 pub use backend::{Counters, Machine};
 pub use error::Error;
 pub use hems::Hems;
 pub use library::{Library, PAPI_VER_CURRENT};
 pub use pmuv3::Pmuv3;
+pub use service::Service;
 pub use simulated::Simulated;

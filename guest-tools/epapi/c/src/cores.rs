@@ -13,9 +13,9 @@ pub const CORES: usize = 8;
 /// Event sets of one core have numbers from the core's times this.
 const NUMBERS: usize = 64;
 
-/// What counts: the PMU's registers.
+/// What counts: the PMU's registers, or else the hypervisor's calls.
 #[cfg(target_arch = "aarch64")]
-pub type Way = cloison_epapi::Pmuv3;
+pub type Way = cloison_epapi::Available;
 /// What counts on other machines: nothing but what a test says.
 #[cfg(not(target_arch = "aarch64"))]
 pub type Way = cloison_epapi::Simulated;
@@ -96,6 +96,11 @@ pub fn with<T>(f: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error
     result
 }
 
+/// Returns whether the counters of this way are not stopped by the first instructions of the functions that count.
+pub fn has_to_freeze(way: &Way) -> bool {
+    machine::has_to_freeze(way)
+}
+
 /// Returns the position of an event set among those of its core.
 pub fn position(set: c_int) -> usize {
     set as usize % NUMBERS
@@ -103,11 +108,15 @@ pub fn position(set: c_int) -> usize {
 
 #[cfg(target_arch = "aarch64")]
 mod machine {
-    use super::{Core, Library, SETS};
+    use super::{Core, Library, SETS, Way};
+
+    pub fn has_to_freeze(way: &Way) -> bool {
+        way.is_called()
+    }
 
     /// A constant: it is copied to its place, and never on a stack, which may be smaller.
     pub const fn fresh() -> Core {
-        Core { library: Library::new(cloison_epapi::Pmuv3, 0), handlers: [None; SETS] }
+        Core { library: Library::new(cloison_epapi::Available::new(), 0), handlers: [None; SETS] }
     }
 
     /// The number of the calling core.
@@ -152,6 +161,10 @@ mod machine {
     }
 
     pub fn restore(_: u64) {}
+
+    pub fn has_to_freeze(_: &Way) -> bool {
+        false
+    }
 }
 
 /// For tests on other machines: threads are cores.

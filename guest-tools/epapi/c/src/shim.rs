@@ -6,20 +6,25 @@
 //! library's addition is to look whether there is a PMU.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::cores::{Way, with};
+use crate::cores::{Way, has_to_freeze, with};
 use cloison_epapi::{Error, Library};
 use core::ffi::c_int;
 
 /// Calls `f` with the calling core's library, while the counters are stopped. Returns what it returns, or PAPI's code.
 pub fn stopped(f: impl FnOnce(&mut Library<Way>) -> Result<c_int, Error>) -> c_int {
-    with(|core| f(&mut core.library)).unwrap_or_else(Error::code)
+    with(|core| {
+        // What has no registers is stopped by a call.
+        let is_called = has_to_freeze(core.library.counters());
+        if is_called { core.library.frozen(f) } else { f(&mut core.library) }
+    })
+    .unwrap_or_else(Error::code)
 }
 
 /// Exports a function that counts, around one that does what it should while the counters are stopped.
 #[cfg(target_arch = "aarch64")]
 macro_rules! counting {
     ($($exported:ident = $inner:ident($($argument:ident: $kind:ty),*): $what:literal;)*) => {$(
-        // Without a PMU its registers are undefined: then `inner` says so. By the calling convention x16 is nobody's.
+        // Without a PMU its registers are undefined: then `inner` calls the hypervisor. By the calling convention x16 is nobody's.
         core::arch::global_asm!(
             concat!(".section .text.", stringify!($exported), ", \"ax\""),
             ".balign 64",

@@ -1,0 +1,91 @@
+//! Counting with the hypervisor's counter service: for a VM whose PMU is not its own, but that has the service `counters`.
+//!
+//! Counters are like the PMU's, but each access is a call, and none interrupts.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::backend::{CYCLE_COUNTER, Counters, Machine};
+use crate::cpu::Cpu;
+use crate::error::Error;
+use crate::hypervisor::{call, midr};
+use cloison_abi::Call;
+use cloison_abi::reply::{self, CounterMasks};
+
+/// The counters of the vCPU that executes this, by calls.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Service {
+    /// Those that there are, and those that are enabled, as bits.
+    all: u32,
+    enabled: u32,
+}
+
+impl Service {
+    /// Returns a way to count that has not asked yet what there is.
+    pub const fn new() -> Self {
+        Self { all: 0, enabled: 0 }
+    }
+
+    fn set_enabled(&mut self, counters: u32) -> Result<(), Error> {
+        call(Call::CounterEnable, [counters.into(), 0, 0])?;
+        self.enabled = counters;
+        Ok(())
+    }
+}
+
+impl Counters for Service {
+    fn probe(&mut self) -> Result<Machine, Error> {
+        let reply::Counters { counters, .. } = call(Call::Counters, [0; 3])?.into();
+        let cpu = Cpu::by_midr(midr()).ok_or(Error::NoCounters)?;
+        self.all = ((1_u32 << counters.min(CYCLE_COUNTER)) - 1) | 1 << CYCLE_COUNTER;
+        self.set_enabled(0)?;
+        // Call::Time is in nanoseconds.
+        Ok(Machine { cpu, counters: self.all, frequency: 1_000_000_000 })
+    }
+
+    fn width(&self, counter: u32) -> u32 {
+        if counter == CYCLE_COUNTER { 64 } else { 32 }
+    }
+
+    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+        if interrupts {
+            return Err(Error::NotSupported);
+        }
+        call(Call::CounterEventSet, [counter.into(), event.into(), 0]).map(drop)
+    }
+
+    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+        call(Call::CounterRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
+    }
+
+    fn overflowed(&mut self) -> u32 {
+        call(Call::CounterMasks, [0; 3]).map_or(0, |reply| CounterMasks::from(reply).overflowed)
+    }
+
+    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
+        // The overflow flag is cleared with it.
+        call(Call::CounterSet, [counter.into(), value, 0]).map(drop)
+    }
+
+    fn clear(&mut self, counters: u32) {
+        let _ = call(Call::CounterMasks, [counters.into(), 0, 0]);
+    }
+
+    fn ticks(&mut self) -> u64 {
+        call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
+    }
+
+    fn enable(&mut self, counters: u32) -> Result<(), Error> {
+        self.set_enabled(self.enabled | counters)
+    }
+
+    fn disable(&mut self, counters: u32) -> Result<(), Error> {
+        self.set_enabled(self.enabled & !counters)
+    }
+
+    fn freeze(&mut self) {
+        let _ = call(Call::CounterInhibit, [self.all.into(), 0, 0]);
+    }
+
+    fn thaw(&mut self) {
+        let _ = call(Call::CounterInhibit, [0; 3]);
+    }
+}
