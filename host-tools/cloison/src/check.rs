@@ -10,6 +10,7 @@ use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::counting::{self, Counting, machines};
 use cloison_engine::text::grouped;
 use cloison_engine::{configuration, installation};
+use cloison_formats::image::GuestPmu;
 use miette::{Report, Result, miette};
 use std::path::{Path, PathBuf};
 
@@ -78,7 +79,7 @@ fn budgets(checked: &Checked) -> String {
             let (all, taken) = (board.counters as usize, of_quotas * each);
             let shadow = if each == 2 { " (each has a shadow counter)" } else { "" };
             let cycles = if vm.has_counters() && segments > 0 { " and their cycles" } else { "" };
-            let guest = match (vm.pmu, vm.has_counters()) {
+            let guest = match (vm.pmu != GuestPmu::None, vm.has_counters()) {
                 (true, _) => ", the rest for its PMU",
                 (false, true) => ", the rest for its calls",
                 (false, false) => "",

@@ -546,7 +546,9 @@ mod tests {
     use super::*;
     use cloison_formats::addr::PhysRange;
     use cloison_formats::color::{CacheGeometry, ColorSet};
-    use cloison_formats::image::{Gic, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind};
+    use cloison_formats::image::{
+        Gic, GuestPmu, Image as GuestImage, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind,
+    };
     use cloison_formats::telemetry::{BootInfo, Stage1Run, Stage2Run, VERSION};
 
     const RAM: u64 = 0x4000_0000;
@@ -577,7 +579,7 @@ mod tests {
             irqs: vec![],
             quotas: vec![],
             hems: vec![],
-            pmu: false,
+            pmu: GuestPmu::None,
             services_page: false,
             scrub: false,
             profile: None,
@@ -608,6 +610,7 @@ mod tests {
                 },
                 pmu_irqs: vec![],
                 pmu_shadow: false,
+                pmu_splits: false,
                 llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
                 ram: vec![PhysRange { start: at(RAM), len: 1 << 28 }],
                 reserved: vec![PhysRange { start: at(RAM), len: 1 << 20 }],

@@ -114,7 +114,7 @@ impl BoardFile {
         // Its names need the CPU's events, which are read next.
         root.optional("page_costs");
         root.finish();
-        let (pmu_irqs, pmu_shadow, counters) = pmu?;
+        let (pmu_irqs, pmu_shadow, pmu_splits, counters) = pmu?;
         let llc = llc?;
         let file = Self {
             path: path.to_path_buf(),
@@ -129,6 +129,7 @@ impl BoardFile {
                 gic: gic?,
                 pmu_irqs,
                 pmu_shadow,
+                pmu_splits,
                 llc,
                 ram,
                 reserved,
@@ -352,7 +353,7 @@ fn read_gic(field: &Field<'_>) -> Option<Gic> {
     })
 }
 
-fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, u32)> {
+fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, bool, u32)> {
     let table = field.table()?;
     let counters = table
         .required("counters", "counters = 6, the event counters of each core")
@@ -381,8 +382,9 @@ fn read_pmu(field: &Field<'_>, cores: usize) -> Option<(Vec<u32>, bool, u32)> {
         read_shared_irqs(&field, cores)
     });
     let shadow = table.optional("shadow").and_then(|field| field.boolean()).unwrap_or(false);
+    let splits = table.optional("splits").and_then(|field| field.boolean()).unwrap_or(false);
     table.finish();
-    Some((private.or(shared).unwrap_or_default(), shadow, counters? as u32))
+    Some((private.or(shared).unwrap_or_default(), shadow, splits, counters? as u32))
 }
 
 /// Reads the shared interrupts of the cores' PMUs, by core.

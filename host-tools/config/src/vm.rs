@@ -14,7 +14,7 @@ use crate::trust::Budgeted;
 use crate::{profile, quota, vm_image};
 use cloison_abi::{irq, services};
 use cloison_formats::addr::Ipa;
-use cloison_formats::image::{Backing, OnFault, PoolKind, Profile, Region, Vm};
+use cloison_formats::image::{Backing, GuestPmu, OnFault, PoolKind, Profile, Region, Vm};
 use cloison_formats::units::EventId;
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
@@ -91,7 +91,7 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     if let (Some(board), Some(quotas), Some(vcpus)) = (scene.board, &quotas, vcpus) {
         let sets = campaign.iter().flat_map(|campaign| &campaign.sub_experiments);
         let most = sets.max_by_key(|set| set.len()).unwrap_or(&hems);
-        quota::check_counters(&table, board, quotas, (most, shares_cycles(pmu, services)), vcpus);
+        check_counters(&table, board, quotas, (most, pmu, services), vcpus);
         quota::warn_of_no_bound(&table, &board.events, quotas, vcpus);
     }
     let cpu = scene.board.map_or("", |board| board.events.cpu.as_str());
@@ -156,9 +156,21 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     })
 }
 
-/// Returns whether segments need a counter for cycles, because the guest has the cycle counter.
-const fn shares_cycles(pmu: bool, granted: u32) -> bool {
-    (pmu || granted & services::COUNTERS != 0) && granted & services::HEM != 0
+/// Checks that quotas, HEMs and the guest can share the counters of the VM's cores.
+fn check_counters(
+    table: &Table<'_>,
+    board: &BoardFile,
+    quotas: &[quota::QuotaSpec],
+    (hems, pmu, granted): (&[EventId], GuestPmu, u32),
+    vcpus: usize,
+) {
+    let segments = granted & services::HEM != 0;
+    // Segments need a counter for cycles, because the guest has the cycle counter.
+    let shares = segments && (pmu != GuestPmu::None || granted & services::COUNTERS != 0);
+    quota::check_counters(table, board, quotas, (hems, shares), vcpus);
+    if pmu == GuestPmu::Direct {
+        check_direct(table, board, quotas, !hems.is_empty() || segments);
+    }
 }
 
 /// Checks that what only one kind of image has is not asked of another.
@@ -291,16 +303,37 @@ fn read_hems(table: &Table<'_>, events: Option<&EventTable>) -> Vec<EventId> {
     read_events(&field, events)
 }
 
-/// Reads whether the VM has its own PMU.
-fn read_pmu(table: &Table<'_>, granted: u32) -> bool {
-    let Some(field) = table.optional("pmu") else { return false };
-    let wanted = field.boolean().unwrap_or_default();
-    if wanted && granted & services::COUNTERS != 0 {
+/// Reads the VM's own PMU.
+fn read_pmu(table: &Table<'_>, granted: u32) -> GuestPmu {
+    let Some(field) = table.optional("pmu") else { return GuestPmu::None };
+    let kinds = [("none", GuestPmu::None), ("emulated", GuestPmu::Emulated), ("direct", GuestPmu::Direct)];
+    let wanted = match field.is_string() {
+        true => field.one_of("PMU", &kinds).unwrap_or(GuestPmu::None),
+        false if field.boolean() == Some(true) => GuestPmu::Emulated,
+        false => GuestPmu::None,
+    };
+    if wanted != GuestPmu::None && granted & services::COUNTERS != 0 {
         let both = field
             .error("the VM has both its own PMU and the service `counters`, which are two ways to the same counters");
         field.push(both.label("one of the two").help("leave `pmu` out, or take \"counters\" out of its services"));
     }
     wanted
+}
+
+/// Checks that a PMU which the guest accesses itself reaches no counter of the hypervisor's.
+fn check_direct(table: &Table<'_>, board: &BoardFile, quotas: &[quota::QuotaSpec], segments: bool) {
+    let Some(field) = table.optional("pmu") else { return };
+    let beside = match (quotas.is_empty(), segments) {
+        _ if board.board.pmu_splits => return,
+        (true, false) => return,
+        (false, _) => "quotas",
+        (true, true) => "observation segments",
+    };
+    let message = format!("a direct PMU beside {beside}: the guest could change the counters that they use");
+    let label = format!("nobody has shown that MDCR_EL2.HPMN keeps a guest from them on {}", board.board.name);
+    field.push(field.error(message).label(label).help(format!(
+        "write pmu = \"emulated\", or leave the VM's {beside} out; a board file may say `splits = true` in [pmu]"
+    )));
 }
 
 struct ProfileSpec {

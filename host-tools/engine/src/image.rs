@@ -342,7 +342,7 @@ pub(crate) mod tests {
     use super::*;
     use cloison_formats::addr::{PhysAddr, PhysRange};
     use cloison_formats::color::{CacheGeometry, ColorSet};
-    use cloison_formats::image::{Board, Gic, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
+    use cloison_formats::image::{Board, Gic, GuestPmu, Header, LogLevel, OnFault, Pool, PoolKind, Uart, UartKind, Vm};
     use cloison_formats::units::{EventId, Events, Nanos};
 
     /// Returns an ELF file with these segments: physical address, virtual address, bytes, length in memory.
@@ -416,6 +416,7 @@ pub(crate) mod tests {
             gic,
             pmu_irqs: vec![],
             pmu_shadow: false,
+            pmu_splits: false,
             llc: CacheGeometry { size: 1 << 20, ways: 16, line: 64 },
             ram: vec![PhysRange { start: PhysAddr(0x4000_0000), len: 1 << 30 }],
             reserved: vec![],
@@ -442,7 +443,7 @@ pub(crate) mod tests {
             irqs: vec![],
             quotas: vec![],
             hems: vec![],
-            pmu: false,
+            pmu: GuestPmu::None,
             services_page: false,
             scrub: false,
             profile: None,

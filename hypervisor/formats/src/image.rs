@@ -205,6 +205,8 @@ pub struct Board {
     /// Whether an event counter's overflow interrupt needs a second counter on the same event, preset one lower (QEMU
     /// before a fix of its overflow timer).
     pub pmu_shadow: bool,
+    /// Whether MDCR_EL2.HPMN keeps EL1 from the counters above it, as far as anybody has shown.
+    pub pmu_splits: bool,
     /// The last-level cache; compared with CCSIDR_EL1 at boot.
     pub llc: CacheGeometry,
     /// RAM that Cloison may manage.
@@ -317,7 +319,7 @@ pub struct Vm {
     /// Events counted in an observation segment: at most 6 minus the counters that the quotas of the same core use.
     pub hems: Vec<EventId>,
     /// Whether it has a PMU, with the counters that neither its quotas nor its segments use.
-    pub pmu: bool,
+    pub pmu: GuestPmu,
     /// Whether it has the services page (`cloison_abi::page`).
     pub services_page: bool,
     /// Whether its RAM is cleared when it starts and restarts.
@@ -326,6 +328,17 @@ pub struct Vm {
     pub profile: Option<Profile>,
     /// Its campaign, if it has one.
     pub campaign: Option<Campaign>,
+}
+
+/// A VM's PMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GuestPmu {
+    /// It has none.
+    None,
+    /// The hypervisor handles each access.
+    Emulated,
+    /// The guest accesses the hardware.
+    Direct,
 }
 
 /// Repeated runs of a VM for each of several sets of events (MUCH, section III: sub-experiments). Each time the VM
@@ -585,7 +598,9 @@ impl System {
         for quota in &vm.quotas {
             self.validate_quota(part, quota, vm.cores.len())?;
         }
-        let both = vm.pmu && vm.services & services::COUNTERS != 0;
+        let is_alone = vm.quotas.is_empty() && vm.segment_counters() == 0 || self.board.pmu_splits;
+        part.check(vm.pmu != GuestPmu::Direct || is_alone, Rule::DirectPmu, vm.quotas.len() as u64)?;
+        let both = vm.pmu != GuestPmu::None && vm.services & services::COUNTERS != 0;
         part.check(!both, Rule::PmuAndCounters, vm.services.into())?;
         let Some(profile) = &vm.profile else { return Ok(()) };
         let pool = self.pools.get(usize::from(profile.pool)).map(|pool| pool.kind);
@@ -633,7 +648,14 @@ impl System {
 impl Vm {
     /// Returns whether its guest has counters: by its PMU or by calls.
     pub fn has_counters(&self) -> bool {
-        self.pmu || self.services & services::COUNTERS != 0
+        self.pmu != GuestPmu::None || self.services & services::COUNTERS != 0
+    }
+
+    /// Returns the interrupt of its PMU, if it has that which a board's guests can have. A direct PMU has none beside quotas,
+    /// whose interrupt is the same.
+    pub fn pmu_irq(&self, of_board: Option<u32>) -> Option<u32> {
+        let has = self.pmu == GuestPmu::Emulated || self.pmu == GuestPmu::Direct && self.quotas.is_empty();
+        of_board.filter(|_| has)
     }
 
     /// Returns the number of event counters that its observation segments need on each core. One of them counts cycles where

@@ -92,6 +92,7 @@ rules! {
     Untrusted: "a quota counts event {0:#x}, which no verdict trusts and the configuration does not allow",
     Reclaim: "a quota guarantees nothing or more than its budget, is not exact, or has another period than those it shares pool {0} with",
     Regulates: "regulates VMs {0:#b}, which do not all exist, or include itself",
+    DirectPmu: "has a direct PMU beside {0} quotas or beside segments, and the board does not keep their counters apart",
     PmuAndCounters: "has a PMU and also, among its services {0:#x}, the counters",
     ProfilePool: "its profile's pool {0} is not private",
     ProfilePage: "its profile names a page at {0:#x}, where no region has one",

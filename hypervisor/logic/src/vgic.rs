@@ -41,7 +41,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Exclusive upper bound of interrupt IDs (GICD_TYPER.ITLinesNumber reports it).
 pub const MAX_IRQ: u32 = 256;
-/// The EL1 virtual timer's PPI: the only private interrupt that is passed through.
+/// The EL1 virtual timer's PPI.
 pub const TIMER: u32 = 27;
 
 const GROUPS: usize = (MAX_IRQ / 32) as usize;
@@ -491,13 +491,13 @@ pub struct Banked {
 }
 
 impl Banked {
-    /// Creates the state of `vcpu` with the SGIs, the timer and these emulated PPIs (a mask of bits 16 to 31). With
-    /// `mediated_timer`, the timer's list register has HW = 0 and the hypervisor deactivates its physical interrupt
-    /// after the guest has ended it: for a GIC that samples the line again then, but not after a deactivation by HW =
-    /// 1.
-    pub fn new(vcpu: u8, emulated: u32, mediated_timer: bool) -> Self {
-        let physical = 1 << TIMER;
-        let mediated = if mediated_timer { physical } else { 0 };
+    /// Creates the state of `vcpu` with the SGIs, the timer and these emulated and other physical PPIs (masks of bits 16 to
+    /// 31). Where they are `mediated`, the list registers of physical ones have HW = 0 and the hypervisor deactivates the
+    /// physical interrupt after the guest has ended it: for a GIC that samples the line again then, but not after a
+    /// deactivation by HW = 1.
+    pub fn new(vcpu: u8, emulated: u32, physical: u32, mediated: bool) -> Self {
+        let physical = 1 << TIMER | physical;
+        let mediated = if mediated { physical } else { 0 };
         let group = Group { owned: emulated | physical | SGIS, physical, mediated, enabled: SGIS, ..Group::default() };
         Self { vcpu: vcpu % MAX_VCPUS as u8, group, lr: [0; LIST_REGISTERS], held: 0, timer: 0, underflow: false }
     }
@@ -511,9 +511,11 @@ impl Banked {
             kick |= self.clear_active(n, u32::MAX, Some(&mut shared), gic);
         }
         gic.underflow(false);
-        gic.enable(TIMER, false);
-        gic.deactivate(TIMER);
-        *self = Self::new(self.vcpu, self.group.owned, self.group.mediated != 0);
+        for irq in ones(self.group.physical) {
+            gic.enable(irq, false);
+            gic.deactivate(irq);
+        }
+        *self = Self::new(self.vcpu, self.group.owned, self.group.physical, self.group.mediated != 0);
         self.others(kick)
     }
 
@@ -659,6 +661,12 @@ impl Banked {
         let before = self.group.line;
         assign(&mut self.group.line, bit, high);
         self.group.line != before
+    }
+
+    /// Records that a physical PPI other than the timer's was taken (acknowledged and dropped, not deactivated); then call
+    /// [`Banked::fill`].
+    pub fn raise(&mut self, irq: u32) {
+        self.group.line |= 1 << (irq & 31);
     }
 
     /// Records that the virtual timer's physical interrupt was taken (acknowledged and dropped, not deactivated).

@@ -169,7 +169,7 @@ impl Vpmu {
     }
 
     /// Returns the mask of all the guest's counters.
-    const fn all(&self) -> u32 {
+    pub const fn all(&self) -> u32 {
         CYCLES | ((1 << self.counters) - 1)
     }
 

@@ -12,31 +12,29 @@ use cloison_formats::units::EventId;
 use cloison_logic::quota::Counters;
 use cloison_logic::vpmu::PhysicalPmu;
 
-/// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers and the PMU, and enables the counters from HPMN on.
-const MDCR: u64 = MDCR_EL2::TPMCR::SET.value
-    | MDCR_EL2::TPM::SET.value
-    | MDCR_EL2::HPME::SET.value
-    | MDCR_EL2::TDA::SET.value
-    | MDCR_EL2::TDOSA::SET.value
-    | MDCR_EL2::TDRA::SET.value;
+/// MDCR_EL2 without HPMN: traps debug, OS lock and ROM registers, and enables the counters from HPMN on.
+const MDCR: u64 =
+    MDCR_EL2::HPME::SET.value | MDCR_EL2::TDA::SET.value | MDCR_EL2::TDOSA::SET.value | MDCR_EL2::TDRA::SET.value;
+/// Traps the PMU, too.
+const TRAPS: u64 = MDCR_EL2::TPMCR::SET.value | MDCR_EL2::TPM::SET.value;
 
 /// This core's PMU.
 pub struct Pmu;
 
 impl Counters for Pmu {
     fn get(&self, counter: u32) -> u32 {
-        select(counter);
+        let _selected = Selected::new(counter);
         PMXEVCNTR_EL0.get() as u32
     }
     fn set(&self, counter: u32, value: u32) {
-        select(counter);
+        let _selected = Selected::new(counter);
         PMXEVCNTR_EL0.set(value.into());
     }
 }
 
 impl PhysicalPmu for Pmu {
     fn set_type(&self, counter: u32, value: u32) {
-        select(counter);
+        let _selected = Selected::new(counter);
         PMXEVTYPER_EL0.set(value.into());
     }
     fn cycles(&self) -> u64 {
@@ -77,11 +75,21 @@ impl PhysicalPmu for Pmu {
     }
 }
 
-/// Selects a counter, unless it is selected: guests cannot.
-fn select(counter: u32) {
-    if PMSELR_EL0.get() != u64::from(counter) {
+/// A counter that is selected, and what a guest with a direct PMU had selected before.
+struct Selected(u64);
+
+impl Selected {
+    fn new(counter: u32) -> Self {
+        let before = PMSELR_EL0.get();
         PMSELR_EL0.set(counter.into());
         sysreg::isb();
+        Self(before)
+    }
+}
+
+impl Drop for Selected {
+    fn drop(&mut self) {
+        PMSELR_EL0.set(self.0);
     }
 }
 
@@ -90,12 +98,15 @@ pub fn counters() -> u32 {
     PMCR_EL0.read(PMCR::N) as u32
 }
 
-/// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set apart.
-pub fn init_core(guests: u32) {
+/// Initializes this core's PMU: everything stopped, the counters from the first `guests` on set apart. `direct`: the guest
+/// accesses its counters without a trap.
+pub fn init_core(guests: u32, direct: bool) {
     // Armv8.0 leaves HPMN = 0 undefined. Counters below HPMN still belong to the hypervisor, by TPM.
     let available = u64::from(guests.max(1));
-    // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters.
-    unsafe { registers::write_mdcr(MDCR | MDCR_EL2::HPMN.val(available).value) };
+    let traps = if direct { 0 } else { TRAPS };
+    // SAFETY: `MDCR` traps what the contract requires; HPMN is not above the number of counters. Where the PMU does not trap,
+    // the image's check ensures that HPMN is all counters, or that the board keeps those above it from the guest.
+    unsafe { registers::write_mdcr(MDCR | traps | MDCR_EL2::HPMN.val(available).value) };
     stop(u32::MAX);
     Pmu.change_overflows(0, u32::MAX);
     PMCR_EL0.write(PMCR::E::SET + PMCR::P::SET + PMCR::C::SET + PMCR::LC::SET);
@@ -103,6 +114,12 @@ pub fn init_core(guests: u32) {
     // Count at EL1 and EL0 only: all filter bits zero.
     Pmu.set_cycle_filter(0);
     sysreg::isb();
+}
+
+/// Gives the guest's part of the PMU, whose counters have been reset, the state after power-on.
+pub fn hand_over() {
+    PMCR_EL0.write(PMCR::P::SET + PMCR::C::SET + PMCR::LC::SET);
+    PMSELR_EL0.set(0);
 }
 
 /// Returns whether an overflow raises this core's interrupt, which `is_pending` looks for. No counter runs yet.

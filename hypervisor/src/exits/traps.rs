@@ -10,7 +10,7 @@ use crate::vm::partition::Vm;
 use crate::vm::{interrupts, life, uart, virq, vpmu};
 use cloison_abi::map;
 use cloison_formats::addr::Ipa;
-use cloison_formats::image::OnFault;
+use cloison_formats::image::{GuestPmu, OnFault};
 use cloison_formats::telemetry::ExitReason;
 use cloison_logic::syndrome::{
     self, Access, Attempt, DataAbort, Encoding, Fault, FeatureRead, Syndrome, SystemAccess, Trap, Vector, Width,
@@ -201,7 +201,7 @@ fn feature(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, read: FeatureRead
 
 fn system_register(cpu: &Cpu, vm: &Vm, registers: &mut GuestRegisters, access: SystemAccess) {
     let SystemAccess { encoding, register, is_read } = access;
-    let pmu = Some(encoding).filter(|_| vm.spec.pmu).and_then(Register::decode);
+    let pmu = Some(encoding).filter(|_| vm.spec.pmu != GuestPmu::None).and_then(Register::decode);
     match (encoding, is_read, pmu) {
         (_, _, Some(found)) => {
             let value = vpmu::access(cpu, vm, found, (!is_read).then(|| register_value(registers, register)));

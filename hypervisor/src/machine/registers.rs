@@ -115,8 +115,8 @@ unsafe_writes! {
     /// Writes MDCR_EL2.
     ///
     /// # Safety
-    /// TPM, TPMCR, TDA, TDOSA and TDRA must be set: a guest can access neither the quotas' counters nor debug registers
-    /// that affect EL2.
+    /// TDA, TDOSA and TDRA must be set, so that a guest cannot access debug registers that affect EL2; and TPM and TPMCR,
+    /// unless HPMN keeps the counters of quotas and segments from the guest.
     write_mdcr: MDCR_EL2;
     /// Writes SPSR_EL2.
     ///

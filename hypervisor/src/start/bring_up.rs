@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use buddy_system_allocator::FrameAllocator as Buddy;
 use cloison_formats::addr::{PhysAddr, PhysRange};
 use cloison_formats::color::CacheGeometry;
-use cloison_formats::image::{Header, ImageError, Quota, System};
+use cloison_formats::image::{GuestPmu, Header, ImageError, Quota, System};
 use cloison_formats::telemetry::{BootInfo, Message, PoolInfo, VERSION, VmInfo};
 use cloison_formats::units::EventId;
 use cloison_logic::features::is_coherent;
@@ -259,7 +259,7 @@ fn core_up(index: usize) {
     let (board, owner) = (&partition::system().board, partition::owner(index));
     let irq = board.pmu_irqs.get(index).copied();
     gic::init_core(index as u8, irq);
-    pmu::init_core(pmu::counters());
+    pmu::init_core(pmu::counters(), false);
     let by_interrupt = irq.is_some_and(|irq| pmu::raises_interrupt(|| gic::is_pending(irq)));
     cpu::init(
         index,
@@ -273,7 +273,8 @@ fn core_up(index: usize) {
     }
     guest_registers::init_core();
     sysreg::take_pending_serror();
-    pmu::init_core(cpu::this().vpmu.borrow().counters());
+    let direct = owner.is_some_and(|(vm, _)| vm.spec.pmu == GuestPmu::Direct);
+    pmu::init_core(cpu::this().vpmu.borrow().counters(), direct);
     CNTHP_CTL_EL2.write(CNTHP_CTL_EL2::ENABLE::CLEAR);
     CORES_UP.fetch_add(1, Ordering::Release);
     sysreg::dsb_ish();

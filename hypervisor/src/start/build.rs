@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use cloison_abi::map;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
-use cloison_formats::image::{self, Backing, System};
+use cloison_formats::image::{self, Backing, GuestPmu, System};
 use cloison_logic::features::Features;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
@@ -76,8 +76,8 @@ pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSour
             id: id as u8,
             spec,
             stage2,
-            features: Features::new(spec.pmu, feature_register),
-            pmu_irq: system.board.guest_pmu_irq().filter(|_| spec.pmu),
+            features: Features::new(spec.pmu != GuestPmu::None, feature_register),
+            pmu_irq: spec.pmu_irq(system.board.guest_pmu_irq()),
             distributor: Distributor::new(cores),
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),

@@ -32,6 +32,7 @@ pub fn serve(cpu: &'static Cpu, acknowledged: u32) {
     gic::drop_priority(acknowledged);
     match id {
         gic::HYPERVISOR_TIMER => return on_timer(cpu),
+        _ if cpu.pmu_irq == Some(id) && cpu.vm.is_some_and(Vm::has_pmu_irq) => return virq::raise_private(cpu, id),
         _ if cpu.pmu_irq == Some(id) => {
             quota::on_overflow(cpu);
             vpmu::on_overflow(cpu);

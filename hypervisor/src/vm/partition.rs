@@ -11,7 +11,7 @@ use cloison_abi::CallError;
 use cloison_abi::reply::{self, Change, Colors};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{self, Backing, System};
+use cloison_formats::image::{self, Backing, GuestPmu, System};
 use cloison_logic::console::LineBuffer;
 use cloison_logic::features::Features;
 use cloison_logic::pool::{FrameAllocator, PoolState};
@@ -156,6 +156,11 @@ impl Vm {
         let last = Ipa(ipa.0.saturating_add(pages.saturating_mul(PAGE_SIZE)).saturating_sub(1));
         let has_both = |region: &image::Region| region.contains(ipa) && region.contains(last);
         self.spec.regions.iter().any(|region| has_both(region) && !matches!(region.backing, Backing::Device(_)))
+    }
+
+    /// Returns whether its guest takes the PMU's interrupt as the hardware raises it.
+    pub fn has_pmu_irq(&self) -> bool {
+        self.spec.pmu == GuestPmu::Direct && self.pmu_irq.is_some()
     }
 
     /// Returns whether a page is in one of the VM's regions of RAM.

@@ -106,6 +106,14 @@ pub fn raise(cpu: &Cpu, vm: &Vm, irq: u32) {
     }
 }
 
+/// Handles a private interrupt that is passed through to the vCPU.
+pub fn raise_private(cpu: &Cpu, irq: u32) {
+    update(cpu, |banked, gic| {
+        banked.raise(irq);
+        banked.fill(gic)
+    });
+}
+
 /// Handles a guest's read of its distributor.
 pub fn read(cpu: &Cpu, vm: &Vm, offset: u16, width: Width) -> Result<u32, Refused> {
     if offset == TYPER && width == Width::Word {
@@ -141,10 +149,11 @@ pub fn set_private_line(cpu: &Cpu, irq: u32, high: bool) {
 /// Resets enables and list registers when a vCPU starts. SGIs that were sent to it since it was turned on stay pending.
 pub fn start(cpu: &Cpu, vm: &Vm) {
     let told = vm.spec.quotas.iter().any(|quota| quota.when_spent == WhenSpent::Interrupt);
-    let emulated = vm.pmu_irq.map_or(0, |irq| 1 << irq) | u32::from(told) << irq::BUDGET;
-    cpu.virq
-        .borrow_mut()
-        .get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, system().board.gic.mediated_timer));
+    let counters = vm.pmu_irq.map_or(0, |irq| 1 << irq);
+    let physical = if vm.has_pmu_irq() { counters } else { 0 };
+    let emulated = counters & !physical | u32::from(told) << irq::BUDGET;
+    let mediated = system().board.gic.mediated_timer;
+    cpu.virq.borrow_mut().get_or_insert_with(|| Banked::new(cpu.vcpu as u8, emulated, physical, mediated));
     stop(cpu);
     fill(cpu);
 }

@@ -1,12 +1,13 @@
 //! The virtual PMU: `cloison_logic::vpmu` on this core's counters that no quota uses.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::devices::pmu::Pmu;
+use crate::devices::pmu::{self, Pmu};
 use crate::vm::cpu::Cpu;
 use crate::vm::partition::{Vm, system};
 use crate::vm::virq;
 use cloison_abi::{Call, CallError};
-use cloison_logic::vpmu::Register;
+use cloison_formats::image::GuestPmu;
+use cloison_logic::vpmu::{PhysicalPmu, Register};
 
 /// Handles a guest's access to its PMU.
 pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64 {
@@ -22,7 +23,12 @@ pub fn access(cpu: &Cpu, vm: &Vm, register: Register, write: Option<u64>) -> u64
 
 /// Handles a PMU interrupt that may be the guest's.
 pub fn on_overflow(cpu: &Cpu) {
-    cpu.vm.filter(|vm| vm.spec.pmu).into_iter().for_each(|vm| set_line(cpu, vm));
+    match (cpu.vm, cpu.vm.map(|vm| vm.spec.pmu)) {
+        (Some(vm), Some(GuestPmu::Emulated)) => set_line(cpu, vm),
+        // The guest shall not raise the interrupt of its quotas: its own would come without end.
+        (_, Some(GuestPmu::Direct)) => Pmu.interrupts(0, cpu.vpmu.borrow().all()),
+        _ => {}
+    }
 }
 
 fn set_line(cpu: &Cpu, vm: &Vm) {
@@ -34,7 +40,10 @@ fn set_line(cpu: &Cpu, vm: &Vm) {
 pub fn reset(cpu: &Cpu, vm: &Vm) {
     if vm.spec.has_counters() {
         // The service has no switch for all counters.
-        cpu.vpmu.borrow_mut().reset(&Pmu, !vm.spec.pmu);
+        cpu.vpmu.borrow_mut().reset(&Pmu, vm.spec.pmu == GuestPmu::None);
+        if vm.spec.pmu == GuestPmu::Direct {
+            pmu::hand_over();
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use cloison_engine::telemetry::End;
 use cloison_engine::{parts, setup};
 use cloison_formats::addr::PAGE_SIZE;
 use cloison_formats::color::ColorSet;
-use cloison_formats::image::{Pool, PoolKind, Profile};
+use cloison_formats::image::{GuestPmu, Pool, PoolKind, Profile};
 use cloison_formats::telemetry::{ExitReason, MigrationOutcome, VmState};
 use cloison_formats::units::Nanos;
 use cloison_lab::boot_cost;
@@ -364,7 +364,7 @@ fn a_kernel_finds_the_pmu_that_its_vm_has() -> Result<()> {
     for (release, board) in [(Release::Bookworm, VIRT), (Release::Bookworm, ZCU102), (Release::Trixie, VIRT)] {
         for granted in [false, true] {
             let mut checked = with_release(load(&shipped("linux-cloud"), board)?, release);
-            checked.system.vms[0].pmu = granted;
+            checked.system.vms[0].pmu = if granted { GuestPmu::Emulated } else { GuestPmu::None };
             let mut linux = Running::start(&checked, board, Clock::Counted)?;
             linux.open("linux")?;
             let found = linux.ask("linux", "dmesg | grep 'hw perfevents: enabled'")?;

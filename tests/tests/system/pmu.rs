@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::telemetry::End;
-use cloison_formats::telemetry::HemRecord;
+use cloison_formats::image::GuestPmu;
+use cloison_formats::telemetry::{ExitReason, HemRecord};
 use cloison_formats::units::EventId;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, run};
 use miette::Result;
@@ -45,6 +46,65 @@ fn a_guest_counts_with_a_pmu_of_its_own_on_virt() -> Result<()> {
 #[test]
 fn a_guest_counts_with_a_pmu_of_its_own_on_zcu102() -> Result<()> {
     a_guest_counts_for_itself(ZCU102)
+}
+
+fn a_guest_accesses_its_counters(board: &str) -> Result<()> {
+    let mut checked = load(&config("pmu-direct"), board)?;
+    let irq = checked.board.board.guest_pmu_irq().unwrap_or(0);
+    let turns = 200_000;
+    checked.system.vms[0].args = [u64::from(irq), turns, 0, 0];
+    let run = run(&checked, board, Clock::Counted)?.whole();
+    let line = run.line("pmu", "pmu-check: counters=");
+    assert_eq!(number(line, "counters"), u64::from(checked.board.counters), "{line}");
+    let (once, twice) = (number(line, "once"), number(line, "twice"));
+    assert!((2..12).contains(&((twice - once) / turns)) && twice.abs_diff(2 * once) < 4000, "{line}");
+    assert!(number(line, "cycles") >= once && number(line, "idle") == 0, "{line}");
+    if irq != 0 {
+        let line = run.line("pmu", "pmu-check: early=");
+        assert_eq!((number(line, "early"), number(line, "software"), number(line, "interrupts")), (0, 1, 2), "{line}");
+        assert!(line.contains(" flags=0x1 ") && line.ends_with(" overflowed=0x80000000"), "{line}");
+    }
+    assert_eq!(number(run.line("pmu", "pmu-check: leaked="), "leaked"), 0, "{run}");
+    assert_eq!(run.end_of("pmu"), End::Off);
+    // No access was the hypervisor's business: what is left are reads of feature registers.
+    let reason = ExitReason::SystemRegister as usize;
+    let direct = run.telemetry.exits(0).expect("counted")[reason];
+    checked.system.vms[0].pmu = GuestPmu::Emulated;
+    let other = cloison_tests::run(&checked, board, Clock::Counted)?.whole();
+    let emulated = other.telemetry.exits(0).expect("counted")[reason];
+    assert!(direct < 20 && emulated > direct + 100, "{direct} and {emulated}");
+    Ok(())
+}
+
+#[test]
+fn a_guest_accesses_its_counters_without_a_trap_on_virt() -> Result<()> {
+    a_guest_accesses_its_counters(VIRT)
+}
+
+#[test]
+fn a_guest_accesses_its_counters_without_a_trap_on_zcu102() -> Result<()> {
+    a_guest_accesses_its_counters(ZCU102)
+}
+
+/// On a board whose file says that it keeps the upper counters from a guest, a direct PMU and a quota may share a core. QEMU
+/// shows only the guest's counters, but lets the guest turn off the interrupts of all: the quota is overrun, so its boards'
+/// files must not say so.
+#[test]
+fn a_direct_pmu_overruns_a_quota_on_a_board_that_does_not_keep_them_apart() -> Result<()> {
+    let mut checked = load(&config("pmu"), VIRT)?;
+    let quota_takes = checked.board.board.counters_per_event() as u64;
+    checked.system.board.pmu_splits = true;
+    checked.system.vms[0].pmu = GuestPmu::Direct;
+    checked.system.vms[0].args = [0, 200_000, 0, 0];
+    let run = run(&checked, VIRT, Clock::Counted)?.whole();
+    let line = run.line("pmu", "pmu-check: counters=");
+    assert_eq!(number(line, "counters"), u64::from(checked.board.counters) - quota_takes, "{line}");
+    let (once, twice) = (number(line, "once"), number(line, "twice"));
+    assert!((2..12).contains(&((twice - once) / 200_000)) && twice.abs_diff(2 * once) < 4000, "{line}");
+    assert_eq!(run.end_of("pmu"), End::Off);
+    let (_, total) = run.telemetry.quota_totals().next().expect("a total");
+    assert!(total.totals.spent_periods > 0 && total.totals.max_overshoot.0 > 8, "{total:?}");
+    Ok(())
 }
 
 fn guests_count_by_calls(board: &str) -> Result<()> {

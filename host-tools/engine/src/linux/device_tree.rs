@@ -5,7 +5,7 @@ use cloison_abi::{irq, map, page};
 use cloison_config::guest_linux::{Described, Linux, Shown, with_word};
 use cloison_config::layout::DEVICE_TREE_ROOM;
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
-use cloison_formats::image::{Backing, Region, Vm};
+use cloison_formats::image::{Backing, GuestPmu, Region, Vm};
 use miette::{Result, miette};
 use vm_fdt::{Error, FdtWriter};
 
@@ -65,8 +65,8 @@ fn write(described: &Described, vm: &Vm, initrd: Option<(Ipa, u64)>) -> Result<V
         fdt.property_array_u64("reg", &[map::SERVICES, PAGE_SIZE])?;
         fdt.end_node(node)?;
     }
-    if vm.pmu {
-        pmu(&mut fdt, described, vm.cores.len())?;
+    if vm.pmu != GuestPmu::None {
+        pmu(&mut fdt, described, vm)?;
     }
     fdt.end_node(root)?;
     fdt.finish()
@@ -146,11 +146,11 @@ fn ppi(irq: u32, vcpus: usize) -> [u32; 3] {
 }
 
 /// Adds the PMU. Without an interrupt the kernel can count but not sample.
-fn pmu(fdt: &mut FdtWriter, described: &Described, vcpus: usize) -> Result<(), Error> {
+fn pmu(fdt: &mut FdtWriter, described: &Described, vm: &Vm) -> Result<(), Error> {
     let node = fdt.begin_node("pmu")?;
     fdt.property_string_list("compatible", vec![format!("arm,{}-pmu", described.cpu), "arm,armv8-pmuv3".into()])?;
-    if let Some(irq) = described.pmu_irq {
-        fdt.property_array_u32("interrupts", &ppi(irq, vcpus))?;
+    if let Some(irq) = vm.pmu_irq(described.pmu_irq) {
+        fdt.property_array_u32("interrupts", &ppi(irq, vm.cores.len()))?;
     }
     fdt.end_node(node)
 }

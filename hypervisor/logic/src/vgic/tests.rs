@@ -104,7 +104,7 @@ impl Machine {
         shared.own(UART, false);
         shared.own(DISK, true);
         let core = |vcpu| Core {
-            banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI, mediated_timer)),
+            banked: RefCell::new(Banked::new(vcpu, 1 << EMULATED_PPI, 0, mediated_timer)),
             lr: Default::default(),
             underflow: Cell::new(false),
         };
@@ -226,6 +226,40 @@ fn timer_goes_straight_into_a_list_register() {
     assert!(machine.timer(1));
     assert_eq!(machine.drain(1), [(TIMER, 0)]);
     assert_eq!(machine.listed(0), []);
+}
+
+#[test]
+fn another_physical_ppi_waits_for_the_guest_and_follows_its_enable() {
+    const DIRECT_PPI: u32 = 22;
+    for mediated in [false, true] {
+        let machine = Machine::new(2);
+        machine.cores[0].banked.replace(Banked::new(0, 0, 1 << DIRECT_PPI, mediated));
+        let asked = || -> Vec<Asked> { machine.asked.borrow_mut().drain(..).collect() };
+        let raise = || {
+            machine.cores[0].banked.borrow_mut().raise(DIRECT_PPI);
+            machine.kick(Vcpus(1));
+        };
+        raise();
+        assert_eq!(machine.listed(0), [], "disabled");
+        machine.write(0, 0x100, 1 << DIRECT_PPI);
+        assert_eq!(asked(), [Asked::Enable(DIRECT_PPI, true)]);
+        let kind = if mediated { LR_EOI } else { LR_HW | DIRECT_PPI << 10 };
+        for _ in 0..3 {
+            assert_eq!(machine.listed(0), [kind | LR_PENDING | DIRECT_PPI]);
+            assert_eq!(machine.acknowledge(0), Some((DIRECT_PPI, 0)));
+            assert_eq!(asked(), []);
+            machine.end(0, DIRECT_PPI);
+            let deactivated = asked().contains(&Asked::Deactivate(DIRECT_PPI));
+            assert_eq!(deactivated, mediated, "with HW = 1, the guest's EOI does it");
+            raise();
+        }
+        let _ = machine.cores[0].banked.borrow_mut().reset(&machine.view(0));
+        let asked = asked();
+        for irq in [DIRECT_PPI, TIMER] {
+            assert!(asked.contains(&Asked::Enable(irq, false)) && asked.contains(&Asked::Deactivate(irq)), "{asked:?}");
+        }
+        assert_eq!(machine.read(0, 0x100), SGIS, "owned, and disabled");
+    }
 }
 
 #[test]
