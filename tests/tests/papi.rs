@@ -49,6 +49,17 @@ fn near(counted: i64, known: i64) {
 
 #[test]
 fn figure_2_of_the_paper_runs_as_it_is() {
+    // It is also what the page and a new guest show.
+    let read = |path: &str| std::fs::read_to_string(installation::root().join(path)).expect("it is there");
+    let calls = |text: &str| -> Vec<String> {
+        let starts =
+            ["int Events[", "long long values[", "PAPI_start_counters(E", "PAPI_read_", "PAPI_accum_", "PAPI_stop_"];
+        let lines = text.lines().map(str::trim).filter(|line| starts.iter().any(|start| line.starts_with(start)));
+        lines.map(str::to_owned).collect()
+    };
+    let figure = calls(&read("tests/papi/figure2.c"));
+    assert_eq!(figure.len(), 6, "{figure:?}");
+    assert_eq!(calls(&read("docs/papi.md")), figure);
     let found = numbers("figure2.c", "", "--icount", str::to_owned);
     let [(both, sum), (last, rest)] = &found[..] else { panic!("{found:?}") };
     assert_eq!((both.as_str(), last.as_str()), ("both", "last"));

@@ -71,3 +71,8 @@ pub use library::{Library, PAPI_VER_CURRENT};
 pub use pmuv3::Pmuv3;
 pub use service::Service;
 pub use simulated::Simulated;
+
+/// Compiles the examples of the page for PAPI users.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/papi.md")]
+pub struct Page;
