@@ -78,11 +78,15 @@ pub fn with<T>(f: impl FnOnce(&mut Core) -> Result<T, Error>) -> Result<T, Error
         Some(slot) => {
             // SAFETY: `is_taken` was false and is true now, so nobody else has a reference to what is in the cell.
             let core = unsafe { &mut *slot.core.get() };
-            if !slot.is_made.swap(true, Ordering::Relaxed) {
-                core.write(machine::fresh()).library.number_from((number * NUMBERS) as i32);
+            let is_new = !slot.is_made.swap(true, Ordering::Relaxed);
+            if is_new {
+                machine::make(core);
             }
             // SAFETY: `is_made` says that it was written, now or earlier.
             let core = unsafe { core.assume_init_mut() };
+            if is_new {
+                core.library.number_from((number * NUMBERS) as i32);
+            }
             if is_initialized() && core.library.machine().is_err() {
                 // What fails here fails in `f`, too.
                 let _ = core.library.library_init();
@@ -108,15 +112,18 @@ pub fn position(set: c_int) -> usize {
 
 #[cfg(target_arch = "aarch64")]
 mod machine {
-    use super::{Core, Library, SETS, Way};
+    use super::{Core, Library, MaybeUninit, SETS, Way};
 
     pub fn has_to_freeze(way: &Way) -> bool {
         way.is_called()
     }
 
-    /// A constant: it is copied to its place, and never on a stack, which may be smaller.
-    pub const fn fresh() -> Core {
-        Core { library: Library::new(cloison_epapi::Available::new(), 0), handlers: [None; SETS] }
+    static NEW: Core = Core { library: Library::new(cloison_epapi::Available::new(), 0), handlers: [None; SETS] };
+
+    /// Makes a core in its place: on a stack there may be no room for it.
+    pub fn make(core: &mut MaybeUninit<Core>) {
+        // SAFETY: both are valid for one `Core`, are apart, and a copy of its bytes is another one: nothing in it is owned.
+        unsafe { core.as_mut_ptr().copy_from_nonoverlapping(&raw const NEW, 1) };
     }
 
     /// The number of the calling core.
@@ -146,10 +153,10 @@ mod machine {
 
 #[cfg(not(target_arch = "aarch64"))]
 mod machine {
-    use super::{Core, Library, SETS, Way};
+    use super::{Core, Library, MaybeUninit, SETS, Way};
 
-    pub fn fresh() -> Core {
-        Core { library: Library::new(Way::new("cortex-a53", 6), 0), handlers: [None; SETS] }
+    pub fn make(core: &mut MaybeUninit<Core>) {
+        core.write(Core { library: Library::new(Way::new("cortex-a53", 6), 0), handlers: [None; SETS] });
     }
 
     pub fn number() -> usize {
