@@ -273,7 +273,7 @@ mod tests {
         let list = source.split("const BENCHMARKS").nth(1).and_then(|text| text.split("];").next()).expect("a list");
         let names: Vec<&str> =
             list.lines().filter_map(|line| line.trim().strip_prefix("(\"")?.split('"').next()).collect();
-        assert_eq!(names.len(), 14);
+        assert_eq!(names.len(), 18);
         for cpu in ["cortex-a53", "cortex-a72"] {
             let path = installation::root().join("configs/validation").join(cpu).with_extension("toml");
             let manifest = Manifest::load(&path).expect("the shipped manifests are right");
