@@ -39,6 +39,7 @@ pub const WORKLOADS: &[(&str, &str)] = &[
     ("counters-check", "counts by calls, and looks for counters that it should not have; args: vCPUs, calls, turns"),
     ("disparity", "finds depth in two images; args: size 1 to 3, runs, seed"),
     ("echo", "writes back what it reads from its UART"),
+    ("epapi-check", "counts with PAPI on all vCPUs at once; args: vCPUs, rounds, the PMU's interrupt"),
     ("epapi", "counts every preset with PAPI and without it, on its own PMU"),
     ("flood", "prints without end; args: lines (0: forever), letters per line"),
     ("heartbeat", "counts timer interrupts and checksums its memory"),

@@ -16,6 +16,7 @@ mod kernels;
 mod linux;
 mod migration;
 mod modelled;
+mod papi;
 mod perf;
 mod pinned;
 mod pmu;
