@@ -48,6 +48,8 @@ mod papi {
         unsafe { low::ePAPI_stop(set, values.as_mut_ptr()) }
     }
 
+    /// # Safety
+    /// It may be called at any time.
     unsafe extern "C" fn handler(_: c_int, _: *mut c_void, vector: c_longlong, _: *mut c_void) {
         HANDLED.fetch_add(if vector == 1 { 1 } else { 1 << 32 }, SeqCst);
     }
