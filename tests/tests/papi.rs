@@ -133,7 +133,7 @@ fn low_level_functions_work_in_c() {
 /// The same program over the counter service: no PMU, and what the library does itself is not counted either.
 #[test]
 fn without_a_pmu_the_counter_service_counts() {
-    let service = |system: &str| system.replace("pmu = true ", "services = [\"counters\"] ");
+    let service = |system: &str| system.replace("pmu = \"emulated\" ", "services = [\"counters\"] ");
     let found = numbers("counts.c", "-DEVENTS=PAPI_TOT_INS,PAPI_TOT_CYC -DNUM_EVENTS=2", "--icount", service);
     let counts: Vec<i64> = found.iter().map(|(_, count)| *count).collect();
     let [first, sum, last, _, cycles, ..] = counts[..] else { panic!("{found:?}") };
@@ -153,7 +153,7 @@ fn without_a_pmu_the_counter_service_counts() {
 #[test]
 fn without_either_observation_segments_count() {
     let hems = |system: &str| {
-        system.replace("pmu = true ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"LD_RETIRED\"] ")
+        system.replace("pmu = \"emulated\" ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"LD_RETIRED\"] ")
     };
     let found = numbers("counts.c", "-DEVENTS=PAPI_TOT_INS -DNUM_EVENTS=1", "--icount", hems);
     let counts: Vec<i64> = found.iter().map(|(_, count)| *count).collect();
@@ -167,7 +167,7 @@ fn without_either_observation_segments_count() {
 
 #[test]
 fn without_a_pmu_there_are_error_codes_and_no_fault() {
-    let found = numbers("without.c", "", "--icount", |system| system.replace("pmu = true ", "pmu = false "));
+    let found = numbers("without.c", "", "--icount", |system| system.replace("pmu = \"emulated\" ", "pmu = \"none\" "));
     let expected = [
         ("start_counters", -13),
         ("read_counters", -13),

@@ -556,7 +556,7 @@ mod tests {
     proptest! {
         /// The fake panics where a counter of the hypervisor's is touched.
         #[test]
-        fn no_call_reaches_a_counter_of_the_hypervisors(calls in prop::collection::vec((0x13u32..0x1b, any::<u64>(), 0u64..40, any::<u64>(), any::<bool>()), 1..60)) {
+        fn no_call_reaches_a_counter_of_the_hypervisors(calls in prop::collection::vec((0x13u32..=0x1b, any::<u64>(), 0u64..40, any::<u64>(), any::<bool>()), 1..60)) {
             let (physical, mut pmu) = new();
             let _ = pmu.counters();
             for (function, wild, near, x2, is_wild) in calls {

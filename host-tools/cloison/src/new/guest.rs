@@ -33,7 +33,7 @@ const SEGMENTS: &str = "\
 args = [3]                  # x0 to x3; here: the number of segments
 services = [\"hem\"]          # observation segments are logged
 hems = [\"INST_RETIRED\", \"CPU_CYCLES\", \"L2D_CACHE_REFILL\"]";
-const OWN_PMU: &str = "pmu = true                  # for PAPI: the VM has its own counters";
+const OWN_PMU: &str = "pmu = \"emulated\"            # for PAPI: the VM has its own counters";
 
 /// Runs `cloison new guest`.
 pub fn guest(args: &GuestArgs) -> Result<()> {

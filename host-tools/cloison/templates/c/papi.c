@@ -29,7 +29,7 @@ int main(void)
 
     /* Start counting events */
     if (PAPI_start_counters(Events, NUM_EVENTS) != PAPI_OK)
-        cloison_puts("@NAME@: no counters; does system.toml say `pmu = true`?\n");
+        cloison_puts("@NAME@: no counters; does system.toml say `pmu = \"emulated\"`?\n");
 
     work();
 
