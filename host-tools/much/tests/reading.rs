@@ -152,6 +152,17 @@ fn fixture() -> Vec<(u64, Vec<Vec<f64>>)> {
     ["ab", "bc", "ac"].into_iter().enumerate().map(of_sub).collect()
 }
 
+/// All columns of a file are decoded at the same time: each reads its own bytes, however the threads are scheduled.
+#[test]
+fn columns_that_are_read_at_once_do_not_mix() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet/fastparquet-gzip.parquet");
+    for time in 0..300 {
+        if let Err(error) = read(&path, &Selection::default()) {
+            panic!("time {time}: {error}: {error:?}");
+        }
+    }
+}
+
 #[test]
 fn files_of_pandas_polars_and_pyarrow_are_read_right() {
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet");

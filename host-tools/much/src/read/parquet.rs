@@ -4,19 +4,67 @@
 use super::columns::{self, NAMES, NEEDED, NO_FLAG, ReadError, Row, Selection, Taker};
 use crate::data::{Event, LARGEST_COUNT, Measurements, checked_count};
 use crate::table::{Column, Vectors};
+use bytes::Bytes;
 use parquet::basic::Compression;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{DataType, Decimal};
 use parquet::errors::ParquetError;
-use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::reader::{ChunkReader, FileReader, Length, SerializedFileReader};
 use parquet::record::Field;
 use parquet::schema::types::{ColumnDescPtr, Type};
 use rayon::prelude::*;
 use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+/// A file that several threads read: each read says where. The library's own reader of files moves one position that all its
+/// copies share, so that columns which are decoded at the same time would get each other's bytes.
+struct Shared {
+    file: Arc<File>,
+    length: u64,
+}
+
+/// A reader of a shared file, with a position of its own.
+struct Reader {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+impl Length for Shared {
+    fn len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl ChunkReader for Shared {
+    type T = BufReader<Reader>;
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        Ok(BufReader::new(Reader { file: self.file.clone(), at: start }))
+    }
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let ends = start.checked_add(length as u64).is_some_and(|end| end <= self.length);
+        if !ends {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} of {}", self.length)));
+        }
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes.into())
+    }
+}
 
 /// The reader of a file and the file's schema; refuses compressions that are not supported before anything is read.
-fn open(file: File) -> Result<(SerializedFileReader<File>, Type), ReadError> {
-    let reader = SerializedFileReader::new(file).map_err(ReadError::Parquet)?;
+fn open(file: File) -> Result<(SerializedFileReader<Shared>, Type), ReadError> {
+    let length = file.metadata().map_err(ReadError::File)?.len();
+    let reader = SerializedFileReader::new(Shared { file: Arc::new(file), length }).map_err(ReadError::Parquet)?;
     let groups = reader.metadata().row_groups().iter();
     for column in groups.flat_map(|group| group.columns()) {
         if let Compression::LZO = column.compression() {
