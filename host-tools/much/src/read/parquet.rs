@@ -25,7 +25,7 @@ struct Shared {
     length: u64,
 }
 
-/// A reader of a shared file, with a position of its own.
+/// A reader of a shared file, with its own position.
 struct Reader {
     file: Arc<File>,
     at: u64,
