@@ -9,7 +9,7 @@ use cloison_epapi::cpu::CPU_CYCLES;
 use cloison_epapi::preset::{self, PAPI_TOT_CYC, PAPI_TOT_INS};
 use cloison_epapi::query::Info;
 use cloison_epapi::{Library, Pmuv3};
-use cloison_guest::ram::Ram;
+use cloison_guest::ram::{LINE, Ram};
 use cloison_guest::{entry, pmu, println, timer};
 use cloison_workloads::PROFILED;
 use core::hint::black_box;
@@ -20,8 +20,6 @@ entry!(main);
 const BUFFER: u64 = 16 << 10;
 /// Pages of which one word each is loaded.
 const PAGES: u64 = 16;
-/// Bytes of a cache line.
-const LINE: u64 = 64;
 /// Native events beside cycles that one run can count.
 const MOST: usize = 6;
 const INST_RETIRED: u16 = 0x08;

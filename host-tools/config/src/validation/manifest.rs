@@ -185,6 +185,21 @@ fn known_formula(field: &Field<'_>, names: &[String]) -> Option<Formula> {
     Some(formula)
 }
 
+/// Reads a list of names, each of which must be known; `one` is what a name is of, with its article, which the file calls
+/// `written`.
+fn known_list(list: &Field<'_>, one: &str, written: &str, known: &[&str]) -> Option<Vec<String>> {
+    let kind = one.split_once(' ').map_or(one, |(_, kind)| kind);
+    let read = |field: &Field<'_>| {
+        let name = field.string(&format!("{one}'s name"))?;
+        if !known.contains(&name) {
+            let error = field.error(format!("there is no {written} `{name}`")).label(format!("unknown {kind}"));
+            field.push(error.help(suggest(name, &format!("{kind}s"), known.iter().copied())));
+        }
+        Some(name.to_owned())
+    };
+    Some(list.elements()?.iter().filter_map(read).collect())
+}
+
 /// Reads what an event counts: any quantity but its own counts.
 fn formula_of(field: &Field<'_>, names: &[String], event: &str) -> Option<Formula> {
     let formula = known_formula(field, names)?;
@@ -378,18 +393,7 @@ fn read_benchmark(table: &mut Table<'_>, shared: &[Written<'_>], expected: &[&st
         read_block(&block, &defined, &quantities, &mut mix);
     }
     quantities.append(&mut mix);
-    let list = |key: &'static str| {
-        let fields = table.optional(key)?.elements()?;
-        let name = |field: &Field<'_>| {
-            let name = field.string("an event's name")?;
-            if !expected.contains(&name) {
-                let error = field.error(format!("there is no [[event]] `{name}`")).label("unknown event");
-                field.push(error.help(suggest(name, "events", expected.iter().copied())));
-            }
-            Some(name.to_owned())
-        };
-        Some(fields.iter().filter_map(name).collect::<Vec<_>>())
-    };
+    let list = |key: &'static str| known_list(&table.optional(key)?, "an event", "[[event]]", expected);
     let (underivable, only) = (list("underivable").unwrap_or_default(), list("only"));
     let guest = read_guest(table);
     table.finish_ref();
@@ -477,18 +481,8 @@ fn read_event(
     let counts = counts.and_then(|field| formula_of(&field, names, &event));
     let because = text(table, "because", "say why: because = \"every load and store looks it up\"");
     let exists = table.optional("exists").map_or(Some(true), |field| field.boolean());
-    let only = table.optional("only").and_then(|field| {
-        let one = |field: &Field<'_>| {
-            let name = field.string("a benchmark's name")?;
-            if !benchmarks.iter().any(|benchmark| benchmark.name == name) {
-                let known = benchmarks.iter().map(|benchmark| benchmark.name.as_str());
-                let error = field.error(format!("there is no benchmark `{name}`")).label("unknown benchmark");
-                field.push(error.help(suggest(name, "benchmarks", known)));
-            }
-            Some(name.to_owned())
-        };
-        Some(field.elements()?.iter().filter_map(one).collect())
-    });
+    let known: Vec<&str> = benchmarks.iter().map(|benchmark| benchmark.name.as_str()).collect();
+    let only = table.optional("only").and_then(|field| known_list(&field, "a benchmark", "benchmark", &known));
     let tolerance = table.table("tolerance").map_or(tolerance, |table| read_tolerance(&table));
     table.finish_ref();
     Some(Expectation { event, counts: counts?, exists: exists?, only, tolerance, because: because? })

@@ -15,41 +15,46 @@ pub struct Program {
     pub name: &'static str,
     purpose: &'static str,
     packages: &'static [&'static str],
+    /// Whether what is on the PATH has all that is used of it.
+    is_complete: fn(&Path) -> bool,
+}
+
+impl Program {
+    /// Describes a program that is complete when it is there.
+    const fn new(name: &'static str, purpose: &'static str, packages: &'static [&'static str]) -> Self {
+        Self { name, purpose, packages, is_complete: |_| true }
+    }
 }
 
 /// The compiler for AArch64 Linux. Bare-metal guests in Rust do not need it.
-pub const LINKER: Program = Program {
-    name: "aarch64-linux-gnu-gcc",
-    purpose: "which Linux guest tools are linked with",
-    packages: &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
-};
+pub const LINKER: Program = Program::new(
+    "aarch64-linux-gnu-gcc",
+    "which Linux guest tools are linked with",
+    &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"],
+);
 /// Builds guests in C.
-pub const MAKE: Program = Program { name: "make", purpose: "which builds guests in C", packages: &["make"] };
+pub const MAKE: Program = Program::new("make", "which builds guests in C", &["make"]);
 
 /// Runs jobs on the cores of this machine, or on machines that ssh reaches.
-pub const PARALLEL: Program =
-    Program { name: "parallel", purpose: "which runs jobs on several machines", packages: &["parallel"] };
+pub const PARALLEL: Program = Program::new("parallel", "which runs jobs on several machines", &["parallel"]);
 /// Runs jobs on a cluster.
-pub const SLURM: Program =
-    Program { name: "slurmctld", purpose: "which runs jobs on a cluster", packages: &["slurm-wlm", "munge"] };
+pub const SLURM: Program = Program::new("slurmctld", "which runs jobs on a cluster", &["slurm-wlm", "munge"]);
 
 /// Runs a program with another clock.
-pub const FAKETIME: Program =
-    Program { name: "faketime", purpose: "which gives jobs another clock", packages: &["faketime"] };
+pub const FAKETIME: Program = Program::new("faketime", "which gives jobs another clock", &["faketime"]);
 /// Runs engines from Python's package index, in their own environment.
-pub const PYTHON: Program =
-    Program { name: "python3", purpose: "which runs engines in Python", packages: &["python3", "python3-venv"] };
+pub const PYTHON: Program = Program {
+    is_complete: has_venv,
+    ..Program::new("python3", "which runs engines in Python", &["python3", "python3-venv"])
+};
 
 impl Program {
     /// Returns its path, if it is on the PATH and complete.
     pub fn find(&self) -> Option<PathBuf> {
-        self.on_path().filter(|program| self.name != PYTHON.name || has_venv(program))
-    }
-
-    fn on_path(&self) -> Option<PathBuf> {
         std::env::split_paths(&std::env::var_os("PATH")?)
             .map(|directory| directory.join(self.name))
             .find(|file| file.is_file())
+            .filter(|program| (self.is_complete)(program))
     }
 
     /// Makes sure that it is installed. Returns its path.

@@ -85,6 +85,8 @@ impl Filling<'_> {
         // Every boot may take its limit; starting and ending it takes less than a minute.
         let minutes = ((self.limit_s.div_ceil(60) + 1) * self.chunk as u64).to_string();
         let values = [
+            // It has other words to fill in, so it comes first.
+            ("{{chunk_of_task}}", include_str!("templates/chunk.sh").trim_end().to_owned()),
             ("{{program}}", quoted(&program)),
             ("{{directory}}", quoted(&directory)),
             // Parallel passes what it is given to a shell once more.

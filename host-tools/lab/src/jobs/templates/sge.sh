@@ -6,16 +6,7 @@
 #$ -j y
 #$ -l h_rt=0:{{minutes}}:0
 task=$SGE_TASK_ID
-first=$(((task - 1) * {{chunk}} + 1))
-code=0
-for job in $(seq "$first" $((first + {{chunk}} - 1))); do
-    [ "$job" -le {{jobs}} ] || break
-    {{program}} job run {{directory}} "$job"
-    ended=$?
-    if [ "$ended" -eq 75 ] || [ "$code" -eq 0 ]; then
-        code=$ended
-    fi
-done
+{{chunk_of_task}}
 # 75 asks for another attempt; SGE's word for it is 99.
 if [ "$code" -eq 75 ]; then
     exit 99

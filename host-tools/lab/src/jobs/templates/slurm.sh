@@ -6,16 +6,7 @@
 #SBATCH --requeue
 #SBATCH --open-mode=append
 task=$((SLURM_ARRAY_TASK_ID + ${CLOISON_OFFSET:-0}))
-first=$(((task - 1) * {{chunk}} + 1))
-code=0
-for job in $(seq "$first" $((first + {{chunk}} - 1))); do
-    [ "$job" -le {{jobs}} ] || break
-    {{program}} job run {{directory}} "$job"
-    ended=$?
-    if [ "$ended" -eq 75 ] || [ "$code" -eq 0 ]; then
-        code=$ended
-    fi
-done
+{{chunk_of_task}}
 # 75: try again, which may be on another node.
 if [ "$code" -eq 75 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt {{retries}} ]; then
     scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
