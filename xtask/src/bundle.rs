@@ -1,6 +1,7 @@
 //! `cargo xtask bundle`: all that `cloison` needs on a machine without a checkout, in one directory.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_config::guest_linux::TOOLS;
 use cloison_engine::bundle::Bundle;
 use cloison_engine::{cargo, figures, installation, text};
 use cloison_lab::{bench, epapi, lines, visits};
@@ -54,6 +55,9 @@ fn fill(directory: &Path) -> Result<()> {
         copy(&elf, &directory.join(Bundle::GUESTS).join(name))?;
     }
     copy(&cargo::client()?, &directory.join(Bundle::CLIENT))?;
+    for name in TOOLS {
+        copy(&cargo::tool(name)?, &directory.join(Bundle::tool(name)))?;
+    }
     copy(&cargo::epapi()?, &directory.join(Bundle::EPAPI))?;
     copy(&cargo::model_plugin()?, &directory.join(Bundle::MODEL))?;
     for file in shipped_files()? {

@@ -221,7 +221,8 @@ impl Runner {
                 let mut tally = board(&[])?;
                 tally.add(board(&[cargo::FAULT_INJECTION])?);
                 let linux = cargo::linux_cargo(shell, "clippy")?.args(["--quiet", "--release"]);
-                let packages = ["-p", cargo::CLIENT.0, "-p", cargo::LINUX_TOOLS, "--", "-D", "warnings"];
+                let packages =
+                    ["-p", cargo::CLIENT.0, "-p", cargo::PROFILER, "-p", cargo::LINUX_TOOLS, "--", "-D", "warnings"];
                 tally.add(check(linux.args(packages).into())?);
                 Ok(tally)
             }

@@ -97,6 +97,9 @@ pub enum KernelSource {
     File(PathBuf),
 }
 
+/// Programs of Cloison for Linux guests that a configuration can ask for; `cloisonctl` is always there.
+pub const TOOLS: [&str; 2] = ["bbprof", "bbprof-staircase"];
+
 /// How the VM's Linux kernel sees a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
@@ -140,6 +143,8 @@ pub struct Linux {
     pub initrd: Option<PathBuf>,
     /// Debian packages whose programs go into Cloison's RAM disk.
     pub packages: Vec<String>,
+    /// Names of Cloison's own programs that go into Cloison's RAM disk, of [`TOOLS`].
+    pub tools: Vec<&'static str>,
     /// Programs on this machine that go into Cloison's RAM disk.
     pub programs: Vec<PathBuf>,
     /// Command that the first process runs instead of a shell, before it turns the VM off.

@@ -21,6 +21,8 @@ const DEBIAN_KERNEL_BYTES: u64 = 48 << 20;
 /// Maximum size of the programs of a list of Debian packages in the system image, compressed, whether or not they have
 /// been downloaded.
 const PROGRAMS_BYTES: u64 = 32 << 20;
+/// Maximum size of Cloison's own programs in the system image, compressed, whether or not they have been built.
+const TOOLS_BYTES: u64 = 8 << 20;
 
 /// Returns the bytes of RAM reserved for a system image with these images.
 pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
@@ -32,6 +34,7 @@ pub fn image_bytes<'a>(images: impl Iterator<Item = &'a ImageSource>) -> u64 {
         let ImageSource::Linux(linux) = image else { continue };
         bytes += linux.initrd.as_deref().map_or(0, length);
         bytes += linux.programs.iter().map(|path| length(path)).sum::<u64>();
+        bytes += if linux.tools.is_empty() { 0 } else { TOOLS_BYTES };
         // VMs with the same RAM disk share it, and so do VMs with the same kernel.
         if !linux.packages.is_empty() && !lists.contains(&(linux.release, linux.packages.as_slice())) {
             lists.push((linux.release, &linux.packages));

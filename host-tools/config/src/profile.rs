@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::node::{Context, Field, Table, suggest};
-use crate::problem::count;
+use crate::problem::{Problem, count};
 use cloison_formats::addr::Ipa;
 use cloison_formats::image::{Backing, Region};
+use cloison_profile::{Profile, document};
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -33,7 +34,7 @@ fn rank(mut pages: Vec<ProfiledPage>, regions: &[Region]) -> Vec<Ipa> {
 pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
     let document = context.parse()?;
     let root = context.root(&document);
-    check_version(&root)?;
+    check_version(&root, context.file.text())?;
     for key in ["description", "unit"] {
         root.optional(key).map(|field| field.string("one line of text"));
     }
@@ -80,7 +81,7 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
     }
     if pages.found.is_empty() {
         context.push(
-            crate::problem::Problem::error(&context.file, "pages", 0..0, "the profile lists no page")
+            Problem::error(&context.file, "pages", 0..0, "the profile lists no page")
                 .label("no [[region]] and no [[page]] in this file")
                 .help("add [[region]] with name = \"ram\" and pages = [[page, importance], ...]"),
         );
@@ -90,12 +91,16 @@ pub(crate) fn read(context: &Context, regions: &[Region]) -> Option<Vec<Ipa>> {
 }
 
 /// Checks the version; `None` if the profile has another.
-fn check_version(root: &Table<'_>) -> Option<()> {
+fn check_version(root: &Table<'_>, text: &str) -> Option<()> {
     let version_help = format!("write version = {VERSION}, the version of the format");
     if let Some(field) = root.required("version", &version_help)
         && let Some(version) = field.integer(&VERSION.to_string())
         && version != VERSION
     {
+        if version == document::VERSION {
+            field.push(of_a_process(text, &field));
+            return None;
+        }
         field.push(
             field
                 .error(format!("the profile has version {version}; this tool reads version {VERSION}"))
@@ -105,6 +110,19 @@ fn check_version(root: &Table<'_>) -> Option<()> {
         return None;
     }
     Some(())
+}
+
+/// Returns why a profile of version 2 cannot be a VM's: it names pages of a process, which only its kernel can find.
+fn of_a_process(text: &str, version: &Field<'_>) -> Problem {
+    let problem = match document::read(text) {
+        Ok(Profile { provenance, .. }) => {
+            version.error(format!("the profile is of the function `{}` of a process, not of a VM", provenance.symbol))
+        }
+        Err(error) => version.error(error.to_string()),
+    };
+    problem
+        .label(format!("a VM's profile has version {VERSION}"))
+        .help("in the Linux guest, `bbprof run --profile FILE` starts the program with these pages in the private pool")
 }
 
 /// Reads the name of a region, and returns its index if its pages can migrate.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::files;
-use crate::guest_linux::{Flavor, KernelSource, Linux, Release, with_word};
+use crate::guest_linux::{Flavor, KernelSource, Linux, Release, TOOLS, with_word};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::node::{Field, Table};
@@ -27,6 +27,7 @@ pub(crate) fn read(
     let (cmdline, initrd, load) = (image.optional("cmdline"), image.optional("initrd"), image.optional("initrd_load"));
     let release = image.optional("release");
     let (packages, programs, exec) = (image.optional("packages"), image.optional("programs"), image.optional("exec"));
+    let tools = image.optional("tools");
     for (key, what) in [("workload", "a workload"), ("file", "a file")] {
         if let Some(field) = image.optional(key) {
             let message = format!("the image is both a Linux kernel and {what}");
@@ -55,13 +56,17 @@ pub(crate) fn read(
         None => None,
     };
     if initrd.is_some() {
-        for field in packages.iter().chain(&programs).chain(&exec) {
+        for field in packages.iter().chain(&tools).chain(&programs).chain(&exec) {
             let problem = field.error("this applies to Cloison's own RAM disk, but `initrd` selects another");
             field.push(problem.label("not with `initrd`").help("leave out one of the two"));
         }
     }
     let packages = match &packages {
         Some(field) => read_packages(field)?,
+        None => Vec::new(),
+    };
+    let tools = match &tools {
+        Some(field) => read_tools(field)?,
         None => Vec::new(),
     };
     let programs = match &programs {
@@ -88,7 +93,7 @@ pub(crate) fn read(
         );
     }
     let tree = scene.described(line);
-    Some(Linux { release, kernel: source, initrd, packages, programs, exec, initrd_load: load, tree })
+    Some(Linux { release, kernel: source, initrd, packages, tools, programs, exec, initrd_load: load, tree })
 }
 
 /// Reads the kernel: its source, its header if it is here already, and the field that names it.
@@ -177,6 +182,12 @@ fn read_packages(field: &Field<'_>) -> Option<Vec<String>> {
     }
     names.sort_unstable();
     Some(names)
+}
+
+/// Reads the names of Cloison's own programs.
+fn read_tools(field: &Field<'_>) -> Option<Vec<&'static str>> {
+    let elements = field.elements()?;
+    Some(elements.iter().filter_map(|element| element.one_of("program", &TOOLS.map(|name| (name, name)))).collect())
 }
 
 fn read_programs(field: &Field<'_>, scene: &ImageScene<'_>) -> Option<Vec<PathBuf>> {

@@ -113,6 +113,11 @@ impl Bundle {
     /// Path of the board model in a bundle.
     pub const MODEL: &str = "model/libcloison_board_model.so";
 
+    /// Returns the path of one of the programs that a Linux guest may have.
+    pub fn tool(name: &str) -> String {
+        format!("linux/{name}")
+    }
+
     /// Returns whether `directory` contains a manifest.
     pub fn is_at(directory: &Path) -> bool {
         directory.join(MANIFEST).is_file()

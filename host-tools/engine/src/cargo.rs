@@ -7,6 +7,7 @@ use crate::setup::core_library::{LINUX_TARGET, TARGET};
 use crate::setup::{self, CoreLibrary};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -19,6 +20,8 @@ pub const HYPERVISOR: (&str, &str) = ("cloison-el2", "cloison-el2");
 pub const WORKLOADS: &str = "cloison-workloads";
 /// The package of the C library for guests, and the library's file.
 const EPAPI: (&str, &str) = ("cloison-epapi-c", "libepapi.a");
+/// The package and the binary of the profiler for Linux guests. The package's other binaries are programs to profile.
+pub const PROFILER: &str = "bbprof";
 /// The package whose binaries run in Linux guests, for the tests.
 pub const LINUX_TOOLS: &str = "cloison-test-guests";
 /// The feature that makes the hypervisor's allocator return wrong frames occasionally, for the tests of `inspect
@@ -130,26 +133,66 @@ pub fn client() -> Result<PathBuf> {
         return Ok(built.clone());
     }
     let (package, binary) = CLIENT;
-    Ok(built.insert(linux_program(package, binary)?).clone())
+    Ok(built.insert(linux_program(package, binary, Symbols::Stripped)?).clone())
+}
+
+/// Builds one of the programs that a Linux guest may have, once per process, and returns its ELF file.
+pub fn tool(name: &str) -> Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(built) = built.get(name) {
+        return Ok(built.clone());
+    }
+    // What is profiled has symbols, the profiler needs none.
+    let symbols = if name == PROFILER { Symbols::Stripped } else { Symbols::Kept };
+    let file = linux_program(PROFILER, name, symbols)?;
+    built.insert(name.to_owned(), file.clone());
+    Ok(file)
 }
 
 /// Builds one of the tests' programs for Linux guests and returns its ELF file.
 pub fn linux_tool(name: &str) -> Result<PathBuf> {
-    linux_program(LINUX_TOOLS, name)
+    linux_program(LINUX_TOOLS, name, Symbols::Stripped)
+}
+
+/// Builds one of the tests' programs for Linux guests with its symbols, and returns its ELF file.
+pub fn linux_tool_with_symbols(name: &str) -> Result<PathBuf> {
+    linux_program(LINUX_TOOLS, name, Symbols::Kept)
 }
 
 /// Builds a program for Linux guests, statically linked so that it runs in any RAM disk.
-fn linux_program(package: &str, binary: &str) -> Result<PathBuf> {
+fn linux_program(package: &str, binary: &str, symbols: Symbols) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
-    let command = linux_cargo(&shell, "build")?.args(["--release", "--package", package, "--bin", binary]);
+    let mut command = linux_cargo_with(&shell, "build", symbols)?;
+    command = command.args(["--release", "--package", package, "--bin", binary]);
+    if symbols == Symbols::Kept {
+        // A separate directory, so that builds with and without symbols do not replace each other.
+        command = command.arg("--target-dir").arg(installation::target_dir().join("with-symbols"));
+    }
     let found = executables(command)?.into_iter().find_map(|(name, path)| (name == binary).then_some(path));
     found.ok_or_else(|| miette!("cargo built no `{binary}` for Linux"))
 }
 
 /// Returns a `cargo` command that builds for Linux guests, with the right library, linker, flags and target.
 pub fn linux_cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
+    linux_cargo_with(shell, subcommand, Symbols::Stripped)
+}
+
+/// Whether a program keeps its symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Symbols {
+    /// None: the smallest file.
+    Stripped,
+    /// All, so that its functions can be profiled by name.
+    Kept,
+}
+
+fn linux_cargo_with<'a>(shell: &'a Shell, subcommand: &str, symbols: Symbols) -> Result<Cmd<'a>> {
     let linker = setup::LINKER.ensure()?;
-    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned(), "-Cstrip=symbols".to_owned()];
+    let mut flags = vec!["-Ctarget-feature=+crt-static".to_owned()];
+    if symbols == Symbols::Stripped {
+        flags.push("-Cstrip=symbols".to_owned());
+    }
     let library = setup::standard_library()?;
     flags.extend(library_flag(&library));
     flags.extend(path_flags(&library)?);

@@ -74,6 +74,11 @@ pub fn client() -> Result<PathBuf> {
     part(Bundle::CLIENT, cargo::client)
 }
 
+/// Returns the ELF file of one of Cloison's programs that a Linux guest may have, of `cloison_config::guest_linux::TOOLS`.
+pub fn tool(name: &str) -> Result<PathBuf> {
+    part(&Bundle::tool(name), || cargo::tool(name))
+}
+
 /// Returns the board model's plugin for QEMU.
 pub fn model_plugin() -> Result<PathBuf> {
     part(Bundle::MODEL, cargo::model_plugin)

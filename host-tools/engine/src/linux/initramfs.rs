@@ -32,6 +32,10 @@ pub fn build(linux: &Linux) -> Result<Vec<u8>> {
         );
     }
     let mut programs: Vec<(String, Vec<u8>)> = Vec::new();
+    for name in &linux.tools {
+        let bytes = std::fs::read(parts::tool(name)?).into_diagnostic()?;
+        programs.push((format!("{PROGRAMS}/{name}"), bytes));
+    }
     for path in &linux.programs {
         let name = path.file_name().ok_or_else(|| miette!("{} is not a file", path.display()))?;
         let bytes = files::read(path, files::IMAGE)?;

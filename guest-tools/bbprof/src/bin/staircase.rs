@@ -1,0 +1,46 @@
+//! Staircase as a Linux program: five groups of pages, each read more often than the one before (BBProf, section 7.2), or all
+//! equally often. It reads every byte, as the paper's program does.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Pages of the buffer.
+const PAGES: usize = 100;
+/// Number of phases.
+const PHASES: usize = 5;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let rounds = arguments.first().map_or(Ok(200), |rounds| rounds.parse::<u32>());
+    let skipped = match arguments.get(1).map(String::as_str) {
+        None | Some("steps") => Some(PAGES / PHASES),
+        Some("equal") => Some(0),
+        Some(_) => None,
+    };
+    let (Ok(rounds), Some(skipped)) = (rounds, skipped) else {
+        eprintln!("usage: bbprof-staircase [ROUNDS [steps|equal]]");
+        return ExitCode::FAILURE;
+    };
+    let buffer: Vec<AtomicU8> = (0..PAGES * PAGE).map(|_| AtomicU8::new(1)).collect();
+    println!("staircase: sum={}", black_box(access)(&buffer, rounds, skipped));
+    ExitCode::SUCCESS
+}
+
+/// The observation segment: in each phase, as many passes over the buffer; each phase leaves out more pages at its start.
+#[inline(never)]
+fn access(buffer: &[AtomicU8], rounds: u32, skipped: usize) -> u64 {
+    let mut sum = 0;
+    for phase in 0..PHASES {
+        for _ in 0..rounds {
+            for byte in &buffer[phase * skipped * PAGE..] {
+                sum += u64::from(byte.load(Relaxed));
+            }
+        }
+    }
+    sum
+}

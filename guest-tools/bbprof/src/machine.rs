@@ -1,0 +1,33 @@
+//! What needs unsafe code: the board model's HINTs, and the scheduling class.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use nix::errno::Errno;
+
+/// Priority of the profiler and of its target among real-time threads: above the kernel's threaded interrupts (50).
+const PRIORITY: i32 = 80;
+
+/// Gives this process, and what it starts, the class SCHED_FIFO.
+pub fn become_real_time() -> Result<(), Errno> {
+    let parameters = libc::sched_param { sched_priority: PRIORITY };
+    // SAFETY: the call reads `parameters`, which lives until it returns, and changes no memory.
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    Errno::result(result).map(drop)
+}
+
+/// Switches the board model on, with empty caches. Without the model, nothing happens.
+pub fn model_on() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the architecture defines these HINTs as NOP; the barrier changes nothing that a program sees.
+    unsafe {
+        std::arch::asm!("hint #{}", "isb", const cloison_abi::model_hint::BEGIN_COLD, options(nostack, preserves_flags));
+    }
+}
+
+/// Switches the board model off.
+pub fn model_off() {
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: the architecture defines this HINT as NOP; the barrier changes nothing that a program sees.
+    unsafe {
+        std::arch::asm!("hint #{}", "isb", const cloison_abi::model_hint::END, options(nostack, preserves_flags));
+    }
+}

@@ -1,0 +1,36 @@
+//! `bbprof`: finds the pages that matter to a Linux program, and puts them into private cache.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![deny(unsafe_code)]
+
+mod caches;
+mod command;
+mod error;
+mod files;
+mod lock;
+#[allow(unsafe_code)]
+mod machine;
+mod memory;
+mod modes;
+mod program;
+mod progress;
+mod registers;
+mod sampler;
+mod session;
+mod signals;
+mod target;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match modes::run(command::Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            if let Some(help) = error.help() {
+                eprintln!("help: {help}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The memory of a process: its mappings by kind, its page frames, and the copies that make frames its own.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::error::Error;
+use cloison_profile::layout::{Access, Kind, Mapping, PAGE, PageName};
+use nix::unistd::Pid;
+use procfs::process::{MMPermissions, MMapPath, MemoryMap, MemoryPageFlags, PageInfo, Process};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// A process, as `/proc` shows it.
+pub struct Memory {
+    process: Process,
+    pid: Pid,
+}
+
+/// The frame of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// The page.
+    pub page: PageName,
+    /// Address of the frame, as the kernel sees it.
+    pub ipa: u64,
+    /// No other process, file or mapping has it.
+    pub own: bool,
+}
+
+impl Memory {
+    /// Opens the memory of a process.
+    pub fn open(pid: Pid) -> Result<Self, Error> {
+        let process = Process::new(pid.as_raw()).map_err(Error::system("look at the program"))?;
+        Ok(Self { process, pid })
+    }
+
+    /// Returns the number of its threads.
+    pub fn threads(&self) -> Result<usize, Error> {
+        Ok(self.process.tasks().map_err(Error::system("list the program's threads"))?.count())
+    }
+
+    /// Returns the most virtual memory that it has had, in bytes.
+    pub fn peak(&self) -> Result<u64, Error> {
+        let status = self.process.status().map_err(Error::system("read the program's status"))?;
+        Ok(status.vmpeak.unwrap_or(0) * 1024)
+    }
+
+    /// Returns its mappings in order of their addresses.
+    pub fn layout(&self) -> Result<Vec<Mapping>, Error> {
+        let maps = self.process.maps().map_err(Error::system("read the program's mappings"))?;
+        let program = self.process.exe().map_err(Error::system("read the program's name"))?;
+        Ok(layout(&maps.0, &program))
+    }
+
+    /// Returns the first address of a file that is mapped, by a part of its path, and that path.
+    pub fn file(&self, part: &str) -> Result<Option<(u64, std::path::PathBuf)>, Error> {
+        let maps = self.process.maps().map_err(Error::system("read the program's mappings"))?;
+        let named = maps.iter().find_map(|map| match &map.pathname {
+            MMapPath::Path(path) if path.to_string_lossy().contains(part) => Some((map.address.0, path.clone())),
+            _ => None,
+        });
+        Ok(named)
+    }
+
+    /// Returns the frames of those of these pages that have one.
+    pub fn frames(&self, layout: &[Mapping], pages: impl IntoIterator<Item = PageName>) -> Result<Vec<Frame>, Error> {
+        let mut map = self.process.pagemap().map_err(Error::system("read the program's frames"))?;
+        let mut frames = Vec::new();
+        for page in pages {
+            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else { continue };
+            let index = mapping.address(page.offset) / PAGE;
+            let info = map.get_info(index as usize).map_err(Error::system("read the program's frames"))?;
+            if let PageInfo::MemoryPage(flags) = info
+                && flags.contains(MemoryPageFlags::PRESENT)
+            {
+                let own = flags.contains(MemoryPageFlags::MMAP_EXCLUSIVE) && !flags.contains(MemoryPageFlags::FILE);
+                frames.push(Frame { page, ipa: flags.get_page_frame_number().0 * PAGE, own });
+            }
+        }
+        Ok(frames)
+    }
+
+    /// Gives pages frames that are the process's own, by writing to each what it has: the kernel then copies what was shared,
+    /// also of mappings that the process itself may only read. Pages of mappings that reach files are only faulted in.
+    pub fn own(&self, layout: &[Mapping], pages: &[PageName]) -> Result<(), Error> {
+        let path = format!("/proc/{}/mem", self.pid);
+        let memory = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+        let memory = memory.map_err(Error::system("open the program's memory"))?;
+        for page in pages {
+            let Some(mapping) = layout.iter().find(|mapping| mapping.index == page.vma) else { continue };
+            let (address, mut byte) = (mapping.address(page.offset), [0]);
+            if memory.read_at(&mut byte, address).is_ok() && !mapping.access.shared && mapping.kind != Kind::Kernel {
+                // Where the kernel refuses, the frame stays shared, and is found to be so.
+                let _ = memory.write_at(&byte, address);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns mappings by kind.
+fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
+    let mut layout: Vec<Mapping> = Vec::new();
+    for (index, map) in (0..).zip(maps) {
+        let access = Access {
+            read: map.perms.contains(MMPermissions::READ),
+            write: map.perms.contains(MMPermissions::WRITE),
+            execute: map.perms.contains(MMPermissions::EXECUTE),
+            shared: map.perms.contains(MMPermissions::SHARED),
+        };
+        let (start, end) = map.address;
+        // What a file's variables without initial value need follows its last mapping, and has no name.
+        let before = layout.last().filter(|last| last.end() == start && last.access.write);
+        let (kind, name) = match &map.pathname {
+            MMapPath::Path(path) => (kind_of_file(path, program, access), path.display().to_string()),
+            MMapPath::Heap => (Kind::Heap, "[heap]".to_owned()),
+            MMapPath::Stack => (Kind::Stack, "[stack]".to_owned()),
+            MMapPath::Anonymous => match before.map(|before| (before.kind, before.name.as_str())) {
+                Some((kind @ (Kind::Data | Kind::Library | Kind::MathLibrary), name)) => {
+                    (kind, format!("{name} [bss]"))
+                }
+                _ => (Kind::Anonymous, String::new()),
+            },
+            MMapPath::Vdso => (Kind::Kernel, "[vdso]".to_owned()),
+            MMapPath::Vvar => (Kind::Kernel, "[vvar]".to_owned()),
+            MMapPath::Other(name) if name.starts_with("[anon") => (Kind::Anonymous, name.clone()),
+            other => (Kind::Kernel, format!("{other:?}")),
+        };
+        let pages = u32::try_from((end - start) / PAGE).unwrap_or(u32::MAX);
+        layout.push(Mapping { index, kind, name, start, pages, access });
+    }
+    layout
+}
+
+fn kind_of_file(path: &Path, program: &Path, access: Access) -> Kind {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let is_library = name.ends_with(".so") || name.contains(".so.");
+    match access {
+        _ if path != program && is_library && name.starts_with("libm.") => Kind::MathLibrary,
+        _ if path != program && is_library => Kind::Library,
+        _ if path != program => Kind::File,
+        Access { execute: true, .. } => Kind::Text,
+        Access { write: true, .. } => Kind::Data,
+        _ => Kind::ReadOnly,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use procfs::FromRead;
+    use procfs::process::MemoryMaps;
+
+    const MAPS: &str = "\
+00400000-0047f000 r-xp 00000000 00:02 100                                /usr/bin/tool
+0048e000-00490000 r--p 0007e000 00:02 100                                /usr/bin/tool
+00490000-00492000 rw-p 00080000 00:02 100                                /usr/bin/tool
+00492000-00498000 rw-p 00000000 00:00 0 
+1f0ed000-1f1b0000 rw-p 00000000 00:00 0                                  [heap]
+7fa2000000-7fa2001000 rw-p 00000000 00:00 0 
+7fa3000000-7fa3010000 r-xp 00000000 00:02 7                              /lib/aarch64-linux-gnu/libm.so.6
+7fa3100000-7fa3110000 r-xp 00000000 00:02 8                              /lib/aarch64-linux-gnu/libc.so.6
+7fa3110000-7fa3111000 rw-p 00010000 00:02 8                              /lib/aarch64-linux-gnu/libc.so.6
+7fa3111000-7fa3112000 rw-p 00000000 00:00 0 
+7fa3120000-7fa3121000 r--s 00000000 00:02 9                              /usr/share/table
+7fa31ce000-7fa31d0000 r--p 00000000 00:00 0                              [vvar]
+7fa31d0000-7fa31d1000 r-xp 00000000 00:00 0                              [vdso]
+7fe57a7000-7fe57c8000 rw-p 00000000 00:00 0                              [stack]
+";
+
+    #[test]
+    fn mappings_have_the_papers_kinds() {
+        let maps = MemoryMaps::from_read(MAPS.as_bytes()).unwrap();
+        let layout = layout(&maps.0, Path::new("/usr/bin/tool"));
+        let letters: String = layout.iter().map(|mapping| mapping.kind.letter()).collect();
+        assert_eq!(letters, "trbbhamcccfkks");
+        assert_eq!((layout[4].pages, layout[4].start), (195, 0x1f0e_d000));
+        assert_eq!(layout[3].name, "/usr/bin/tool [bss]");
+        assert!(layout[10].access.shared && !layout[9].access.shared);
+    }
+}

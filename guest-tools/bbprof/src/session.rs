@@ -1,0 +1,81 @@
+//! What the modes that run a program have in common: the machine, prepared, and how the program is started.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::command::Common;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::program::Binary;
+use crate::target::Launch;
+use crate::{caches, machine, signals};
+use cloison_client::Services;
+use std::path::Path;
+
+/// The machine while a mode runs: this is the only profiler, pinned to a vCPU, and a real-time process unless told otherwise.
+pub struct Machine {
+    /// Calls to the hypervisor.
+    pub services: Services,
+    /// The share of time that real-time processes had before.
+    share: Option<String>,
+    _lock: Lock,
+}
+
+/// What part of the time real-time processes may have.
+const SHARE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
+
+impl Machine {
+    /// Takes the lock, undoes what a killed profiler has left, and prepares this process.
+    pub fn prepare(common: &Common) -> Result<Self, Error> {
+        let lock = Lock::take()?;
+        let mut services = Services::open()?;
+        // What a killed profiler has left would be in every sample.
+        caches::restore(&mut services)?;
+        signals::watch()?;
+        cloison_client::pin(common.vcpu)?;
+        let mut share = None;
+        if !common.no_real_time {
+            // Otherwise the kernel would stop both for a twentieth of each second.
+            share = std::fs::read_to_string(SHARE).ok();
+            std::fs::write(SHARE, "-1").map_err(Error::system("let real-time processes have all the time"))?;
+            machine::become_real_time().map_err(Error::system("become a real-time process"))?;
+        }
+        Ok(Self { services, share, _lock: lock })
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if let Some(share) = &self.share {
+            // It could be written before; if not now, only the kernel's protection from runaway processes is missing.
+            let _ = std::fs::write(SHARE, share);
+        }
+    }
+}
+
+/// Returns how to start a program under the options.
+pub fn launch(common: &Common, binary: &Binary, arguments: &[std::ffi::OsString]) -> Launch {
+    Launch {
+        program: binary.path().to_owned(),
+        arguments: arguments.to_vec(),
+        environment: Vec::new(),
+        fixed: common.fixed,
+        real_time: !common.no_real_time,
+        quiet: !common.output,
+    }
+}
+
+/// Returns the environment by which glibc's allocator takes all memory from a heap that is large enough from the start, and
+/// gives nothing back (BBProf, section 5.1).
+pub fn environment(peak: u64) -> Vec<(String, String)> {
+    let variable = |name: &str, value: String| (name.to_owned(), value);
+    vec![
+        variable("MALLOC_TOP_PAD_", peak.to_string()),
+        variable("MALLOC_MMAP_MAX_", "0".to_owned()),
+        variable("MALLOC_TRIM_THRESHOLD_", i64::MAX.to_string()),
+    ]
+}
+
+/// Returns the first line of a file of the kernel's, or nothing.
+pub fn line_of(path: impl AsRef<Path>) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim_end_matches(['\n', '\0']).to_owned()
+}

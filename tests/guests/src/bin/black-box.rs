@@ -1,0 +1,51 @@
+//! A program to profile that does, inside or before its function, what its argument says: most of that cannot be profiled.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::process::{Command, ExitCode, abort, exit};
+use std::thread;
+use std::time::Duration;
+
+/// Bytes that a segment reads: a few pages.
+const BYTES: usize = 6 * 4096;
+
+fn main() -> ExitCode {
+    let what = std::env::args().nth(1).unwrap_or_default();
+    if what == "early-thread" {
+        thread::spawn(|| thread::sleep(Duration::from_secs(60)));
+    }
+    if what == "early-exit" {
+        exit(5);
+    }
+    let bytes = vec![1_u8; BYTES];
+    println!("black-box: sum={}", black_box(segment)(&bytes, &what));
+    ExitCode::from(7)
+}
+
+/// The observation segment.
+#[inline(never)]
+fn segment(bytes: &[u8], what: &str) -> usize {
+    match what {
+        "exit" => exit(3),
+        "crash" => abort(),
+        "fork" => drop(Command::new("/bin/busybox").arg("true").status()),
+        "exec" => drop(std::os::unix::process::CommandExt::exec(Command::new("/bin/busybox").arg("true"))),
+        "thread" => drop(thread::spawn(|| 1).join()),
+        // More than any heap that the first run needed.
+        "map" => drop(black_box(vec![1_u8; std::process::id() as usize % 7 * 4096 + (64 << 20)])),
+        "deep" => return deep(100),
+        "forever" => loop {
+            black_box(bytes);
+        },
+        _ => {}
+    }
+    bytes.iter().map(|&byte| usize::from(black_box(byte))).sum()
+}
+
+/// Needs a stack of two pages for each level.
+fn deep(levels: usize) -> usize {
+    let frame = black_box([levels as u8; 8192]);
+    let below = if levels == 0 { 0 } else { deep(levels - 1) };
+    below + usize::from(frame[levels])
+}
