@@ -163,29 +163,46 @@ fn columns_that_are_read_at_once_do_not_mix() {
     }
 }
 
+/// Compares a file with [`fixture`].
+fn has_the_fixture(path: &std::path::Path) {
+    let name = path.display();
+    let data = read(path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error}: {error:?}"));
+    let of_sub = |sub: &cloison_much::data::SubExperiment| {
+        (sub.number, sub.columns.iter().map(cloison_much::counts::Counts::to_vec).collect::<Vec<_>>())
+    };
+    assert_eq!(data.sub_experiments.iter().map(of_sub).collect::<Vec<_>>(), fixture(), "{name}");
+    assert_eq!(data.incomplete_runs, 1, "{name}");
+}
+
+/// The files of a directory of fixtures whose names end so, in order.
+fn fixtures(directory: &str, ends: &[&str]) -> Vec<std::path::PathBuf> {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(directory);
+    let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = files.filter(|path| ends.iter().any(|end| path.to_string_lossy().ends_with(end))).collect();
+    files.sort();
+    files
+}
+
 #[test]
 fn files_of_pandas_polars_and_pyarrow_are_read_right() {
-    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/parquet");
-    let mut files = 0;
-    for entry in std::fs::read_dir(&directory).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
-        if path.extension().is_none_or(|extension| extension != "parquet") || name.ends_with("vectors") {
-            continue;
-        }
-        let data = read(&path, &Selection::default()).unwrap_or_else(|error| panic!("{name}: {error}: {error:?}"));
-        let found: Vec<_> = data
-            .sub_experiments
-            .iter()
-            .map(|sub| (sub.number, sub.columns.iter().map(cloison_much::counts::Counts::to_vec).collect()))
-            .collect();
-        assert_eq!(found, fixture(), "{name}");
-        assert_eq!(data.incomplete_runs, 1, "{name}");
-        files += 1;
-    }
-    assert_eq!(files, 8);
-    let vectors = cloison_much::read::read_vectors(&directory.join("polars-vectors.parquet")).unwrap();
+    let (vectors, counts): (Vec<_>, Vec<_>) =
+        fixtures("parquet", &[".parquet"]).into_iter().partition(|path| path.ends_with("polars-vectors.parquet"));
+    assert_eq!(counts.len(), 8);
+    counts.iter().for_each(|path| has_the_fixture(path));
+    let vectors = cloison_much::read::read_vectors(&vectors[0]).unwrap();
     assert_eq!(vectors.columns[1].values(), [4.0, 5.0, 9.0]);
+}
+
+/// R's own functions, data.table and readr: names of rows, quotes, 1e+06 for a million, NA, gzip, CRLF, a mark of the byte order.
+#[test]
+fn files_of_r_are_read_right() {
+    let (other, counts): (Vec<_>, Vec<_>) =
+        fixtures("r", &[".csv", ".csv.gz"]).into_iter().partition(|path| path.ends_with("write-csv2.csv"));
+    assert_eq!(counts.len(), 7);
+    counts.iter().for_each(|path| has_the_fixture(path));
+    let error = read(&other[0], &Selection::default()).unwrap_err().to_string();
+    assert_eq!(error, "separates its columns by ';'");
+    assert_eq!(csv("sub_experiment\trun\tevent\tvalue\n").unwrap_err(), "separates its columns by '\\t'");
 }
 
 #[test]

@@ -240,6 +240,9 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
             "a long CSV file with the columns sub_experiment, run, event and value is expected, plain or gzip, or Parquet, \
              or a captured HEM log"
         }
+        ReadError::Separator(_) => {
+            "separate them by commas, and write numbers with points (in R: write.csv, not write.csv2)"
+        }
         ReadError::NoColumn { .. } => {
             "one row per count: sub_experiment,run,event_code,event,value; event_code is optional"
         }

@@ -30,6 +30,9 @@ pub enum ReadError {
     /// The file is binary and has no known format.
     #[error("is neither CSV nor gzip nor Parquet")]
     NotText,
+    /// Something else than a comma separates the columns.
+    #[error("separates its columns by {0:?}")]
+    Separator(char),
     /// A required column is missing.
     #[error("has no column `{missing}`; its columns are {found}")]
     NoColumn {

@@ -144,6 +144,10 @@ impl Layout {
     fn of(header: &csv::ByteRecord) -> Result<Self, ReadError> {
         let places = NAMES.map(|name| header.iter().position(|field| field == name.as_bytes()));
         if let Some(at) = (0..NEEDED).find(|&at| places[at].is_none()) {
+            let whole = header.iter().next().filter(|_| header.len() == 1).unwrap_or_default();
+            if let Some(&other) = whole.iter().find(|byte| matches!(byte, b';' | b'\t')) {
+                return Err(ReadError::Separator(other.into()));
+            }
             let found: Vec<_> = header.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
             return Err(ReadError::NoColumn { missing: NAMES[at], found: found.join(", ") });
         }

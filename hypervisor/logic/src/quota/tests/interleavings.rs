@@ -8,9 +8,7 @@ use std::vec;
 
 /// Length of a period.
 const PERIOD: u64 = 2;
-/// When time ends: after two periods and a tick of the third.
-const END: u64 = 5;
-/// Number of periods.
+/// Number of periods that a world can have.
 const PERIODS: usize = 3;
 /// Events between a counter's overflow and its interrupt.
 const SKID: u64 = 1;
@@ -77,6 +75,8 @@ impl Core {
 
 struct World {
     now: u64,
+    /// When time ends: after a tick of the last period.
+    end: u64,
     cores: Vec<Core>,
     pool: &'static Pool,
 }
@@ -110,7 +110,7 @@ impl World {
         pool.set(self.pool.state());
         let mut cores = self.cores.clone();
         cores.iter_mut().filter_map(|core| core.entry.regulator.as_mut()).for_each(|regulator| regulator.pool = pool);
-        Self { now: self.now, cores, pool }
+        Self { now: self.now, end: self.end, cores, pool }
     }
 
     fn key(&self) -> u64 {
@@ -124,7 +124,7 @@ impl World {
 
     fn steps(&self, restarts: bool) -> Vec<Step> {
         let mut steps = vec![];
-        if self.now < END {
+        if self.now < self.end {
             steps.push(Step::Tick);
         }
         for (number, core) in self.cores.iter().enumerate() {
@@ -256,9 +256,14 @@ fn explore(mut world: World, restarts: bool) -> usize {
 }
 
 fn world(budgets: &[u64], exact: bool, guarantee: Option<u64>) -> World {
+    world_of(PERIODS, budgets, exact, guarantee)
+}
+
+fn world_of(periods: usize, budgets: &[u64], exact: bool, guarantee: Option<u64>) -> World {
     let pool = pool();
     let core = |&budget: &u64| Core::new(budget, exact, guarantee.map(|least| least.min(budget)), pool);
-    World { now: 0, cores: budgets.iter().map(core).collect(), pool }
+    let end = (periods as u64 - 1) * PERIOD + 1;
+    World { now: 0, end, cores: budgets.iter().map(core).collect(), pool }
 }
 
 #[test]
@@ -288,13 +293,24 @@ fn three_cores_share() {
     }
 }
 
-/// As many states as memory holds: restarts and charged work of three cores in any order too.
+/// A restart or charged work of each of three cores too, at any time of two periods.
 #[test]
-#[ignore = "takes many minutes"]
+#[ignore = "takes half an hour"]
 fn three_cores_share_and_restart() {
     for (first, second, third) in (1..=4).flat_map(|a| (a..=4).flat_map(move |b| (b..=4).map(move |c| (a, b, c)))) {
-        let states = explore(world(&[first, second, third], true, Some(1)), true);
+        let states = explore(world_of(2, &[first, second, third], true, Some(1)), true);
         std::println!("{first}, {second}, {third}: {states}");
+        assert!(states > 1000, "{states}");
+    }
+}
+
+/// The same over a third period, for as many states as memory holds.
+#[test]
+#[ignore = "takes many minutes"]
+fn three_cores_share_and_restart_longer() {
+    for budgets in [[1, 1, 1], [1, 1, 2]] {
+        let states = explore(world(&budgets, true, Some(1)), true);
+        std::println!("{budgets:?}: {states}");
         assert!(states > 1000, "{states}");
     }
 }
