@@ -30,15 +30,20 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed={}", verdicts.display());
 
     let mut standard = Vec::new();
-    read(&arm64.join(STANDARD), &[], &mut |event| standard.push(event))?;
+    read(&arm64.join(STANDARD), &[], &mut |found| {
+        if let Found::Event(number, event) = found {
+            standard.push((number, event));
+        }
+    })?;
     let mut text = String::new();
     let mut tables: BTreeMap<String, Events> = BTreeMap::new();
     for line in fs::read_to_string(arm64.join("mapfile.csv"))?.lines().filter(|line| !line.starts_with('#')) {
         let [id, _, folder, "core"] = line.split(',').collect::<Vec<_>>()[..] else { continue };
-        let mut events = Events::new();
+        let (mut events, mut metrics) = (Events::new(), String::new());
         for file in files(&arm64.join(folder), "json")? {
-            read(&file, &standard, &mut |(number, event)| {
-                events.insert(number, event);
+            read(&file, &standard, &mut |found| match found {
+                Found::Event(number, event) => drop(events.insert(number, event)),
+                Found::Metric(text) => metrics += &text,
             })?;
         }
         let constant = folder.replace('-', "_").to_uppercase();
@@ -53,6 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             )?;
         }
         writeln!(text, "];")?;
+        writeln!(text, "/// What can be computed from the events of the {folder}.")?;
+        writeln!(text, "pub(crate) const {constant}_METRICS: &[Metric] = &[\n{metrics}];")?;
         tables.insert(folder.to_owned(), events);
     }
     write_verdicts(&verdicts, &tables, &mut text)?;
@@ -73,19 +80,34 @@ fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>, Box<dyn Erro
     Ok(files)
 }
 
-/// Calls `found` with each event of a file.
-fn read(path: &Path, standard: &[(u16, Event)], found: &mut dyn FnMut((u16, Event))) -> Result<(), Box<dyn Error>> {
+/// An entry of a table.
+enum Found {
+    /// An event, with its number.
+    Event(u16, Event),
+    /// A metric, as Rust.
+    Metric(String),
+}
+
+/// Calls `found` with each entry of a file.
+fn read(path: &Path, standard: &[(u16, Event)], found: &mut dyn FnMut(Found)) -> Result<(), Box<dyn Error>> {
     let Value::Array(entries) = serde_json::from_str(&fs::read_to_string(path)?)? else {
         return Err(format!("{}: not an array", path.display()).into());
     };
     for entry in entries {
         let text = |key: &str| entry[key].as_str();
-        if text("MetricName").is_some() {
+        if let Some(name) = text("MetricName") {
+            let expression =
+                text("MetricExpr").ok_or_else(|| format!("{}: {name} has no expression", path.display()))?;
+            let (meaning, scale) = (text("BriefDescription").unwrap_or_default(), text("ScaleUnit").unwrap_or("1"));
+            found(Found::Metric(format!(
+                "    Metric {{ name: {name:?}, expression: {expression:?}, meaning: {meaning:?}, scale: {scale:?} }},\n"
+            )));
             continue;
         }
         if let Some(name) = text("ArchStdEvent") {
             let known = standard.iter().find(|(_, event)| event.name == name);
-            found(known.ok_or_else(|| format!("{}: no event {name}", path.display()))?.clone());
+            let (number, event) = known.ok_or_else(|| format!("{}: no event {name}", path.display()))?.clone();
+            found(Found::Event(number, event));
             continue;
         }
         let (Some(name), Some(code)) = (text("EventName"), text("EventCode")) else {
@@ -93,7 +115,7 @@ fn read(path: &Path, standard: &[(u16, Event)], found: &mut dyn FnMut((u16, Even
         };
         let meaning = text("BriefDescription").or(text("PublicDescription")).unwrap_or_default().to_owned();
         let mask = text("CounterMask").map_or(Ok(0), hexadecimal)?;
-        found((u16::try_from(hexadecimal(code)?)?, Event { name: name.to_owned(), meaning, mask }));
+        found(Found::Event(u16::try_from(hexadecimal(code)?)?, Event { name: name.to_owned(), meaning, mask }));
     }
     Ok(())
 }

@@ -244,7 +244,7 @@ fn a_linux_victim_is_measured_by_its_segments() -> Result<()> {
             "system = 'system.toml'\n{}",
             OWN.split("[[variant]]").take(2).collect::<Vec<_>>().join("[[variant]]")
         ),
-        "services_page = true\nimage = { linux = \"cloud\", programs = [\"work.sh\"], exec = \"cloisonctl hem --repeat 3 work.sh\" }",
+        "services_page = true\nimage = { linux = \"cloud\", programs = [\"work.sh\"], exec = \"cloisonctl stat --by hem --repeat 3 work.sh\" }",
     );
     let experiment = spec::load(&path, false)?;
     let done = perform(&experiment, &path, out.path(), false)?;

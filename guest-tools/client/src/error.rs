@@ -42,6 +42,23 @@ pub enum Error {
     /// The hypervisor returned an unknown code.
     #[error("unknown answer {0:#x} from the hypervisor")]
     Unknown(u64),
+    /// Nothing that counts is granted to this VM.
+    #[error("this VM is granted neither the service `counters` nor `hem`")]
+    NothingToCountWith,
+    /// Another program counts on this vCPU by the hypervisor.
+    #[error("another program counts on vCPU {vcpu}")]
+    Taken {
+        /// Number of the vCPU.
+        vcpu: usize,
+    },
+    /// The kernel does not describe a vCPU.
+    #[error("cannot read {path}: {source}")]
+    Cpu {
+        /// The file.
+        path: String,
+        /// The operating system's error.
+        source: io::Error,
+    },
     /// The thread cannot be pinned to this vCPU.
     #[error("cannot run on vCPU {vcpu}: {source}")]
     Vcpu {
@@ -77,6 +94,11 @@ impl Error {
                 help("nothing was moved; request fewer pages, or move some back with `cloisonctl migrate restore`")
             }
             Self::Refused { error: CallError::Busy, .. } => help("try again"),
+            Self::NothingToCountWith => help(
+                "add \"counters\" to `services` in the VM's configuration, or give the VM a PMU: pmu = \"emulated\"; and boot the system again",
+            ),
+            Self::Taken { .. } => help("wait until it has ended, or choose another vCPU by --vcpu"),
+            Self::Cpu { .. } => help("mount /sys; the kernel shows it since Linux 4.7"),
             _ => None,
         }
     }

@@ -9,17 +9,26 @@
 //! # }
 //! ```
 //!
+//! | module | contents |
+//! | --- | --- |
+//! | [`counting`], [`perf`] | ways to count for PAPI: the hypervisor's, through the page, and the kernel's |
+//! | [`events`] | names of events |
+//! | `registers`, `error` | the page; why a call failed |
+//!
 //! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU: see [`pin`].
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 
+pub mod counting;
 mod error;
 pub mod events;
+#[allow(unsafe_code)]
+pub mod perf;
 #[allow(unsafe_code)]
 mod registers;
 
 pub use cloison_abi::reply::{
-    Budget, Change, Colors, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
+    Budget, Change, Colors, Counters, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
 };
 pub use error::Error;
 pub use registers::{MappedPage, Registers};
@@ -169,6 +178,11 @@ impl<R: Registers> Services<R> {
     /// Sets a quota's budget in events, from the next period on; never above the configured one.
     pub fn set_quota(&mut self, index: u64, events: u64) -> Result<(), Error> {
         self.call::<[u64; 3]>(Call::QuotaSet, [index, events, 0]).map(drop)
+    }
+
+    /// Returns what the calling vCPU can count with.
+    pub fn counters(&mut self) -> Result<Counters, Error> {
+        self.call(Call::Counters, [0; 3])
     }
 
     /// Starts an observation segment on the calling vCPU and resets its HEMs to zero.

@@ -2,11 +2,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod failure;
+mod list;
+mod report;
+mod stat;
+mod ways;
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use cloison_client::{Change, Error, Life, Region, Services, VmInfo, events, pin, vcpus};
+use cloison_client::{Change, Error, Life, Region, Services, VmInfo, counting, events, pin, vcpus};
+use cloison_epapi::cpu::Cpu;
+use failure::Failure;
+use list::List;
+use stat::Stat;
 use std::fmt::Display;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Bytes of a page.
@@ -23,6 +32,17 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    #[command(flatten)]
+    Request(Request),
+    /// Run a command on one vCPU, and print what was counted meanwhile, with what can be computed from it
+    Stat(Stat),
+    /// List what can be counted
+    List(List),
+}
+
+/// What the hypervisor is asked for.
+#[derive(Debug, Subcommand)]
+enum Request {
     /// Show which VM this is, and what it may do
     Info,
     /// Show the colors of the VM's memory and of its private pool
@@ -36,9 +56,6 @@ enum Verb {
     Budget(Budget),
     /// List the machine's VMs, or stop, start or restart one that this VM manages
     Vm(Vm),
-    /// Run a command on one vCPU in an observation segment, and print the counts of the VM's HEMs (they are also
-    /// logged)
-    Hem(Hem),
     /// Make pages cacheable or non-cacheable
     Cacheability {
         /// First address of the first page, as the kernel sees it (0x…)
@@ -134,34 +151,6 @@ enum VmChange {
     },
 }
 
-#[derive(Debug, Args)]
-struct Hem {
-    /// The vCPU on which the command runs
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    vcpu: usize,
-    /// The workload's number in the log
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    workload: u32,
-    /// The sub-experiment's number in the log
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    sub_experiment: u32,
-    /// The run's number in the log
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    run: u32,
-    /// Run the command this many times, each in a segment with the next run number, and print the spread of the counts
-    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    repeat: u32,
-    /// Print the counts of every run as CSV
-    #[arg(long)]
-    csv: bool,
-    /// Write the counts to this file, apart from the command's output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<String>,
-}
-
 /// Parses a decimal or hexadecimal number.
 fn number(text: &str) -> Result<u64, String> {
     let plain = text.replace('_', "");
@@ -174,7 +163,15 @@ fn number(text: &str) -> Result<u64, String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = Services::open().map_err(Failure::from).and_then(|mut services| run(&mut services, cli.command));
+    let done = match cli.command {
+        // These may count without the hypervisor.
+        Verb::Stat(wanted) => stat::stat(&wanted),
+        Verb::List(wanted) => list::list(&wanted).map(|()| ExitCode::SUCCESS),
+        Verb::Request(request) => {
+            let done = Services::open().map_err(Failure::from).and_then(|mut services| run(&mut services, request));
+            done.map(|()| ExitCode::SUCCESS)
+        }
+    };
     done.unwrap_or_else(|failure| {
         eprintln!("cloison: error: {}", failure.message);
         if let Some(help) = failure.help {
@@ -184,35 +181,22 @@ fn main() -> ExitCode {
     })
 }
 
-/// Why the command failed, and how to fix it.
-struct Failure {
-    message: String,
-    help: Option<String>,
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self { message: error.to_string(), help: error.help() }
-    }
-}
-
-fn run(services: &mut Services, command: Verb) -> Result<ExitCode, Failure> {
+fn run(services: &mut Services, command: Request) -> Result<(), Failure> {
     match command {
-        Verb::Info => info(services)?,
-        Verb::Colors(wanted) => colors(services, &wanted)?,
-        Verb::Migrate(wanted) => migrate(services, &wanted)?,
-        Verb::Quota(wanted) => quota(services, &wanted)?,
-        Verb::Budget(wanted) => budget(services, &wanted)?,
-        Verb::Vm(Vm { change: None | Some(VmChange::List) }) => list_vms(services)?,
-        Verb::Vm(Vm { change: Some(VmChange::Stop { name }) }) => change_vm(services, &name, Change::Stop)?,
-        Verb::Vm(Vm { change: Some(VmChange::Start { name }) }) => change_vm(services, &name, Change::Start)?,
-        Verb::Vm(Vm { change: Some(VmChange::Restart { name }) }) => change_vm(services, &name, Change::Restart)?,
-        Verb::Hem(wanted) => return hem(services, &wanted),
-        Verb::Cacheability { ipa, pages, wanted } => {
+        Request::Info => info(services)?,
+        Request::Colors(wanted) => colors(services, &wanted)?,
+        Request::Migrate(wanted) => migrate(services, &wanted)?,
+        Request::Quota(wanted) => quota(services, &wanted)?,
+        Request::Budget(wanted) => budget(services, &wanted)?,
+        Request::Vm(Vm { change: None | Some(VmChange::List) }) => list_vms(services)?,
+        Request::Vm(Vm { change: Some(VmChange::Stop { name }) }) => change_vm(services, &name, Change::Stop)?,
+        Request::Vm(Vm { change: Some(VmChange::Start { name }) }) => change_vm(services, &name, Change::Start)?,
+        Request::Vm(Vm { change: Some(VmChange::Restart { name }) }) => change_vm(services, &name, Change::Restart)?,
+        Request::Cacheability { ipa, pages, wanted } => {
             services.set_cacheability(ipa, pages, matches!(wanted, Wanted::Cached))?;
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn line(name: &str, value: impl Display) {
@@ -312,13 +296,14 @@ fn quota(services: &mut Services, wanted: &Quota) -> Result<(), Failure> {
     );
     for vcpu in wanted.vcpu.map_or_else(vcpus, |vcpu| vec![vcpu]) {
         pin(vcpu)?;
+        let cpu = counting::midr(vcpu).ok().and_then(Cpu::by_midr);
         for index in 0..MOST {
             match services.quota(index) {
                 Ok(quota) => {
                     let terms = services.quota_terms(index)?;
                     println!(
                         "{vcpu:>4} {index:>5}  {:<22} {:>12} {:>11} {:>12} {:>9} {:>14}",
-                        events::name(terms.event),
+                        events::name_on(cpu, terms.event),
                         terms.budget,
                         terms.period_nanos / 1000,
                         quota.events,
@@ -396,83 +381,4 @@ fn change_vm(services: &mut Services, name: &str, change: Change) -> Result<(), 
         message: format!("`{name}` has not changed within {} s", (LOOK * LONGEST).as_secs()),
         help: Some("the order is still in force; `cloisonctl vm` shows what becomes of it".to_owned()),
     })
-}
-
-/// What was counted in one segment.
-struct Counted {
-    run: u32,
-    cycles: u64,
-    hems: Vec<cloison_abi::reply::Hem>,
-}
-
-fn hem(services: &mut Services, wanted: &Hem) -> Result<ExitCode, Failure> {
-    let [program, arguments @ ..] = wanted.command.as_slice() else { return Ok(ExitCode::FAILURE) };
-    pin(wanted.vcpu)?;
-    let mut runs = Vec::new();
-    let mut code = ExitCode::SUCCESS;
-    for run in (wanted.run..).take(wanted.repeat as usize) {
-        services.segment_begin(wanted.workload, wanted.sub_experiment, run)?;
-        let status = Command::new(program).args(arguments).status();
-        // Ended in any case; otherwise the next segment could not start.
-        let cycles = services.segment_end()?;
-        let status = status.map_err(|error| Failure {
-            message: format!("cannot start `{program}`: {error}"),
-            help: Some("the segment was ended, and its record is in the log".to_owned()),
-        })?;
-        runs.push(Counted { run, cycles, hems: services.hems()? });
-        if !status.success() {
-            // The counts of a command that failed are shown, but not repeated.
-            code = status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from);
-            break;
-        }
-    }
-    let text = if wanted.csv { csv(&runs) } else { summary(&runs) };
-    match &wanted.output {
-        None => print!("{text}"),
-        Some(path) => std::fs::write(path, text).map_err(|error| Failure {
-            message: format!("cannot write {}: {error}", path.display()),
-            help: Some("the records are in the log".to_owned()),
-        })?,
-    }
-    Ok(code)
-}
-
-/// Returns one line for each run and event, with a heading.
-fn csv(runs: &[Counted]) -> String {
-    let mut text = "run,event,number,count,overflowed\n".to_owned();
-    for Counted { run, cycles, hems } in runs {
-        for hem in hems {
-            let (name, overflowed) = (events::name(hem.event), u8::from(hem.overflowed));
-            text += &format!("{run},{name},{:#06x},{},{overflowed}\n", hem.event, hem.count);
-        }
-        text += &format!("{run},cycles,,{cycles},0\n");
-    }
-    text
-}
-
-/// Returns one line for each event: the count, or the least, the median and the greatest count of several runs.
-fn summary(runs: &[Counted]) -> String {
-    let mut text = String::new();
-    if runs.len() > 1 {
-        text += &format!("{:<24} {:>16} {:>16} {:>16}   {} runs\n", "event", "least", "median", "greatest", runs.len());
-    }
-    let line = |name: &str, mut counts: Vec<u64>, lost: bool| {
-        counts.sort_unstable();
-        let lost = if lost { "  (its counter has overflowed)" } else { "" };
-        match counts.as_slice() {
-            [count] => format!("{name:<24} {count:>16}{lost}\n"),
-            [least, .., greatest] => {
-                let median = counts[(counts.len() - 1) / 2];
-                format!("{name:<24} {least:>16} {median:>16} {greatest:>16}{lost}\n")
-            }
-            [] => String::new(),
-        }
-    };
-    for (index, hem) in runs.first().map_or(&[][..], |first| &first.hems).iter().enumerate() {
-        let all = || runs.iter().filter_map(|run| run.hems.get(index));
-        let counts = all().map(|hem| hem.count.into()).collect();
-        text += &line(&events::name(hem.event), counts, all().any(|hem| hem.overflowed));
-    }
-    text += &line("cycles", runs.iter().map(|run| run.cycles).collect(), false);
-    text
 }

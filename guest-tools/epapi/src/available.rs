@@ -4,18 +4,19 @@
 use crate::backend::{Counters, Machine};
 use crate::error::Error;
 use crate::hems::Hems;
+use crate::hypervisor::{Hvc, Hypervisor};
 use crate::pmuv3::Pmuv3;
 use crate::service::Service;
 
 /// The first of the ways to count that there is.
 #[derive(Clone, Copy, Debug)]
-pub enum Available {
-    /// The PMU's registers; also before it is known what there is.
-    Pmu(Pmuv3),
+pub enum Available<P = Pmuv3, H = Hvc> {
+    /// The PMU; also before it is known what there is.
+    Pmu(P),
     /// The service `counters`.
-    Service(Service),
+    Service(Service<H>),
     /// The service `hem`.
-    Hems(Hems),
+    Hems(Hems<H>),
 }
 
 impl Available {
@@ -23,16 +24,18 @@ impl Available {
     pub const fn new() -> Self {
         Self::Pmu(Pmuv3)
     }
+}
 
+impl<P, H> Available<P, H> {
     /// Returns whether the hypervisor is called to count.
     pub fn is_called(&self) -> bool {
         !matches!(self, Self::Pmu(_))
     }
 }
 
-impl Default for Available {
+impl<P: Default, H> Default for Available<P, H> {
     fn default() -> Self {
-        Self::new()
+        Self::Pmu(P::default())
     }
 }
 
@@ -47,13 +50,18 @@ macro_rules! each {
     };
 }
 
-impl Counters for Available {
+impl<P: Counters + Default, H: Hypervisor + Default> Counters for Available<P, H> {
     fn probe(&mut self) -> Result<Machine, Error> {
-        for mut way in [Self::Pmu(Pmuv3), Self::Service(Service::new()), Self::Hems(Hems::new())] {
+        for mut way in [Self::default(), Self::Service(Service::default()), Self::Hems(Hems::default())] {
             let found = each!(&mut way, one => one.probe());
-            if found.is_ok() {
-                *self = way;
-                return found;
+            match found {
+                Ok(_) => {
+                    *self = way;
+                    return found;
+                }
+                // There are counters, but others have them: these are not to be counted in another way.
+                Err(Error::Conflict) => return found,
+                Err(_) => {}
             }
         }
         Err(Error::NoCounters)

@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::preset::*;
-use crate::tables::{CORTEX_A53, CORTEX_A53_MIDR, CORTEX_A72, CORTEX_A72_MIDR, Native, number_of};
+use crate::tables::{
+    CORTEX_A53, CORTEX_A53_METRICS, CORTEX_A53_MIDR, CORTEX_A72, CORTEX_A72_METRICS, CORTEX_A72_MIDR, Metric, Native,
+    number_of,
+};
 
 /// The number of the event that a cycle counter counts (Arm ARM, `CPU_CYCLES`).
 pub const CPU_CYCLES: u16 = 0x11;
@@ -20,6 +23,8 @@ pub struct Cpu {
     pub natives: &'static [Native],
     /// Its presets.
     pub presets: &'static [Definition],
+    /// What can be computed from its native events.
+    pub metrics: &'static [Metric],
 }
 
 /// A native event of a preset: its number, and whether its count is subtracted.
@@ -160,8 +165,22 @@ const A72_PRESETS: &[Definition] = definitions! { CORTEX_A72;
 
 /// The CPUs that are known.
 pub const CPUS: &[Cpu] = &[
-    Cpu { name: "cortex-a53", pmu: "arm_ac53", midr: CORTEX_A53_MIDR, natives: CORTEX_A53, presets: A53_PRESETS },
-    Cpu { name: "cortex-a72", pmu: "arm_ac72", midr: CORTEX_A72_MIDR, natives: CORTEX_A72, presets: A72_PRESETS },
+    Cpu {
+        name: "cortex-a53",
+        pmu: "arm_ac53",
+        midr: CORTEX_A53_MIDR,
+        natives: CORTEX_A53,
+        presets: A53_PRESETS,
+        metrics: CORTEX_A53_METRICS,
+    },
+    Cpu {
+        name: "cortex-a72",
+        pmu: "arm_ac72",
+        midr: CORTEX_A72_MIDR,
+        natives: CORTEX_A72,
+        presets: A72_PRESETS,
+        metrics: CORTEX_A72_METRICS,
+    },
 ];
 
 impl Cpu {

@@ -7,7 +7,7 @@
 use crate::backend::{Counters, Machine};
 use crate::cpu::Cpu;
 use crate::error::Error;
-use crate::hypervisor::{call, midr};
+use crate::hypervisor::{Hvc, Hypervisor};
 use cloison_abi::Call;
 
 /// The most events of a VM that are looked for.
@@ -17,34 +17,42 @@ pub const WORKLOAD: u64 = 99;
 
 /// The events that the hypervisor counts for the vCPU that executes this.
 #[derive(Clone, Copy, Debug)]
-pub struct Hems {
+pub struct Hems<H = Hvc> {
+    hypervisor: H,
     events: [u16; MOST],
     number: u32,
     is_open: bool,
 }
 
-impl Default for Hems {
+impl<H: Default> Default for Hems<H> {
     fn default() -> Self {
-        Self::new()
+        Self::over(H::default())
     }
 }
 
 impl Hems {
     /// Returns a way to count whose events are not known yet.
     pub const fn new() -> Self {
-        Self { events: [0; MOST], number: 0, is_open: false }
+        Self::over(Hvc)
     }
 }
 
-impl Counters for Hems {
+impl<H> Hems<H> {
+    /// Returns a way to count over a way to call the hypervisor.
+    pub const fn over(hypervisor: H) -> Self {
+        Self { hypervisor, events: [0; MOST], number: 0, is_open: false }
+    }
+}
+
+impl<H: Hypervisor> Counters for Hems<H> {
     fn probe(&mut self) -> Result<Machine, Error> {
-        let cpu = Cpu::by_midr(midr()).ok_or(Error::NoCounters)?;
+        let cpu = Cpu::by_midr(self.hypervisor.midr()?).ok_or(Error::NoCounters)?;
         // Events can be asked for in a segment.
         self.enable(0)?;
         self.number = 0;
         let mut found = Ok(());
         for (index, slot) in (0..).zip(&mut self.events) {
-            match call(Call::HemRead, [index, 0, 0]) {
+            match self.hypervisor.call(Call::HemRead, [index, 0, 0]) {
                 Ok([_, _, event]) => *slot = event as u16,
                 Err(Error::NoEvent) => break,
                 Err(error) => found = Err(error),
@@ -77,7 +85,7 @@ impl Counters for Hems {
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
         // The flag stays set to the end of the segment and says nothing of what was counted since the last read.
-        call(Call::HemRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
+        self.hypervisor.call(Call::HemRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
     }
 
     fn overflowed(&mut self) -> u32 {
@@ -92,12 +100,12 @@ impl Counters for Hems {
     fn clear(&mut self, _: u32) {}
 
     fn ticks(&mut self) -> u64 {
-        call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
+        self.hypervisor.call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
     fn enable(&mut self, _: u32) -> Result<(), Error> {
         if !self.is_open {
-            call(Call::SegmentBegin, [WORKLOAD, 0, 0])?;
+            self.hypervisor.call(Call::SegmentBegin, [WORKLOAD, 0, 0])?;
             self.is_open = true;
         }
         Ok(())
@@ -105,7 +113,7 @@ impl Counters for Hems {
 
     fn disable(&mut self, _: u32) -> Result<(), Error> {
         if self.is_open {
-            call(Call::SegmentEnd, [0; 3])?;
+            self.hypervisor.call(Call::SegmentEnd, [0; 3])?;
             self.is_open = false;
         }
         Ok(())

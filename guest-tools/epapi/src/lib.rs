@@ -30,7 +30,7 @@
 //! | [`error`] | PAPI's return codes |
 //! | [`backend`] | what a way to count has to offer; [`pmuv3`], [`service`], [`hems`] and [`simulated`] are such ways |
 //! | [`available`] | the first of them that there is |
-//! | `hypervisor` | its calls |
+//! | [`hypervisor`] | its calls |
 //! | [`assign`] | which counter counts what |
 //! | [`set`], `count` | event sets, and counting with them: overflow, multiplexing |
 //! | [`library`]; [`high`], `mode` | the low-level and the high-level functions |
@@ -49,7 +49,7 @@ pub mod error;
 pub mod hems;
 pub mod high;
 #[allow(unsafe_code)]
-mod hypervisor;
+pub mod hypervisor;
 pub mod library;
 mod mode;
 #[allow(unsafe_code)]
@@ -67,6 +67,7 @@ pub use available::Available;
 pub use backend::{Counters, Machine};
 pub use error::Error;
 pub use hems::Hems;
+pub use hypervisor::Hypervisor;
 pub use library::{Library, PAPI_VER_CURRENT};
 pub use pmuv3::Pmuv3;
 pub use service::Service;

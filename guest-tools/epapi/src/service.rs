@@ -6,13 +6,14 @@
 use crate::backend::{CYCLE_COUNTER, Counters, Machine};
 use crate::cpu::Cpu;
 use crate::error::Error;
-use crate::hypervisor::{call, midr};
+use crate::hypervisor::{Hvc, Hypervisor};
 use cloison_abi::Call;
 use cloison_abi::reply::{self, CounterMasks};
 
 /// The counters of the vCPU that executes this, by calls.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Service {
+pub struct Service<H = Hvc> {
+    hypervisor: H,
     /// Those that there are, and those that are enabled, as bits.
     all: u32,
     enabled: u32,
@@ -21,20 +22,38 @@ pub struct Service {
 impl Service {
     /// Returns a way to count that has not asked yet what there is.
     pub const fn new() -> Self {
-        Self { all: 0, enabled: 0 }
+        Self::over(Hvc)
+    }
+}
+
+impl<H> Service<H> {
+    /// Returns a way to count over a way to call the hypervisor.
+    pub const fn over(hypervisor: H) -> Self {
+        Self { hypervisor, all: 0, enabled: 0 }
+    }
+}
+
+impl<H: Hypervisor> Service<H> {
+    /// Writes what the counters show to the hypervisor's log, as a record that is marked as made by the guest: workload,
+    /// sub-experiment and run. Counters have to be enabled.
+    ///
+    /// # Errors
+    /// The hypervisor's.
+    pub fn record(&mut self, numbers: [u32; 3]) -> Result<(), Error> {
+        self.hypervisor.call(Call::CounterRecord, numbers.map(u64::from)).map(drop)
     }
 
     fn set_enabled(&mut self, counters: u32) -> Result<(), Error> {
-        call(Call::CounterEnable, [counters.into(), 0, 0])?;
+        self.hypervisor.call(Call::CounterEnable, [counters.into(), 0, 0])?;
         self.enabled = counters;
         Ok(())
     }
 }
 
-impl Counters for Service {
+impl<H: Hypervisor> Counters for Service<H> {
     fn probe(&mut self) -> Result<Machine, Error> {
-        let reply::Counters { counters, .. } = call(Call::Counters, [0; 3])?.into();
-        let cpu = Cpu::by_midr(midr()).ok_or(Error::NoCounters)?;
+        let reply::Counters { counters, .. } = self.hypervisor.call(Call::Counters, [0; 3])?.into();
+        let cpu = Cpu::by_midr(self.hypervisor.midr()?).ok_or(Error::NoCounters)?;
         self.all = ((1_u32 << counters.min(CYCLE_COUNTER)) - 1) | 1 << CYCLE_COUNTER;
         self.set_enabled(0)?;
         // Call::Time is in nanoseconds.
@@ -49,28 +68,30 @@ impl Counters for Service {
         if interrupts {
             return Err(Error::NotSupported);
         }
-        call(Call::CounterEventSet, [counter.into(), event.into(), 0]).map(drop)
+        self.hypervisor
+            .call(Call::CounterEventSet, [counter.into(), (u32::from(event) | self.hypervisor.filter()).into(), 0])
+            .map(drop)
     }
 
     fn read(&mut self, counter: u32) -> Result<u64, Error> {
-        call(Call::CounterRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
+        self.hypervisor.call(Call::CounterRead, [counter.into(), 0, 0]).map(|[value, ..]| value)
     }
 
     fn overflowed(&mut self) -> u32 {
-        call(Call::CounterMasks, [0; 3]).map_or(0, |reply| CounterMasks::from(reply).overflowed)
+        self.hypervisor.call(Call::CounterMasks, [0; 3]).map_or(0, |reply| CounterMasks::from(reply).overflowed)
     }
 
     fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
         // The overflow flag is cleared with it.
-        call(Call::CounterSet, [counter.into(), value, 0]).map(drop)
+        self.hypervisor.call(Call::CounterSet, [counter.into(), value, 0]).map(drop)
     }
 
     fn clear(&mut self, counters: u32) {
-        let _ = call(Call::CounterMasks, [counters.into(), 0, 0]);
+        let _ = self.hypervisor.call(Call::CounterMasks, [counters.into(), 0, 0]);
     }
 
     fn ticks(&mut self) -> u64 {
-        call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
+        self.hypervisor.call(Call::Time, [0; 3]).map_or(0, |[nanoseconds, ..]| nanoseconds)
     }
 
     fn enable(&mut self, counters: u32) -> Result<(), Error> {
@@ -82,10 +103,10 @@ impl Counters for Service {
     }
 
     fn freeze(&mut self) {
-        let _ = call(Call::CounterInhibit, [self.all.into(), 0, 0]);
+        let _ = self.hypervisor.call(Call::CounterInhibit, [self.all.into(), 0, 0]);
     }
 
     fn thaw(&mut self) {
-        let _ = call(Call::CounterInhibit, [0; 3]);
+        let _ = self.hypervisor.call(Call::CounterInhibit, [0; 3]);
     }
 }

@@ -14,6 +14,19 @@ pub struct Native {
     pub mask: u32,
 }
 
+/// What is computed from counts: a metric of the event tables, as it is written there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its name.
+    pub name: &'static str,
+    /// How it is computed from events.
+    pub expression: &'static str,
+    /// What it says, in one line.
+    pub meaning: &'static str,
+    /// What its value is multiplied with when it is shown, and its unit: `100%`.
+    pub scale: &'static str,
+}
+
 /// What `cloison events validate` found out about an event (docs/events.md), from the best to the worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(i32)]
@@ -36,6 +49,22 @@ pub enum Verdict {
     NoEvent = 8,
 }
 
+impl Verdict {
+    /// Returns the words for it, as docs/events.md has them.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Trusted => "trusted",
+            Self::ExpectationCorrected => "expectation corrected",
+            Self::Corrected => "corrected",
+            Self::Fitted => "fitted",
+            Self::Quarantined => "quarantined",
+            Self::Dead => "dead",
+            Self::NotModelled => "not modelled",
+            Self::NoEvent => "no event",
+        }
+    }
+}
+
 /// A machine on which events were validated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
@@ -46,6 +75,11 @@ pub(crate) struct Machine {
 }
 
 include!(concat!(env!("OUT_DIR"), "/tables.rs"));
+
+/// Returns the machines on which a CPU's events were validated.
+pub fn machines(cpu: &str) -> impl Iterator<Item = &'static str> {
+    MACHINES.iter().filter(move |machine| machine.cpu == cpu).map(|machine| machine.name)
+}
 
 /// Returns the verdict on an event of a CPU on a machine.
 pub(crate) fn verdict(machine: &str, cpu: &str, number: u16) -> Option<Verdict> {

@@ -108,7 +108,7 @@ const CASES: [(&str, &str, &str, &str); 50] = [
     ("manifest", "quantity-infinite", "4096 / line", "4096 / (line - line)"),
     ("manifest", "quantity-reserved", "line = 64", "line = 64\ncode_LDR = 1"),
     ("manifest", "quantity-clock", "line = 64", "line = 64\ncpu_mhz = 1200"),
-    ("manifest", "quantity-constant", "line = 64", "line = 64\nPI = 3"),
+    ("manifest", "quantity-constant", "line = 64", "line = 64\n2L = 3"),
     ("manifest", "formula-open", "counts = \"lines\"", "counts = \"(lines\""),
     ("manifest", "formula-power", "counts = \"lines\"", "counts = \"lines ^ 2\""),
     ("manifest", "formula-unknown", "counts = \"executed_LDR\"", "counts = \"executed_LDX\""),

@@ -3,12 +3,12 @@
 
 pub use crate::event_json::CounterMask;
 use crate::event_json::{self, Entry, Text};
-use crate::event_metrics::Metric;
 use crate::files;
 use crate::node::{Context, Field, closest, suggest};
 use crate::problem::{Problem, SourceFile};
 use cloison_formats::image::{Counted, Quota};
 use cloison_formats::units::EventId;
+use cloison_metrics::Metric;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

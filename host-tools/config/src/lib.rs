@@ -8,8 +8,7 @@
 //! | `node` | walks a TOML document with the position of every key and value |
 //! | [`quantity`] | sizes, times, ranges and budgets as users write them |
 //! | [`board`], `firmware`, [`emulation`] | the files below `configs/boards` |
-//! | [`events`], `event_json`, `event_metrics`, [`event_map`] | the files below `configs/events` |
-//! | [`formula`] | arithmetic with names |
+//! | [`events`], `event_json`, [`event_map`] | the files below `configs/events` |
 //! | [`validation`] | which events can be trusted: expectations, hypotheses, verdicts |
 //! | [`trust`] | which events quotas may count on which machine |
 //! | [`files`] | reads files with a limit for each kind, and finds these by name |
@@ -32,11 +31,9 @@ pub mod checked;
 pub mod emulation;
 mod event_json;
 pub mod event_map;
-mod event_metrics;
 pub mod events;
 pub mod files;
 mod firmware;
-pub mod formula;
 pub mod guest_linux;
 pub mod kernel;
 pub mod layout;

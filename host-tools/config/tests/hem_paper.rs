@@ -1,9 +1,9 @@
 //! The HEM-reliability paper's tables II, III, IV, VI and VII and figures 4 to 6 lead to the paper's verdicts.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_config::formula::Formula;
 use cloison_config::validation::judge::{Outcome, Verdict::*};
 use cloison_config::validation::{Counts, Hypothesis, Judgment, Kind, Manifest, Verdict, judge};
+use cloison_metrics::Formula;
 use std::path::{Path, PathBuf};
 
 /// The paper's processors.

@@ -6,6 +6,7 @@ mod boards;
 mod budgets;
 mod cacheability;
 mod console;
+mod counting;
 mod damaged;
 mod demo;
 mod devices;

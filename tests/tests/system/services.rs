@@ -7,25 +7,25 @@ use cloison_formats::telemetry::MigrationOutcome;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped, walk};
 use miette::Result;
 
-/// Returns the last word of the line that starts with `name`.
+/// Returns the count of the line whose second word is `name`.
 #[track_caller]
 fn value(output: &str, name: &str) -> u64 {
-    let line = output.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name} in\n{output}"));
-    line.split_whitespace().last().and_then(|word| word.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    let mut words = output.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = words.find(|words| words.get(1) == Some(&name)).unwrap_or_else(|| panic!("no {name} in\n{output}"));
+    line[0].parse().unwrap_or_else(|_| panic!("{line:?}"))
 }
 
 fn counts_several_runs(linux: &mut Running) {
     // Several runs in one file, apart from the command's output; a command that fails is not repeated.
-    let csv = "cloisonctl hem --vcpu 1 --workload 8 --run 2 -r 3 --csv -o /tmp/counts echo word; cat /tmp/counts";
+    let csv = "cloisonctl stat --vcpu 1 --workload 8 --run 2 -r 3 --csv -o /tmp/counts echo word; cat /tmp/counts";
     let csv = linux.output("granted", csv);
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[..4], ["word", "word", "word", "run,event,number,count,overflowed"], "{csv}");
+    assert_eq!(lines[..4], ["word", "word", "word", "run,event,code,count,overflowed"], "{csv}");
     let runs = |event: &str| lines.iter().filter(|line| line.contains(event)).count();
-    assert!(runs("2,INST_RETIRED,0x0008,") == 1 && runs(",cycles,,") == 3 && runs("4,cycles,,") == 1, "{csv}");
-    let spread = linux.output("granted", "cloisonctl hem --vcpu 1 --workload 8 -r 3 true");
-    let cycles_of = spread.lines().find(|line| line.starts_with("cycles")).unwrap_or_default();
-    let cycles_of: Vec<u64> = cycles_of.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    assert!(cycles_of.len() == 3 && cycles_of.is_sorted() && spread.contains("3 runs"), "{spread}");
+    assert!(runs("2,INST_RETIRED,0x40000008,") == 1 && runs(",cycles,") == 3 && runs("4,cycles,") == 1, "{csv}");
+    let spread = linux.output("granted", "cloisonctl stat --vcpu 1 --workload 8 -r 3 true");
+    assert!(value(&spread, "cycles") > 100_000 && spread.contains("(by hem, all, 3 runs)"), "{spread}");
+    assert_eq!(spread.matches("( +- ").count(), 5, "two counts and three times: {spread}");
 }
 
 /// Returns the colors of eight pages starting at an address, and where they are.
@@ -46,7 +46,6 @@ fn asks_for_nothing_more(linux: &mut Running) -> Result<()> {
     for (command, service) in [
         ("migrate top 1", "migrate"),
         ("quota", "quota"),
-        ("hem true", "hem"),
         ("cacheability 0x40000000 1 uncached", "profile"),
         ("vm", "manage"),
         ("vm stop granted", "manage"),
@@ -57,7 +56,10 @@ fn asks_for_nothing_more(linux: &mut Running) -> Result<()> {
     }
     for (command, message) in [
         ("colors --from 0x1000", "not in the VM's RAM"),
-        ("hem --vcpu 3 -- true", "cannot run on vCPU 3"),
+        ("stat true", "this VM is granted neither the service `counters` nor `hem`"),
+        ("stat --by hem true", "this VM is not granted the service `hem`"),
+        ("stat --by counters true", "this VM is granted neither the service `counters` nor `hem`"),
+        ("stat --by hem --vcpu 3 -- true", "cannot run on vCPU 3"),
         ("migrate page nonsense", "invalid value 'nonsense'"),
     ] {
         let done = linux.ask("plain", &format!("cloisonctl {command} 2>&1"))?;
@@ -152,11 +154,11 @@ fn asks_for_everything(board: &str) -> Result<()> {
 
     // The command prints what the log records.
     let hem =
-        linux.output("granted", "cloisonctl hem --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'");
+        linux.output("granted", "cloisonctl stat --vcpu 1 --workload 7 --sub-experiment 3 --run 5 -- sh -c 'exit 0'");
     let (counted, cycles) = (value(&hem, "INST_RETIRED"), value(&hem, "cycles"));
     counts_several_runs(&mut linux);
-    assert_eq!(linux.ask("granted", "cloisonctl hem -r 5 -- sh -c 'exit 9'")?.status, 9);
-    assert_ne!(linux.ask("granted", "cloisonctl hem -- /no/such/thing 2>&1")?.status, 0);
+    assert_eq!(linux.ask("granted", "cloisonctl stat -r 5 -- sh -c 'exit 9'")?.status, 9);
+    assert_ne!(linux.ask("granted", "cloisonctl stat -- /no/such/thing 2>&1")?.status, 0);
 
     asks_for_nothing_more(&mut linux)?;
     manages_the_other(&mut linux)?;

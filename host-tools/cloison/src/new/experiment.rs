@@ -74,7 +74,7 @@ fn linux(program: &Path) -> Result<String> {
             "the guest's shell cannot start `{name}` by that name"
         ));
     }
-    let exec = format!("cloisonctl hem --repeat {SEGMENTS} {name}");
+    let exec = format!("cloisonctl stat --by hem --repeat {SEGMENTS} {name}");
     Ok(format!(
         "image = {{ linux = \"cloud\", programs = [{}], exec = \"{exec}\" }}\nservices_page = true",
         quoted(&found)?

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::manifest::Manifest;
-use crate::formula::Formula;
 use crate::node::{Table, suggest};
 use crate::problem::Errors;
+use cloison_metrics::Formula;
 use std::path::Path;
 
 /// What a hypothesis claims.

@@ -5,7 +5,7 @@ use super::counts::Counts;
 use super::hypothesis::{Hypothesis, Kind};
 use super::manifest::{Benchmark, CPU_MHZ, EXECUTED, Expectation, IN_THE_CODE, Manifest, Tolerance, counted};
 use super::sample::Sample;
-use crate::formula::Formula;
+use cloison_metrics::Formula;
 use std::fmt;
 
 /// Whether an event can be used.

@@ -6,10 +6,10 @@
 //! machine that is measured gives [`CPU_MHZ`], and what it counted of an event `X` is `counted_X`, for hypotheses.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::formula::Formula;
 use crate::node::{Field, Table, suggest};
 use crate::problem::Errors;
 use crate::sources::WORKLOADS;
+use cloison_metrics::Formula;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -216,7 +216,7 @@ fn usable(name: &str, what: &str, table: &Table<'_>, span: std::ops::Range<usize
     let is_name = Formula::is_name(name);
     if !is_name {
         let error = table.error(name, span, format!("`{name}` cannot be the name of {what}")).label("not a name");
-        table.push(error.help("use letters, digits and _, and no name of a mathematical constant or function"));
+        table.push(error.help("use letters, digits and _, a letter first"));
     }
     is_name
 }

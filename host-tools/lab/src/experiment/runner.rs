@@ -115,7 +115,7 @@ fn check_victim(experiment: &Experiment, point: &Point, checked: &Checked) -> Op
     if matches!(checked.images[index], ImageSource::Linux(_)) && !vms[index].services_page {
         let problem = victim(format!("Linux in VM `{name}` cannot log segments")).label("it has no services page");
         return Some(
-            problem.help("give it services_page = true, through which `cloisonctl hem` reaches the hypervisor"),
+            problem.help("give it services_page = true, through which `cloisonctl stat` reaches the hypervisor"),
         );
     }
     let runs = runs_of(&checked.images[index], &vms[index].args)?;
@@ -252,7 +252,7 @@ impl Setting<'_> {
         let warm_up = self.experiment.warm_up;
         let (logged, seen) = (runs.len(), statistics.regions.len());
         if logged <= warm_up {
-            let help = "a guest logs a segment from segment_begin to segment_end, and a Linux guest by `cloisonctl hem \
+            let help = "a guest logs a segment from segment_begin to segment_end, and a Linux guest by `cloisonctl stat --by hem \
                         COMMAND`; lower `warm_up`, or run it more often";
             return Err(miette!(help = help, "{logged} segments were logged; more than {warm_up} are needed"));
         }

@@ -20,14 +20,19 @@ pub struct Metric {
 
 /// What is wrong with a metric.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub struct Wrong {
     /// Whether it is its scale.
     pub in_scale: bool,
+    /// What it is.
     pub message: String,
 }
 
 impl Metric {
-    pub(crate) fn new(name: &str, expression: &str, meaning: &str, scale: Option<&str>) -> Result<Self, Wrong> {
+    /// Returns a metric, as a table describes it.
+    ///
+    /// # Errors
+    /// Returns what is wrong with its expression, or with its scale.
+    pub fn new(name: &str, expression: &str, meaning: &str, scale: Option<&str>) -> Result<Self, Wrong> {
         let parsed = Formula::new(expression).map_err(|message| Wrong { in_scale: false, message })?;
         let events = parsed.names().to_vec();
         if events.is_empty() {

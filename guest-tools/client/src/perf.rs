@@ -1,0 +1,185 @@
+//! PAPI's counters from the kernel: perf_event_open(2), where the VM has a PMU.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::counting::{Domain, PageCalls, midr};
+use cloison_epapi::backend::{CYCLE_COUNTER, Counters, Machine};
+use cloison_epapi::cpu::{CPU_CYCLES, Cpu};
+use cloison_epapi::error::Error;
+use perf_event_open_sys::bindings::{PERF_FLAG_FD_CLOEXEC, PERF_IOC_FLAG_GROUP, PERF_TYPE_RAW, perf_event_attr};
+use perf_event_open_sys::{ioctls, perf_event_open};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd};
+
+/// What is counted: a thread, or all that a vCPU executes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// The calling thread, on whatever vCPU it runs.
+    #[default]
+    Thread,
+    /// Everything on this vCPU, which the kernel allows root.
+    Vcpu(usize),
+}
+
+/// Counters of the kernel's. An event set is one group of the kernel's events: they count together or not at all.
+#[derive(Debug, Default)]
+pub struct PerfEvents {
+    domain: Domain,
+    target: Target,
+    leader: Option<u32>,
+    open: [Option<Counter>; CYCLE_COUNTER as usize + 1],
+}
+
+#[derive(Debug)]
+struct Counter {
+    file: File,
+    /// What is added to what the kernel counts.
+    base: u64,
+}
+
+/// PAPI's way to count in a process of a guest: the kernel's counters if the VM has a PMU, or else the hypervisor's.
+pub type Available = cloison_epapi::Available<PerfEvents, PageCalls>;
+
+/// INST_RETIRED, which every PMUv3 of the tables has.
+const INSTRUCTIONS: u16 = 0x08;
+
+impl PerfEvents {
+    /// Returns counters of this.
+    pub fn of(target: Target, domain: Domain) -> Self {
+        Self { domain, target, ..Self::default() }
+    }
+
+    /// Opens an event of the PMU's that does not count yet.
+    fn open(&self, event: u16, group: Option<&File>) -> io::Result<File> {
+        let mut attributes = perf_event_attr { type_: PERF_TYPE_RAW, config: event.into(), ..Default::default() };
+        attributes.size = size_of::<perf_event_attr>() as u32;
+        attributes.set_exclude_hv(1);
+        attributes.set_exclude_kernel((self.domain == Domain::User).into());
+        attributes.set_exclude_user((self.domain == Domain::Kernel).into());
+        // The group's first event decides for the group. It is never without a counter: then reading it fails.
+        attributes.set_disabled(group.is_none().into());
+        attributes.set_pinned(group.is_none().into());
+        let group = group.map_or(-1, File::as_raw_fd);
+        let (thread, cpu) = match self.target {
+            Target::Thread => (0, -1),
+            Target::Vcpu(vcpu) => (-1, vcpu as i32),
+        };
+        // SAFETY: the call only reads the attributes.
+        let descriptor = unsafe { perf_event_open(&mut attributes, thread, cpu, group, PERF_FLAG_FD_CLOEXEC.into()) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nothing else owns.
+        Ok(unsafe { File::from_raw_fd(descriptor) })
+    }
+
+    /// Finds out how many events of a kind fit into a group, which is how many counters there are for it.
+    fn fitting(&self, event: u16) -> io::Result<u32> {
+        let leader = self.open(event, None)?;
+        let mut members = Vec::new();
+        while members.len() < CYCLE_COUNTER as usize - 1 {
+            match self.open(event, Some(&leader)) {
+                Ok(member) => members.push(member),
+                Err(_) => break,
+            }
+        }
+        Ok(1 + members.len() as u32)
+    }
+
+    fn counter(&mut self, counter: u32) -> Result<&mut Counter, Error> {
+        self.open.get_mut(counter as usize).and_then(Option::as_mut).ok_or(Error::NoEvent)
+    }
+
+    fn group(&self) -> Option<&File> {
+        self.leader.and_then(|leader| self.open[leader as usize].as_ref()).map(|counter| &counter.file)
+    }
+}
+
+impl Counters for PerfEvents {
+    fn probe(&mut self) -> Result<Machine, Error> {
+        let vcpu = if let Target::Vcpu(vcpu) = self.target { vcpu } else { rustix::thread::sched_getcpu() };
+        let cpu = midr(vcpu).ok().and_then(Cpu::by_midr).ok_or(Error::NoCounters)?;
+        let counters = self.fitting(INSTRUCTIONS).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::Permission,
+            _ => Error::NoCounters,
+        })?;
+        Ok(Machine { cpu, counters: ((1 << counters) - 1) | 1 << CYCLE_COUNTER, frequency: 1_000_000_000 })
+    }
+
+    fn allows(&self, counter: u32, event: u16) -> bool {
+        (counter == CYCLE_COUNTER) == (event == CPU_CYCLES)
+    }
+
+    fn width(&self, _: u32) -> u32 {
+        64
+    }
+
+    fn configure(&mut self, counter: u32, event: u16, interrupts: bool) -> Result<(), Error> {
+        if interrupts {
+            return Err(Error::NotSupported);
+        }
+        let file = self.open(event, self.group()).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::Permission,
+            io::ErrorKind::InvalidInput => Error::Conflict,
+            _ => Error::System,
+        })?;
+        *self.open.get_mut(counter as usize).ok_or(Error::Conflict)? = Some(Counter { file, base: 0 });
+        self.leader.get_or_insert(counter);
+        Ok(())
+    }
+
+    fn read(&mut self, counter: u32) -> Result<u64, Error> {
+        let Counter { file, base } = self.counter(counter)?;
+        let mut bytes = [0; 8];
+        // Nothing is read of a group that the kernel had no counters for: others have them.
+        file.read_exact(&mut bytes).map_err(|_| Error::CountersLost)?;
+        Ok(base.wrapping_add(u64::from_ne_bytes(bytes)))
+    }
+
+    fn overflowed(&mut self) -> u32 {
+        0
+    }
+
+    fn write(&mut self, counter: u32, value: u64) -> Result<(), Error> {
+        let current = self.read(counter)?;
+        let counter = self.counter(counter)?;
+        counter.base = counter.base.wrapping_add(value).wrapping_sub(current);
+        Ok(())
+    }
+
+    fn clear(&mut self, _: u32) {}
+
+    fn ticks(&mut self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    }
+
+    fn enable(&mut self, _: u32) -> Result<(), Error> {
+        // All events that are open count with their group.
+        Ok(())
+    }
+
+    fn disable(&mut self, counters: u32) -> Result<(), Error> {
+        for (number, slot) in (0..).zip(&mut self.open) {
+            if counters >> number & 1 != 0 {
+                *slot = None;
+                self.leader.take_if(|leader| *leader == number);
+            }
+        }
+        Ok(())
+    }
+
+    fn freeze(&mut self) {
+        if let Some(file) = self.group() {
+            // SAFETY: a descriptor of perf's, and a request without memory.
+            unsafe { ioctls::DISABLE(file.as_raw_fd(), PERF_IOC_FLAG_GROUP) };
+        }
+    }
+
+    fn thaw(&mut self) {
+        if let Some(file) = self.group() {
+            // SAFETY: a descriptor of perf's, and a request without memory.
+            unsafe { ioctls::ENABLE(file.as_raw_fd(), PERF_IOC_FLAG_GROUP) };
+        }
+    }
+}
