@@ -158,7 +158,7 @@ pub enum Call {
     /// `(index) -> (0, ipa, pages, colors)`: one of the VM's regions of RAM and devices, in configuration order.
     /// `colors` has a bit for each color that the pages may have, and is 0 for a device. Always allowed.
     Region = 0xC600_000B,
-    /// `() -> (0, colors, maximum number of pages, pages taken)`: the PVT pool of the VM's profile. Service
+    /// `() -> (0, colors, maximum number of pages, pages taken)`: the pool to which the VM's pages can move. Service
     /// [`services::MIGRATE`].
     PrivatePool = 0xC600_000C,
     /// `(ipa) -> (0, color, flags)`: the color of a page of RAM, and bits of [`page_flags`]. Always allowed.
@@ -207,12 +207,76 @@ pub enum Call {
     /// `(workload, sub_experiment, run) -> 0`: logs a HEM record of what the vCPU's enabled event counters (the first six) and
     /// its cycle counter show. The log says that the guest has made it.
     CounterRecord = 0xC600_001B,
+    /// `(list, count, lease) -> (0, pages moved)`: moves the pages of a [`list`] to the pool of [`Call::PrivatePool`], all or
+    /// none. Pages that are there already stay. With the lease, they move back when it ends; without it (0), at
+    /// [`Call::Restore`] or [`Call::ReturnPages`], or when the VM restarts. Service [`services::MIGRATE`].
+    MovePages = 0xC600_001C,
+    /// `(list, count, lease) -> (0, pages moved)`: moves those pages of a [`list`] back to their regions' pools that were moved
+    /// with the lease, or without it (0). Service [`services::MIGRATE`].
+    ReturnPages = 0xC600_001D,
+    /// `(list, count, lease) -> (0, pages changed)`: makes each page of a [`list`] cacheable, or non-cacheable where its entry
+    /// lacks [`list::CACHED`], all or none, until the lease ends: all pages of the VM are cacheable then. Service
+    /// [`services::PROFILE`].
+    CachePages = 0xC600_001E,
+    /// `(lease, nanoseconds) -> (0, lease)`: takes the VM's lease (0), or renews it, for this long from now, at most
+    /// [`lease::LONGEST_NANOS`]; 0 nanoseconds end it. It also ends when it is not renewed in time, and when the VM ends or
+    /// restarts. The pages that were moved with it then move back, and all pages of the VM are cacheable again: a program that
+    /// is killed leaves nothing. One program at a time has the lease ([`CallError::Taken`]), and [`Call::SetCacheability`] is
+    /// refused meanwhile. It has another number each time. Service [`services::MIGRATE`] or [`services::PROFILE`].
+    Lease = 0xC600_001F,
+}
+
+/// Lists of pages, for [`Call::MovePages`], [`Call::ReturnPages`] and [`Call::CachePages`].
+///
+/// A list is an array of 64-bit words in the VM's own RAM, aligned to 8 bytes, within one page: a process knows where one of
+/// its pages is, but not that the next one follows it. Each word is the IPA of a page; they ascend, so that none comes
+/// twice. It is read once, before anything changes, and what is written to it later has no effect.
+///
+/// If such a call fails, `x1` is the index of the entry that is wrong, or [`NO_ENTRY`](list::NO_ENTRY).
+pub mod list {
+    /// Maximum number of entries: one page of them.
+    pub const LONGEST: u64 = 512;
+    /// Bit of an entry of [`CachePages`](crate::Call::CachePages): the caches may hold the page.
+    pub const CACHED: u64 = 1 << 0;
+    /// No entry is to blame for the error.
+    pub const NO_ENTRY: u64 = u64::MAX;
+}
+
+/// Bounds of [`Call::Lease`].
+pub mod lease {
+    /// Longest time for which the lease can be taken or renewed, in nanoseconds: one hour.
+    pub const LONGEST_NANOS: u64 = 3_600_000_000_000;
 }
 
 /// Number of the cycle counter among a vCPU's counters, and of its bit in masks of them.
 pub const CYCLE_COUNTER: u32 = 31;
 
 impl Call {
+    /// Returns the services of which each grants the call, as bits of [`services`]; 0 if it is always allowed.
+    pub const fn services(self) -> u32 {
+        match self {
+            Self::Identify | Self::Time | Self::Region | Self::PageState => 0,
+            Self::SegmentBegin | Self::SegmentEnd | Self::HemRead => services::HEM,
+            Self::Migrate | Self::Restore | Self::MigratePage | Self::PrivatePool => services::MIGRATE,
+            Self::MovePages | Self::ReturnPages => services::MIGRATE,
+            Self::SetCacheability | Self::CachePages => services::PROFILE,
+            Self::Lease => services::MIGRATE | services::PROFILE,
+            Self::QuotaRead | Self::QuotaSet | Self::QuotaTerms => services::QUOTA,
+            Self::VmRead => services::MANAGE | services::REGULATE,
+            Self::VmOrder => services::MANAGE,
+            Self::BudgetRead | Self::BudgetSet => services::REGULATE,
+            Self::Counters | Self::CounterEvent | Self::CounterEventSet | Self::CounterRead | Self::CounterSet => {
+                services::COUNTERS
+            }
+            Self::CounterEnable | Self::CounterInhibit | Self::CounterMasks | Self::CounterRecord => services::COUNTERS,
+        }
+    }
+
+    /// Returns whether these services grant the call.
+    pub const fn is_granted(self, granted: u32) -> bool {
+        self.services() == 0 || self.services() & granted != 0
+    }
+
     /// Returns the call with this function identifier, if Cloison has one.
     pub const fn from_id(id: u32) -> Option<Self> {
         Some(match id {
@@ -244,6 +308,10 @@ impl Call {
             0xC600_0019 => Self::CounterInhibit,
             0xC600_001A => Self::CounterMasks,
             0xC600_001B => Self::CounterRecord,
+            0xC600_001C => Self::MovePages,
+            0xC600_001D => Self::ReturnPages,
+            0xC600_001E => Self::CachePages,
+            0xC600_001F => Self::Lease,
             _ => return None,
         })
     }
@@ -267,14 +335,20 @@ pub enum CallError {
     Denied = -2,
     /// An argument is out of range.
     Invalid = -3,
-    /// The PVT pool has too few free pages; nothing was moved.
+    /// The pool has too few free pages; nothing was moved.
     PoolFull = -4,
     /// Another migration, change of cacheability, or order to stop or start this VM is in progress.
     Busy = -5,
-    /// The VM has no page profile, the core has no such quota, HEM or counter, or the machine no such VM.
+    /// The VM has no page profile or no such pool, the core has no such quota, HEM or counter, or the machine no such VM.
     Absent = -6,
     /// `SegmentEnd` without `SegmentBegin`, or `SegmentBegin` twice.
     Sequence = -7,
+    /// There is no [`list`] of pages at this address: it is not in one page of the VM's RAM, or has no or too many entries.
+    List = -8,
+    /// This is not the VM's lease, or no longer.
+    Expired = -9,
+    /// Another program has the VM's lease, or has moved this page with it.
+    Taken = -10,
 }
 
 impl CallError {
@@ -288,6 +362,9 @@ impl CallError {
             -5 => Self::Busy,
             -6 => Self::Absent,
             -7 => Self::Sequence,
+            -8 => Self::List,
+            -9 => Self::Expired,
+            -10 => Self::Taken,
             _ => return None,
         })
     }

@@ -116,11 +116,17 @@ replies! {
         cycles: u64,
     }
 
-    /// After [`Call::Migrate`](crate::Call::Migrate), [`Call::Restore`](crate::Call::Restore) and
-    /// [`Call::MigratePage`](crate::Call::MigratePage).
+    /// After [`Call::Migrate`](crate::Call::Migrate), [`Call::Restore`](crate::Call::Restore),
+    /// [`Call::MigratePage`](crate::Call::MigratePage) and the calls with a [`list`](crate::list).
     Moved {
-        /// Pages that moved.
+        /// Pages that moved, or changed.
         pages: u64,
+    }
+
+    /// After [`Call::Lease`](crate::Call::Lease).
+    Lease {
+        /// Its number, never 0.
+        number: u64,
     }
 
     /// State of a quota on the calling vCPU's core: after [`Call::QuotaRead`](crate::Call::QuotaRead).
@@ -207,7 +213,7 @@ replies! {
         colors: Colors,
     }
 
-    /// The private pool of the VM's profile: after [`Call::PrivatePool`](crate::Call::PrivatePool).
+    /// The pool to which the VM's pages can move: after [`Call::PrivatePool`](crate::Call::PrivatePool).
     PrivatePool {
         /// Colors of the pool.
         colors: Colors,

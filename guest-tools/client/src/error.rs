@@ -39,6 +39,27 @@ pub enum Error {
         /// The error code that it returned.
         error: CallError,
     },
+    /// The hypervisor rejected a list of pages because of one of them.
+    #[error("page {page:#x}: {}", refusal(*.call, *.error))]
+    Page {
+        /// The rejected call.
+        call: Call,
+        /// The error code that it returned.
+        error: CallError,
+        /// First address of the page.
+        page: u64,
+    },
+    /// This process cannot make a list of pages, or the kernel has moved the list during the call.
+    #[error("cannot {what} a list of pages: {source}")]
+    List {
+        /// The operation that failed, as a verb.
+        what: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// A lease cannot last this long.
+    #[error("a lease lasts from 1 ns to one hour")]
+    Length,
     /// The hypervisor returned an unknown code.
     #[error("unknown answer {0:#x} from the hypervisor")]
     Unknown(u64),
@@ -90,7 +111,7 @@ impl Error {
             Self::Refused { call, error: CallError::Denied } => service(*call).map(|name| {
                 format!("add \"{name}\" to `services` in the VM's configuration, and boot the system again")
             }),
-            Self::Refused { error: CallError::PoolFull, .. } => {
+            Self::Refused { error: CallError::PoolFull, .. } | Self::Page { error: CallError::PoolFull, .. } => {
                 help("nothing was moved; request fewer pages, or move some back with `cloisonctl migrate restore`")
             }
             Self::Refused { error: CallError::Busy, .. } => help("try again"),
@@ -99,6 +120,10 @@ impl Error {
             ),
             Self::Taken { .. } => help("wait until it has ended, or choose another vCPU by --vcpu"),
             Self::Cpu { .. } => help("mount /sys; the kernel shows it since Linux 4.7"),
+            Self::Refused { error: CallError::Taken, .. } | Self::Page { error: CallError::Taken, .. } => {
+                help("let the other program end, or its lease run out")
+            }
+            Self::List { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => help("run it as root"),
             _ => None,
         }
     }
@@ -108,7 +133,9 @@ impl Error {
 fn service(call: Call) -> Option<&'static str> {
     match call {
         Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => Some("hem"),
-        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => Some("migrate"),
+        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool | Call::MovePages | Call::ReturnPages => {
+            Some("migrate")
+        }
         Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => Some("quota"),
         Call::VmRead | Call::VmOrder => Some("manage"),
         Call::BudgetRead | Call::BudgetSet => Some("regulate"),
@@ -121,7 +148,7 @@ fn service(call: Call) -> Option<&'static str> {
         | Call::CounterInhibit
         | Call::CounterMasks
         | Call::CounterRecord => Some("counters"),
-        Call::SetCacheability => Some("profile"),
+        Call::SetCacheability | Call::CachePages | Call::Lease => Some("profile"),
         Call::Identify | Call::Time | Call::Region | Call::PageState => None,
     }
 }
@@ -134,10 +161,14 @@ fn refusal(call: Call, error: CallError) -> String {
         (CallError::Denied, Some(name)) => format!("this VM is not granted the service `{name}`"),
         (CallError::Denied, None) => "this VM may not make this call".to_owned(),
         (CallError::NotSupported, _) => "the hypervisor does not know this call".to_owned(),
-        (CallError::PoolFull, _) => "the private pool has too few free pages".to_owned(),
+        (CallError::PoolFull, _) => "the pool has too few free pages".to_owned(),
+        (CallError::List, _) => "the hypervisor does not find the list of pages".to_owned(),
+        (CallError::Expired, _) => "the lease has ended".to_owned(),
+        (CallError::Taken, Some("profile")) => "another program has the lease of this VM's pages".to_owned(),
+        (CallError::Taken, _) => "another program has moved it".to_owned(),
         (CallError::Busy, Some("manage")) => "an earlier change of that VM is not over".to_owned(),
         (CallError::Busy, _) => "another migration or change of cacheability of this VM is in progress".to_owned(),
-        (CallError::Absent, _) if migrates => "the VM has no page profile, and so no private pool".to_owned(),
+        (CallError::Absent, _) if migrates => "the VM has no such pool, or no page profile".to_owned(),
         (CallError::Absent, Some("quota")) => "this vCPU's core has no such quota".to_owned(),
         (CallError::Absent, Some("regulate")) => "there is no such VM, or it has no such quota".to_owned(),
         (CallError::Absent, Some("manage")) => "the machine has no such VM".to_owned(),

@@ -22,6 +22,7 @@
 pub mod counting;
 mod error;
 pub mod events;
+mod lists;
 #[allow(unsafe_code)]
 pub mod perf;
 #[allow(unsafe_code)]
@@ -31,6 +32,7 @@ pub use cloison_abi::reply::{
     Budget, Change, Colors, Counters, Hem, Identity, Life, PageState, PrivatePool, Quota, QuotaTerms, Region, VmInfo,
 };
 pub use error::Error;
+pub use lists::Lease;
 pub use registers::{MappedPage, Registers};
 
 use cloison_abi::reply::{Moved, SegmentEnd, Time};
@@ -62,6 +64,14 @@ impl<R: Registers> Services<R> {
 
     /// Makes a call. Returns what it replies.
     fn call<T: From<[u64; 3]>>(&mut self, call: Call, arguments: [u64; 3]) -> Result<T, Error> {
+        match self.exchange(call, arguments)? {
+            (Ok(()), results) => Ok(results.into()),
+            (Err(error), _) => Err(Error::Refused { call, error }),
+        }
+    }
+
+    /// Makes a call. Returns its status, and the registers after it.
+    fn exchange(&mut self, call: Call, arguments: [u64; 3]) -> Result<(Result<(), CallError>, [u64; 3]), Error> {
         self.registers.take_turn()?;
         for (&offset, value) in page::ARGUMENTS.iter().zip(arguments) {
             self.registers.write(offset, value);
@@ -71,8 +81,8 @@ impl<R: Registers> Services<R> {
         let results = page::ARGUMENTS.map(|offset| self.registers.read(offset));
         self.registers.end_turn();
         match (status, CallError::from_x0(status as i64)) {
-            (0, _) => Ok(results.into()),
-            (_, Some(error)) => Err(Error::Refused { call, error }),
+            (0, _) => Ok((Ok(()), results)),
+            (_, Some(error)) => Ok((Err(error), results)),
             (other, None) => Err(Error::Unknown(other)),
         }
     }
@@ -110,7 +120,7 @@ impl<R: Registers> Services<R> {
         self.list(Call::Region)
     }
 
-    /// Returns the private pool of the VM's profile.
+    /// Returns the pool to which the VM's pages can move.
     pub fn private_pool(&mut self) -> Result<PrivatePool, Error> {
         self.call(Call::PrivatePool, [0; 3])
     }
@@ -219,16 +229,21 @@ pub fn vcpus() -> Vec<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use cloison_abi::services;
     use cloison_logic::services_page::{Mailbox, Request};
+    use std::sync::{Arc, Mutex};
 
     /// The hypervisor's registers, implemented by these calls.
-    struct Page<F> {
+    pub(crate) struct Page<F> {
         mailbox: Mailbox,
         serve: F,
+        list: Arc<Mutex<Vec<u64>>>,
     }
+
+    /// Where the list is.
+    pub(crate) const LIST: u64 = 0x4abc_d000;
 
     impl<F: FnMut(Request) -> [u64; 4]> Registers for Page<F> {
         fn read(&self, offset: u16) -> u64 {
@@ -240,10 +255,25 @@ mod tests {
                 self.mailbox.answer(results);
             }
         }
+        fn put_list(&mut self, entries: &[u64]) -> Result<u64, Error> {
+            *self.list.lock().unwrap() = entries.to_vec();
+            self.list_ipa()
+        }
+        fn list_ipa(&self) -> Result<u64, Error> {
+            Ok(LIST)
+        }
     }
 
     fn services<F: FnMut(Request) -> [u64; 4]>(serve: F) -> Services<Page<F>> {
-        Services::new(Page { mailbox: Mailbox::default(), serve }).unwrap()
+        with_list(Arc::default(), serve)
+    }
+
+    /// The hypervisor's registers, implemented by calls that can read `list`.
+    pub(crate) fn with_list<F>(list: Arc<Mutex<Vec<u64>>>, serve: F) -> Services<Page<F>>
+    where
+        F: FnMut(Request) -> [u64; 4],
+    {
+        Services::new(Page { mailbox: Mailbox::default(), serve, list }).unwrap()
     }
 
     #[test]
@@ -296,6 +326,12 @@ mod tests {
                 0
             }
             fn write(&mut self, _: u16, _: u64) {}
+            fn put_list(&mut self, _: &[u64]) -> Result<u64, Error> {
+                unreachable!("no call is made")
+            }
+            fn list_ipa(&self) -> Result<u64, Error> {
+                unreachable!("no call is made")
+            }
         }
         assert!(matches!(Services::new(Zeros), Err(Error::NotCloison(0))));
     }

@@ -95,7 +95,7 @@ enum Migrate {
         #[arg(value_parser = number)]
         k: u64,
     },
-    /// Move these pages, given by their first addresses as the kernel sees them
+    /// Move these pages, given by their first addresses as the kernel sees them, all or none
     Page {
         /// Addresses (0x…)
         #[arg(required = true, value_parser = number)]
@@ -266,13 +266,7 @@ fn migrate(services: &mut Services, wanted: &Migrate) -> Result<(), Failure> {
     match wanted {
         Migrate::Top { k } => println!("{} pages moved to the private pool", services.migrate_top(*k)?),
         Migrate::Page { ipa } => {
-            for (done, &ipa) in ipa.iter().enumerate() {
-                services.migrate_page(ipa).map_err(|error| {
-                    let Failure { message, help } = error.into();
-                    Failure { message: format!("{ipa:#x}: {message} ({done} pages before it have moved)"), help }
-                })?;
-            }
-            println!("{} pages moved to the private pool", ipa.len());
+            println!("{} pages moved to the private pool", services.move_pages(ipa, None)?);
         }
         Migrate::Restore => println!("{} pages moved back", services.restore()?),
     }

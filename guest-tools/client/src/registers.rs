@@ -4,12 +4,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::error::Error;
-use cloison_abi::page;
+use cloison_abi::{list, page};
 use rustix::fs::{FlockOperation, flock};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{MapFlags, ProtFlags, mlock, mmap, mmap_anonymous, munmap};
 use std::ffi::c_void;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::ptr::NonNull;
 
@@ -25,6 +26,11 @@ pub trait Registers {
     }
     /// Lets other programs make calls again.
     fn end_turn(&mut self) {}
+    /// Writes a list of [`LONGEST`](cloison_abi::list::LONGEST) entries at most where the hypervisor can read it. Returns its
+    /// IPA.
+    fn put_list(&mut self, entries: &[u64]) -> Result<u64, Error>;
+    /// Returns the IPA of the list that was written last.
+    fn list_ipa(&self) -> Result<u64, Error>;
 }
 
 /// The services page of the VM in which this process runs.
@@ -32,6 +38,64 @@ pub trait Registers {
 pub struct MappedPage {
     memory: File,
     address: NonNull<c_void>,
+    list: Option<ListPage>,
+}
+
+/// A page of this process that holds a list of pages.
+#[derive(Debug)]
+struct ListPage {
+    address: NonNull<u64>,
+    /// Where the kernel says which frame each page of this process has.
+    frames: File,
+}
+
+fn no_list(what: &'static str, source: io::Error) -> Error {
+    Error::List { what, source }
+}
+
+impl ListPage {
+    fn new() -> Result<Self, Error> {
+        let frames = File::open("/proc/self/pagemap").map_err(|source| no_list("locate", source))?;
+        // SAFETY: a new mapping, which nothing else knows.
+        let mapped = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), LENGTH, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        let mapped = mapped.map_err(|errno| no_list("map", errno.into()))?;
+        let address = NonNull::new(mapped.cast()).ok_or_else(|| no_list("map", io::ErrorKind::OutOfMemory.into()))?;
+        let page = Self { address, frames };
+        // SAFETY: the mapping that was just made.
+        unsafe { mlock(mapped, LENGTH) }.map_err(|errno| no_list("lock", errno.into()))?;
+        Ok(page)
+    }
+
+    fn write(&mut self, entries: &[u64]) {
+        assert!(entries.len() as u64 <= list::LONGEST, "a list of {} entries", entries.len());
+        for (index, &entry) in entries.iter().enumerate() {
+            // SAFETY: the page is mapped, writable and this object's own; the index is inside it. Volatile, because the
+            // hypervisor reads it.
+            unsafe { self.address.as_ptr().add(index).write_volatile(entry) };
+        }
+    }
+
+    fn ipa(&self) -> Result<u64, Error> {
+        let page = self.address.as_ptr() as u64 / LENGTH as u64;
+        let mut entry = [0; 8];
+        self.frames.read_exact_at(&mut entry, page * 8).map_err(|source| no_list("locate", source))?;
+        let entry = u64::from_le_bytes(entry);
+        // Bit 63: the page is in memory. Bits 54 to 0: its frame, which only root is told.
+        let frame = entry & ((1 << 55) - 1);
+        if entry >> 63 == 0 || frame == 0 {
+            return Err(no_list("locate", io::ErrorKind::PermissionDenied.into()));
+        }
+        Ok(frame * LENGTH as u64)
+    }
+}
+
+impl Drop for ListPage {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped this range with this length, and no reference into it exists.
+        let _ = unsafe { munmap(self.address.as_ptr().cast(), LENGTH) };
+    }
 }
 
 /// Bytes of a page.
@@ -75,7 +139,7 @@ impl MappedPage {
         };
         let mapped = mapped.map_err(|errno| Error::Memory { what: "map", source: errno.into() })?;
         let address = NonNull::new(mapped).ok_or(Error::DeviceTree)?;
-        Ok(Self { memory, address })
+        Ok(Self { memory, address, list: None })
     }
 
     fn register(&self, offset: u16) -> *mut u64 {
@@ -127,6 +191,18 @@ impl Registers for MappedPage {
     fn end_turn(&mut self) {
         // The file is open and locked by this process, so unlocking cannot fail.
         let _ = flock(&self.memory, FlockOperation::Unlock);
+    }
+
+    fn put_list(&mut self, entries: &[u64]) -> Result<u64, Error> {
+        if self.list.is_none() {
+            self.list = Some(ListPage::new()?);
+        }
+        self.list.iter_mut().for_each(|list| list.write(entries));
+        self.list_ipa()
+    }
+
+    fn list_ipa(&self) -> Result<u64, Error> {
+        self.list.as_ref().map_or_else(|| Err(no_list("locate", io::ErrorKind::NotFound.into())), ListPage::ipa)
     }
 }
 

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::reply::{
-    Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Moved, PrivatePool, Quota, QuotaTerms, SegmentEnd,
-    Time, VmInfo,
+    Budget, Change, Counter, CounterMasks, Counters, Hem, Identity, Lease, Moved, PageState, PrivatePool, Quota,
+    QuotaTerms, SegmentEnd, Time, VmInfo,
 };
 use cloison_abi::{Call, CallError};
 
@@ -78,9 +78,32 @@ pub fn migrate_page(ipa: u64) -> Result<(), CallError> {
     call::<[u64; 3]>(Call::MigratePage, [ipa, 0, 0]).map(drop)
 }
 
-/// Returns the state of the PVT pool of the VM's profile.
+/// Returns the state of the pool to which the VM's pages can move.
 pub fn private_pool() -> Result<PrivatePool, CallError> {
     call(Call::PrivatePool, [0; 3])
+}
+
+/// Makes a call with a list of pages. Returns how many changed.
+///
+/// # Errors
+/// Also the index of the entry that is wrong, or [`NO_ENTRY`](cloison_abi::list::NO_ENTRY).
+pub fn listed(made: Call, list: u64, count: u64, lease: u64) -> Result<u64, (CallError, u64)> {
+    // SAFETY: none of Cloison's own calls starts code on a vCPU.
+    let [x0, x1, ..] = unsafe { hvc(made as u32, [list, count, lease, 0, 0, 0]) };
+    match x0 as i64 {
+        0 => Ok(x1),
+        error => Err((CallError::from_x0(error).unwrap_or(CallError::NotSupported), x1)),
+    }
+}
+
+/// Returns the state of the page at an address of RAM.
+pub fn page_state(ipa: u64) -> Result<PageState, CallError> {
+    call(Call::PageState, [ipa, 0, 0])
+}
+
+/// Takes the VM's lease (0), renews it, or ends it (0 nanoseconds). Returns its number.
+pub fn lease(number: u64, nanos: u64) -> Result<u64, CallError> {
+    call(Call::Lease, [number, nanos, 0]).map(|Lease { number }| number)
 }
 
 /// Makes `pages` pages of RAM, starting at `ipa`, cacheable or non-cacheable.

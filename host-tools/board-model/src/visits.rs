@@ -79,6 +79,10 @@ fn function(number: u32) -> &'static str {
         Some(Call::CounterInhibit) => "hypercall_counter_inhibit",
         Some(Call::CounterMasks) => "hypercall_counter_masks",
         Some(Call::CounterRecord) => "hypercall_counter_record",
+        Some(Call::MovePages) => "hypercall_move_pages",
+        Some(Call::ReturnPages) => "hypercall_return_pages",
+        Some(Call::CachePages) => "hypercall_cache_pages",
+        Some(Call::Lease) => "hypercall_lease",
         None => match number {
             psci::SYSTEM_OFF => "end",
             psci::SYSTEM_RESET => "restart",

@@ -78,7 +78,7 @@ struct Survey {
 impl Survey {
     fn new(checked: &Checked) -> Self {
         let system = &checked.system;
-        let taken = system.pools.iter().fold(system.hypervisor_colors, |all, pool| all.or(pool.colors));
+        let taken = system.pools.iter().fold(system.hypervisor_colors, |all, pool| ColorSet(all.0 | pool.colors.0));
         Self {
             account: Account::new(
                 &system.board,
@@ -92,24 +92,25 @@ impl Survey {
     }
 }
 
-/// Returns what a VM can access: its regions' pools, and the pool to which its profile's pages move.
+/// Returns what a VM can access: its regions' pools, and the pool to which its pages can move.
 fn holdings(checked: &Checked, vm: &Vm) -> Vec<Holding> {
     let region_pools = vm.regions.iter().filter_map(|region| match region.backing {
         Backing::Pool(pool) => Some(pool),
         Backing::Contiguous | Backing::Device(_) => None,
     });
-    let pools = region_pools.chain(vm.profile.as_ref().map(|profile| profile.pool));
+    let pools = region_pools.chain(vm.target);
     let pools = pools.filter_map(|pool| checked.system.pools.get(usize::from(pool)));
     pools.map(|pool| Holding { colors: pool.colors, mark: pool.kind.into() }).collect()
 }
 
 /// Returns the colors of a VM: all of them, and those that no other VM can access.
 fn reach(checked: &Checked, index: usize) -> (ColorSet, ColorSet) {
-    let of = |vm: &Vm| holdings(checked, vm).iter().fold(ColorSet::EMPTY, |all, holding| all.or(holding.colors));
+    let of =
+        |vm: &Vm| holdings(checked, vm).iter().fold(ColorSet::EMPTY, |all, holding| ColorSet(all.0 | holding.colors.0));
     let vms = &checked.system.vms;
     let own = of(&vms[index]);
     let others = vms.iter().enumerate().filter(|(other, _)| *other != index);
-    let others = others.fold(ColorSet::EMPTY, |all, (_, vm)| all.or(of(vm)));
+    let others = others.fold(ColorSet::EMPTY, |all, (_, vm)| ColorSet(all.0 | of(vm).0));
     (own, own.without(others))
 }
 

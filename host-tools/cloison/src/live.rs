@@ -247,9 +247,9 @@ fn judge_pass(
                         audit.attributes_wrong += 1;
                         audit.offenders.push(offender(fault));
                     }
-                    let moved = vm.profile.as_ref().filter(|_| away.contains(&(run.vm, ipa.page_number())));
+                    let moved = vm.target.filter(|_| away.contains(&(run.vm, ipa.page_number())));
                     let region = &match moved {
-                        Some(profile) => Region { backing: Backing::Pool(profile.pool), ..region.clone() },
+                        Some(target) => Region { backing: Backing::Pool(target), ..region.clone() },
                         None => region.clone(),
                     };
                     if let Some(fault) = wrong_frame(system, colors, region, ipa, pa, start) {
@@ -582,6 +582,8 @@ mod tests {
             pmu: GuestPmu::None,
             services_page: false,
             scrub: false,
+            target: None,
+            away: 0,
             profile: None,
             campaign: None,
         }

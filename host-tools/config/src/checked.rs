@@ -8,6 +8,7 @@ use crate::problem::{Errors, Problem, count, display_path};
 use crate::sources::ImageSource;
 use crate::trust::QuotaEvents;
 use crate::validation::record::Machine;
+use cloison_formats::color::ColorSet;
 use cloison_formats::image::System;
 use miette::Diagnostic;
 use std::path::PathBuf;
@@ -87,7 +88,8 @@ impl Checked {
     pub fn summary(&self) -> String {
         let system = &self.system;
         let cores: usize = system.vms.iter().map(|vm| vm.cores.len()).sum();
-        let colors = system.pools.iter().fold(system.hypervisor_colors, |all, pool| all.or(pool.colors)).len();
+        let colors =
+            system.pools.iter().fold(system.hypervisor_colors, |all, pool| ColorSet(all.0 | pool.colors.0)).len();
         let pages: u64 = memory::demand(system).iter().map(memory::Demand::pages).sum();
         let mut line = format!(
             "{}: {} on {}, {colors} of {} colors, {} in pools",

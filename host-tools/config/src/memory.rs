@@ -149,7 +149,7 @@ pub fn demand(system: &System) -> Vec<Demand> {
         }
         if let Some(profile) = &vm.profile
             && profile.top > 0
-            && let Some(demand) = demand.get_mut(usize::from(profile.pool))
+            && let Some(demand) = vm.target.and_then(|target| demand.get_mut(usize::from(target)))
         {
             demand.parts.push((format!("{}'s top pages", vm.name), u64::from(profile.top)));
         }

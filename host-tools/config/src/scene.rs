@@ -31,6 +31,7 @@ pub(crate) struct PoolSpec {
 }
 
 /// A VM's reference to a pool, and its field.
+#[derive(Clone)]
 pub(crate) struct PoolUse {
     pub pool: u8,
     /// Path of the field, starting at the VM.

@@ -509,7 +509,7 @@ fn check_memory(context: &Context, system: &System, vms: &[VmSpec], pools: &[Poo
         // Position to report: the last request for pages of this pool.
         let in_pool = |region: &cloison_formats::image::Region| region.backing == Backing::Pool(index as u8);
         let asks = vms.iter().rev().find_map(|vm| {
-            let top = vm.vm.profile.as_ref().filter(|profile| usize::from(profile.pool) == index);
+            let top = vm.vm.profile.as_ref().filter(|_| vm.vm.target.map(usize::from) == Some(index));
             if let Some((field, span)) = top.and(vm.top.clone()) {
                 return Some((format!("{}.profile.{field}", vm.path), span));
             }
@@ -590,7 +590,7 @@ fn check_unused(
     for (index, spec) in pools.iter().enumerate() {
         let used = system.vms.iter().any(|vm| {
             vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
-                || vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+                || vm.target.is_some_and(|target| usize::from(target) == index)
         });
         if !used {
             context.push(
@@ -605,7 +605,7 @@ fn check_unused(
             );
         }
     }
-    let taken = pools.iter().fold(hypervisor.colors, |all, spec| all.or(spec.pool.colors));
+    let taken = pools.iter().fold(hypervisor.colors, |all, spec| ColorSet(all.0 | spec.pool.colors.0));
     let free = ColorSet::first(colors).without(taken);
     if !free.is_empty() && pools.iter().all(|spec| !spec.pool.colors.is_empty()) {
         let image = memory::image_bytes(vms.iter().filter_map(|spec| spec.image.as_ref()));

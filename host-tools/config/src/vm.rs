@@ -14,7 +14,7 @@ use crate::trust::Budgeted;
 use crate::{profile, quota, vm_image};
 use cloison_abi::{irq, services};
 use cloison_formats::addr::Ipa;
-use cloison_formats::image::{Backing, GuestPmu, OnFault, PoolKind, Profile, Region, Vm};
+use cloison_formats::image::{Backing, GuestPmu, OnFault, Profile, Region, Vm};
 use cloison_formats::units::EventId;
 use cloison_logic::vgic::MAX_IRQ;
 use std::ops::Range;
@@ -107,17 +107,15 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
     let (image, load) = vm_image::read(&table, &image_scene).unzip();
     check_image(&table, image.as_ref(), &shown_fields);
     let profile = read_profile(&table, scene, &regions, complete, profiles);
-    if services & services::MIGRATE != 0 && profile.is_none() {
+    let target = read_target(&table, scene, &regions, profile.as_ref());
+    if services & services::MIGRATE != 0 && target.is_none() {
         warn_of_no_destination(&table);
     }
     table.finish_ref();
     let (name, name_span) = name?;
     let top = profile.as_ref().map(|profile| profile.top.clone());
-    pool_uses.extend(profile.as_ref().map(|profile| PoolUse {
-        pool: profile.profile.pool,
-        field: "profile.pool".to_owned(),
-        span: profile.pool_span.clone(),
-    }));
+    let away = target.as_ref().map_or(0, |target| most_away(&scene.pools[usize::from(target.pool)], &regions));
+    pool_uses.extend(target.clone());
     let cores = cores?;
     let (quotas, budgeted): (_, Vec<_>) =
         quotas.unwrap_or_default().into_iter().map(|spec| (spec.quota, spec.budgeted)).unzip();
@@ -139,6 +137,8 @@ pub(crate) fn read(mut table: Table<'_>, scene: &Scene<'_>, profiles: &mut Vec<P
             pmu,
             services_page,
             scrub,
+            target: target.map(|target| target.pool),
+            away,
             profile: profile.map(|profile| profile.profile),
             campaign,
         },
@@ -198,7 +198,7 @@ fn check_image(table: &Table<'_>, image: Option<&ImageSource>, shown_fields: &[F
 }
 
 fn warn_of_no_destination(table: &Table<'_>) {
-    if table.optional("profile").is_some() {
+    if table.optional("profile").is_some() || table.optional("migrate_to").is_some() {
         return;
     }
     let field = table.optional("services").map_or(table.span(), |field| field.span());
@@ -209,8 +209,8 @@ fn warn_of_no_destination(table: &Table<'_>) {
             field,
             "the VM may migrate pages, but has no destination",
         )
-        .label("`migrate` without [vm.profile]")
-        .help("give the VM a [vm.profile] with a pool, or take the service away"),
+        .label("`migrate` without `migrate_to` or [vm.profile]")
+        .help("name a pool: migrate_to = \"...\", or take the service away"),
     );
 }
 
@@ -338,7 +338,7 @@ fn check_direct(table: &Table<'_>, board: &BoardFile, quotas: &[quota::QuotaSpec
 
 struct ProfileSpec {
     profile: Profile,
-    pool_span: Range<usize>,
+    target: PoolUse,
     top: (&'static str, Range<usize>),
 }
 
@@ -351,7 +351,7 @@ fn read_profile(
 ) -> Option<ProfileSpec> {
     let profile = table.table("profile")?;
     let file_field = profile.required("file", "name the profile: file = \"profiles/c2is.toml\"");
-    let pool_field = profile.required("pool", "name the private pool that pages move to: pool = \"...\"");
+    let pool_field = profile.required("pool", "name the pool that pages move to: pool = \"...\"");
     let pool = pool_field.as_ref().and_then(|field| region::find_pool(field, scene.pools));
     let top_field = profile.optional("top");
     let top = top_field.as_ref().map(|field| field.integer_up_to(u64::from(u32::MAX), "a number of pages"));
@@ -359,7 +359,7 @@ fn read_profile(
     let after = after_field.as_ref().map(|field| field.duration());
     profile.finish_ref();
     if let (Some(field), Some(pool)) = (&pool_field, pool) {
-        check_profile_pool(field, &scene.pools[usize::from(pool)], pool, regions);
+        check_target(field, &scene.pools[usize::from(pool)], pool, regions);
     }
     let file_field = file_field?;
     let path: PathBuf = scene.base.join(file_field.string("the path of a profile, relative to this file")?);
@@ -386,22 +386,43 @@ fn read_profile(
     let top = top.unwrap_or(Some(default_top))?;
     let after = after.map_or(Some(None), |after| after.map(Some))?;
     Some(ProfileSpec {
-        profile: Profile { pool: pool?, pages, top: top as u32, after },
-        pool_span: pool_field?.span(),
+        profile: Profile { pages, top: top as u32, after },
+        target: PoolUse { pool: pool?, field: "profile.pool".to_owned(), span: pool_field?.span() },
         top: top_field.map_or(("file", file_field.span()), |field| ("top", field.span())),
     })
 }
 
-fn check_profile_pool(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]) {
-    if spec.pool.kind != PoolKind::Pvt {
-        field.push(
-            field
-                .error(format!("pages cannot move to pool `{}`: it is shared", spec.pool.name))
-                .label("kind SH")
-                .also(spec.name_span.clone(), "this pool")
-                .help("pages move to a pool with kind = \"PVT\", where no other VM can evict them"),
-        );
-    } else if let Some(region) = regions.iter().find(|region| region.backing == Backing::Pool(pool)) {
+/// Returns the pool to which the VM's pages can move: its profile's, or the one that it names.
+fn read_target(
+    table: &Table<'_>,
+    scene: &Scene<'_>,
+    regions: &[Region],
+    profile: Option<&ProfileSpec>,
+) -> Option<PoolUse> {
+    let Some(field) = table.optional("migrate_to") else { return profile.map(|profile| profile.target.clone()) };
+    if table.optional("profile").is_some() {
+        let twice = field.error("the VM has a [vm.profile], whose pool is the one to which its pages move");
+        field.push(twice.label("one of the two").help("leave `migrate_to` out"));
+        return None;
+    }
+    let pool = region::find_pool(&field, scene.pools)?;
+    check_target(&field, &scene.pools[usize::from(pool)], pool, regions);
+    Some(PoolUse { pool, field: "migrate_to".to_owned(), span: field.span() })
+}
+
+/// Maximum number of pages of a VM that can be away at a time: 64 times what a cache of 1 MiB holds. The hypervisor keeps 32
+/// bytes for each.
+const MOST_AWAY: u32 = 16_384;
+
+/// Returns how many pages of a VM with these regions can be in another pool at a time.
+fn most_away(spec: &PoolSpec, regions: &[Region]) -> u32 {
+    let in_pools = regions.iter().filter(|region| matches!(region.backing, Backing::Pool(_)));
+    let movable = in_pools.fold(0u32, |sum, region| sum.saturating_add(region.pages));
+    movable.min(spec.pool.limit.unwrap_or(MOST_AWAY)).min(MOST_AWAY)
+}
+
+fn check_target(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[Region]) {
+    if let Some(region) = regions.iter().find(|region| region.backing == Backing::Pool(pool)) {
         field.push(
             field
                 .error(format!(
@@ -409,7 +430,7 @@ fn check_profile_pool(field: &Field<'_>, spec: &PoolSpec, pool: u8, regions: &[R
                     spec.pool.name, region.name
                 ))
                 .label("the region's own pool")
-                .help("migration wants two pools: the region's, and a private one for the pages that matter"),
+                .help("migration wants two pools: the region's, and another one for the pages that move"),
         );
     }
 }

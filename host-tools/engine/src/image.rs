@@ -446,6 +446,8 @@ pub(crate) mod tests {
             pmu: GuestPmu::None,
             services_page: false,
             scrub: false,
+            target: None,
+            away: 0,
             profile: None,
             campaign: None,
         };
@@ -566,20 +568,20 @@ pub(crate) mod tests {
             (
                 |system| {
                     let pages = vec![Ipa(0x123_0000)];
-                    system.vms[0].profile = Some(image::Profile { pool: 0, pages, top: 0, after: None });
+                    system.vms[0].target = Some(0);
+                    system.vms[0].profile = Some(image::Profile { pages, top: 0, after: None });
                 },
                 "VM 0: its profile names a page at 0x1230000, where no region has one",
             ),
             (
                 |system| {
-                    system.pools[0].kind = PoolKind::Sh;
-                    system.vms[0].profile = Some(image::Profile { pool: 0, pages: vec![], top: 0, after: None });
+                    system.vms[0].profile = Some(image::Profile { pages: vec![], top: 0, after: None });
                 },
-                "VM 0: its profile's pool 0 is not private",
+                "VM 0: its profile has 0 pages, but no pool for them to move to",
             ),
             (
                 |system| {
-                    system.vms[0].profile = Some(image::Profile { pool: 1, pages: vec![], top: 0, after: None });
+                    system.vms[0].target = Some(1);
                 },
                 "VM 0: names pool 1, which does not exist",
             ),

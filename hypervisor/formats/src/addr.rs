@@ -29,13 +29,6 @@ macro_rules! address {
             pub const fn page_number(self) -> u64 {
                 self.0 >> PAGE_SHIFT
             }
-            /// Returns the address `bytes` higher, or `None` if that wraps.
-            pub const fn checked_add(self, bytes: u64) -> Option<Self> {
-                match self.0.checked_add(bytes) {
-                    Some(sum) => Some(Self(sum)),
-                    None => None,
-                }
-            }
             /// Returns the first byte of the `pages`-th page after the one that contains this address.
             pub const fn page(self, pages: u64) -> Self {
                 Self(self.page_base().0 + pages * PAGE_SIZE)

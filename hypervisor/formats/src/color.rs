@@ -54,11 +54,6 @@ impl ColorSet {
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
-    /// Returns the colors in either set.
-    #[must_use]
-    pub const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
     /// Returns the colors of `self` that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

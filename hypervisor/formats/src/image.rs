@@ -29,7 +29,7 @@ pub const MAGIC: [u8; 8] = *b"CLOISON\0";
 /// Last bytes of the system image.
 pub const END_MARKER: [u8; 8] = *b"CLOISEND";
 /// Version of the header and of [`System`]. Images of any other version are rejected.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Length of the header in bytes.
 pub const HEADER_LEN: usize = 64;
 
@@ -324,6 +324,10 @@ pub struct Vm {
     pub services_page: bool,
     /// Whether its RAM is cleared when it starts and restarts.
     pub scrub: bool,
+    /// Index of the pool to which its pages can move.
+    pub target: Option<u8>,
+    /// Maximum number of pages that can be there at a time.
+    pub away: u32,
     /// Its page profile, if it has one.
     pub profile: Option<Profile>,
     /// Its campaign, if it has one.
@@ -495,8 +499,6 @@ pub struct Reclaim {
 /// A VM's page profile: which pages matter, and when they move.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Index of the PVT pool to which pages move.
-    pub pool: u8,
     /// The pages, the most important one first, each once.
     pub pages: Vec<Ipa>,
     /// Number of the most important pages that the hypervisor moves by itself.
@@ -549,7 +551,7 @@ impl System {
             part.check(shared || colors.and(other.colors).is_empty(), Rule::PrivateColor, other_index as u64)?;
         }
         let uses = |vm: &&Vm| {
-            vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+            vm.target.is_some_and(|target| usize::from(target) == index)
                 || vm.regions.iter().any(|region| region.backing == Backing::Pool(index as u8))
         };
         let users = self.vms.iter().filter(uses).count();
@@ -602,11 +604,10 @@ impl System {
         part.check(vm.pmu != GuestPmu::Direct || is_alone, Rule::DirectPmu, vm.quotas.len() as u64)?;
         let both = vm.pmu != GuestPmu::None && vm.services & services::COUNTERS != 0;
         part.check(!both, Rule::PmuAndCounters, vm.services.into())?;
+        let target = vm.target.map_or(0, usize::from);
+        part.check(vm.target.is_none() || target < self.pools.len(), Rule::NoPool, target as u64)?;
         let Some(profile) = &vm.profile else { return Ok(()) };
-        let pool = self.pools.get(usize::from(profile.pool)).map(|pool| pool.kind);
-        part.check(pool.is_some(), Rule::NoPool, profile.pool.into())?;
-        // Another VM would get frames with what this one left in them.
-        part.check(pool == Some(PoolKind::Pvt), Rule::ProfilePool, profile.pool.into())?;
+        part.check(vm.target.is_some(), Rule::ProfilePool, profile.pages.len() as u64)?;
         for &page in &profile.pages {
             let exists = vm.regions.iter().any(|region| region.contains(page));
             part.check(page.is_page_aligned() && exists, Rule::ProfilePage, page.0)?;

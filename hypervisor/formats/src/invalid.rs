@@ -94,6 +94,6 @@ rules! {
     Regulates: "regulates VMs {0:#b}, which do not all exist, or include itself",
     DirectPmu: "has a direct PMU beside {0} quotas or beside segments, and the board does not keep their counters apart",
     PmuAndCounters: "has a PMU and also, among its services {0:#x}, the counters",
-    ProfilePool: "its profile's pool {0} is not private",
+    ProfilePool: "its profile has {0} pages, but no pool for them to move to",
     ProfilePage: "its profile names a page at {0:#x}, where no region has one",
 }

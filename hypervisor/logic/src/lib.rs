@@ -9,6 +9,7 @@
 //! | [`pool`] | frame allocation per color; PVT and SH pools |
 //! | [`quota`] | a core's quotas: their counters, and the state machine of a budget per period |
 //! | [`reclaim`] | the pool of unused budgets that cores share |
+//! | [`lease`] | how long a program may keep what it has changed of its VM's pages |
 //! | [`features`] | what a guest reads from the feature registers |
 //! | [`segment`] | the counters of an observation segment, and its record |
 //! | [`ring`] | records that wait for the telemetry UART |
@@ -30,6 +31,7 @@ extern crate std;
 pub mod clock;
 pub mod console;
 pub mod features;
+pub mod lease;
 pub mod messages;
 pub mod own_frames;
 pub mod placement;

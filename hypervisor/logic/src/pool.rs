@@ -269,13 +269,6 @@ impl PoolState {
         self.taken -= 1;
         Ok(())
     }
-
-    /// Returns whether `pages` more pages are available, given the limit and the free frames of its colors.
-    pub fn has_room(&self, pages: u32, frames: &FrameAllocator) -> bool {
-        let within_limit = self.spec.limit.is_none_or(|limit| self.taken.saturating_add(pages) <= limit);
-        let free: u64 = self.spec.colors.iter().map(|color| u64::from(frames.available(color))).sum();
-        within_limit && u64::from(pages) <= free
-    }
 }
 
 #[cfg(test)]
@@ -346,7 +339,6 @@ mod tests {
     fn limits_and_exhaustion_are_told_apart() {
         let mut frames = FrameAllocator::new(16, &[ram(0, MIB)], &[]);
         let mut small = pool(1, Some(2));
-        assert!(small.has_room(2, &frames) && !small.has_room(3, &frames));
         let first = small.allocate(&mut frames).expect("free");
         small.allocate(&mut frames).expect("free");
         assert_eq!(small.allocate(&mut frames), Err(PoolError::Limit(2)));

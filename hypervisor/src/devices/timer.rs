@@ -45,16 +45,18 @@ pub struct Deadlines {
     pub migration: Cell<Option<Instant>>,
     /// When waiting records and messages are sent.
     pub output: Cell<Option<Instant>>,
+    /// When a lease of the VM may have run out. That outlives the vCPU that has taken it.
+    pub lease: Cell<Option<Instant>>,
 }
 
 impl Deadlines {
     fn all(&self) -> impl Iterator<Item = &Cell<Option<Instant>>> {
-        [&self.quota, &self.migration, &self.output].into_iter()
+        [&self.quota, &self.migration, &self.output, &self.lease].into_iter()
     }
 
-    /// Clears all deadlines.
+    /// Clears the deadlines of a vCPU.
     pub fn clear(&self) {
-        self.all().for_each(|deadline| deadline.set(None));
+        [&self.quota, &self.migration, &self.output].into_iter().for_each(|deadline| deadline.set(None));
         self.program();
     }
 

@@ -6,11 +6,11 @@ use crate::exits::psci;
 use crate::machine::stage2::Cacheability;
 use crate::vm::cpu::Cpu;
 use crate::vm::guest_registers::GuestRegisters;
-use crate::vm::migrate::{self, Pause};
+use crate::vm::migrate::{self, Work};
 use crate::vm::partition::{self, Vm};
 use crate::vm::{hem, interrupts, life, quota, vpmu};
-use cloison_abi::reply::{Change, Identity, Moved, Time, VmInfo};
-use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION, services};
+use cloison_abi::reply::{Change, Identity, Lease, Moved, Time, VmInfo};
+use cloison_abi::{ABI_VERSION, Call, CallError, SMCCC_VERSION};
 use cloison_formats::addr::Ipa;
 use cloison_formats::units::Events;
 use cloison_logic::segment::Names;
@@ -51,17 +51,23 @@ fn rare(cpu: &'static Cpu, vm: &'static Vm, registers: &mut GuestRegisters, func
 /// Executes one of Cloison's calls, by HVC or through the services page. Returns `x0` to `x3`.
 fn vendor(cpu: &'static Cpu, vm: &'static Vm, function: u32, arguments: [u64; 3]) -> [u64; 4] {
     let [x1, x2, x3] = arguments;
-    let failed = |code: u64| [code, x1, x2, x3];
     match Call::from_id(function) {
-        None => failed(UNKNOWN),
+        None => [UNKNOWN, x1, x2, x3],
         Some(Call::Identify) => identify(cpu, vm).into(),
         Some(call) => {
-            let result = serve(cpu, vm, call, arguments);
+            let work = Work { cpu, vm, pause: &|pages| interrupts::pause(cpu, pages) };
+            let result = match call {
+                _ if !call.is_granted(vm.spec.services) => Err((CallError::Denied, x1)),
+                Call::MovePages | Call::ReturnPages | Call::CachePages => {
+                    work.listed(call, arguments).map(|pages| Moved { pages }.into())
+                }
+                _ => serve(cpu, vm, work, call, arguments).map_err(|error| (error, x1)),
+            };
             // The call may have spent a budget.
             life::hold(cpu);
             match result {
                 Ok([x1, x2, x3]) => [0, x1, x2, x3],
-                Err(error) => failed(error as i64 as u64),
+                Err((error, x1)) => [error as i64 as u64, x1, x2, x3],
             }
         }
     }
@@ -82,25 +88,7 @@ pub fn page_write(cpu: &'static Cpu, vm: &'static Vm, offset: u16, value: u64) {
     }
 }
 
-fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
-    let service = match call {
-        Call::Identify | Call::Time | Call::Region | Call::PageState => 0,
-        Call::SegmentBegin | Call::SegmentEnd | Call::HemRead => services::HEM,
-        Call::Migrate | Call::Restore | Call::MigratePage | Call::PrivatePool => services::MIGRATE,
-        Call::SetCacheability => services::PROFILE,
-        Call::QuotaRead | Call::QuotaSet | Call::QuotaTerms => services::QUOTA,
-        Call::VmRead if vm.spec.services & services::REGULATE != 0 => services::REGULATE,
-        Call::VmRead | Call::VmOrder => services::MANAGE,
-        Call::BudgetRead | Call::BudgetSet => services::REGULATE,
-        Call::Counters | Call::CounterEvent | Call::CounterEventSet | Call::CounterRead | Call::CounterSet => {
-            services::COUNTERS
-        }
-        Call::CounterEnable | Call::CounterInhibit | Call::CounterMasks | Call::CounterRecord => services::COUNTERS,
-    };
-    if vm.spec.services & service != service {
-        return Err(CallError::Denied);
-    }
-    let pause: Pause = &|pages| interrupts::pause(cpu, pages);
+fn serve(cpu: &Cpu, vm: &Vm, work: Work, call: Call, [x1, x2, x3]: [u64; 3]) -> Result<[u64; 3], CallError> {
     let word = |value: u64| u32::try_from(value).map_err(|_| CallError::Invalid);
     let names = || Ok(Names { workload: word(x1)?, sub_experiment: word(x2)?, run: word(x3)? });
     let moved = |pages: u64| Moved { pages }.into();
@@ -120,17 +108,14 @@ fn serve(cpu: &'static Cpu, vm: &'static Vm, call: Call, [x1, x2, x3]: [u64; 3])
         Call::SegmentBegin => hem::begin(cpu, vm, names()?).map(|()| [0; 3]),
         Call::SegmentEnd => hem::end(cpu, vm).map(Into::into),
         Call::HemRead => hem::read(cpu, vm, x1).map(Into::into),
-        Call::Migrate => migrate::top(cpu, vm, x1, pause).map(moved),
-        Call::Restore => migrate::restore_all(cpu, vm, pause).map(moved),
-        Call::MigratePage => migrate::one(cpu, vm, Ipa(x1), pause).map(|()| moved(1)),
+        Call::Migrate => work.top(x1).map(moved),
+        Call::Restore => work.restore_all().map(moved),
+        Call::MigratePage => work.one(Ipa(x1)).map(|()| moved(1)),
         Call::PrivatePool => migrate::private_pool(vm).map(Into::into),
+        Call::Lease => work.lease(x1, x2).map(|number| Lease { number }.into()),
         Call::SetCacheability => {
-            let wanted = match x3 {
-                0 => Cacheability::NonCacheable,
-                1 => Cacheability::WriteBack,
-                _ => return Err(CallError::Invalid),
-            };
-            migrate::set_cacheability(cpu, vm, Ipa(x1), x2, wanted, pause).map(|()| [0; 3])
+            let wanted = Cacheability::ALL.get(x3 as usize).ok_or(CallError::Invalid)?;
+            work.set_cacheability(Ipa(x1), x2, *wanted).map(|()| [0; 3])
         }
         Call::QuotaRead => quota::read(cpu, x1).map(Into::into),
         Call::QuotaSet => quota::set(cpu, x1, Events(x2)).map(|()| [0; 3]),

@@ -3,6 +3,7 @@
 //! EL2 has a single range of 39 bits. It maps no guest memory, except two pages per core at a time (`WINDOW`).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use cloison_abi::list;
 use cloison_formats::addr::PAGE_SIZE;
 
 /// Link address of the image: text and read-only data, then data; each page on a frame of the hypervisor's colors.
@@ -40,6 +41,11 @@ pub const STACK_STRIDE: u64 = 8 * PAGE_SIZE;
 /// for VMs, for each core (its ring of records, of at most 56 KiB, and 16 KiB), and one bit per page of RAM.
 pub const fn heap_extension(cores: usize, ram: u64) -> u64 {
     (64 * 1024 + cores as u64 * 72 * 1024 + ram / PAGE_SIZE / 8).next_multiple_of(PAGE_SIZE)
+}
+
+/// Returns what it has more for a VM: a list of pages, and 32 bytes for each of its pages that can be away.
+pub const fn list_bytes(away: u32) -> u64 {
+    (list::LONGEST * 8 + away as u64 * 32).next_multiple_of(PAGE_SIZE)
 }
 
 /// Link addresses of the image's parts.

@@ -329,6 +329,23 @@ impl Windows {
         self.with([frame], |[page]| sysreg::clean_invalidate_page(page));
     }
 
+    /// Copies `count` words of a guest's frame from `offset` on, as they are in memory: a guest may have stored them past the
+    /// caches. It may also be changing them.
+    ///
+    /// # Panics
+    /// If they are not aligned, or not all in the frame.
+    pub fn read(&self, frame: PhysAddr, offset: u64, count: u64, words: &mut Vec<u64>) {
+        assert!(offset.is_multiple_of(8) && offset + count * 8 <= PAGE_SIZE, "{count} words at {offset:#x} of a frame");
+        self.with([frame], |[page]| {
+            sysreg::clean_invalidate_page(page);
+            words.clear();
+            // SAFETY: the window is this core's; the words are aligned and inside it, and never Rust's memory.
+            words.extend(
+                (0..count).map(|word| unsafe { ((page + offset) as *const u64).add(word as usize).read_volatile() }),
+            );
+        });
+    }
+
     /// Clears a guest's frame, in memory and in all caches.
     ///
     /// # Safety

@@ -20,8 +20,9 @@ const NORMAL: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_WB).union(Attr::MEMATTR
 const UNCACHED: u64 = RAM.union(Attr::MEMATTR_NORMAL_INNER_NC).union(Attr::MEMATTR_NORMAL_OUTER_NC).bits() as u64;
 const DEVICE: u64 = PAGE.union(Attr::MEMATTR_DEVICE_nGnRE).union(Attr::XN).bits() as u64;
 const XN: u64 = Attr::XN.bits() as u64;
-/// The page is in the PVT pool: a bit that the MMU ignores.
-const PRIVATE: u64 = Attr::SWFLAG_0.bits() as u64;
+/// A page's mark, in bits that the MMU ignores.
+const MARK: u64 = 0xf << MARK_SHIFT;
+const MARK_SHIFT: u32 = Attr::SWFLAG_0.bits().trailing_zeros();
 const TABLE: u64 = Attr::VALID.union(Attr::TABLE_OR_PAGE).bits() as u64;
 const VALID: u64 = Attr::VALID.bits() as u64;
 const ADDRESS: u64 = 0x0000_ffff_ffff_f000;
@@ -50,9 +51,12 @@ pub enum Cacheability {
 }
 
 impl Cacheability {
+    /// Both, as calls number them.
+    pub const ALL: [Self; 2] = [Self::NonCacheable, Self::WriteBack];
+
     /// Returns the cacheability in a descriptor, if it maps a page of RAM.
     fn of(descriptor: u64) -> Option<Self> {
-        match descriptor & !(ADDRESS | XN | PRIVATE) {
+        match descriptor & !(ADDRESS | XN | MARK) {
             NORMAL => Some(Self::WriteBack),
             UNCACHED => Some(Self::NonCacheable),
             _ => None,
@@ -73,12 +77,12 @@ pub enum Kind {
 }
 
 /// What currently backs a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub enum Page {
     /// Nothing, or a device.
     Absent,
-    /// This frame backs it.
-    Mapped(PhysAddr),
+    /// RAM.
+    Mapped(Mapping),
     /// It is being moved; a guest that accesses it waits.
     Moving,
 }
@@ -90,8 +94,8 @@ pub struct Mapping {
     pub frame: PhysAddr,
     /// Its cacheability.
     pub cacheability: Cacheability,
-    /// It is in the PVT pool.
-    pub private: bool,
+    /// 0 at home; else what distinguishes pages that are away, below 16.
+    pub mark: u8,
 }
 
 /// The tables of one VM.
@@ -196,39 +200,28 @@ impl Stage2 {
 
     /// Returns what backs the page that contains `ipa`.
     pub fn page(&self, ipa: Ipa) -> Page {
-        match self.leaf(ipa).map_or(0, |leaf| leaf.load(Ordering::Acquire)) {
-            0 => Page::Absent,
-            moving if moving & VALID == 0 => Page::Moving,
-            ram if Cacheability::of(ram).is_some() => Page::Mapped(PhysAddr(ram & ADDRESS)),
-            _ => Page::Absent,
+        let descriptor = self.leaf(ipa).map_or(0, |leaf| leaf.load(Ordering::Acquire));
+        let mark = ((descriptor & MARK) >> MARK_SHIFT) as u8;
+        match Cacheability::of(descriptor) {
+            Some(cacheability) => Page::Mapped(Mapping { frame: PhysAddr(descriptor & ADDRESS), cacheability, mark }),
+            None if descriptor != 0 && descriptor & VALID == 0 => Page::Moving,
+            None => Page::Absent,
         }
-    }
-
-    /// Returns the cacheability of a page, if it is a page of RAM that is not being moved.
-    pub fn cacheability(&self, ipa: Ipa) -> Option<Cacheability> {
-        Cacheability::of(self.leaf(ipa)?.load(Ordering::Relaxed))
     }
 
     /// Unmaps a page of RAM from the guest. Returns what backed it. No core has lost its translation before
     /// `sysreg::tlbi_ipas`.
     pub fn unmap(&self, ipa: Ipa) -> Option<Mapping> {
-        let leaf = self.leaf(ipa)?;
-        let descriptor = leaf.load(Ordering::Relaxed);
-        let cacheability = Cacheability::of(descriptor)?;
-        leaf.store(descriptor & !VALID, Ordering::Relaxed);
-        Some(Mapping { frame: PhysAddr(descriptor & ADDRESS), cacheability, private: descriptor & PRIVATE != 0 })
-    }
-
-    /// Returns whether a page is in the PVT pool.
-    pub fn is_private(&self, ipa: Ipa) -> bool {
-        self.leaf(ipa).is_some_and(|leaf| leaf.load(Ordering::Relaxed) & PRIVATE != 0)
+        let Page::Mapped(page) = self.page(ipa) else { return None };
+        self.leaf(ipa)?.fetch_and(!VALID, Ordering::Relaxed);
+        Some(page)
     }
 
     /// Maps a page that [`unmap`](Self::unmap) unmapped again.
     pub fn remap(&self, ipa: Ipa, mapping: Mapping) {
         if let Some(leaf) = self.leaf(ipa) {
             let planted = if cfg!(feature = "fault-injection") { XN } else { 0 };
-            let kept = leaf.load(Ordering::Relaxed) & XN | planted | if mapping.private { PRIVATE } else { 0 };
+            let kept = leaf.load(Ordering::Relaxed) & XN | planted | u64::from(mapping.mark) << MARK_SHIFT;
             leaf.store(mapping.frame.0 | mapping.cacheability as u64 | kept, Ordering::Release);
             sysreg::dsb_ish();
         }
@@ -237,7 +230,7 @@ impl Stage2 {
     /// Visits every mapped page as the MMU would find it, in order of IPA: with its frame and the rest of its
     /// descriptor.
     pub fn walk(&self, mut visit: impl FnMut(Ipa, PhysAddr, u64)) {
-        let at = |ipa, frame, attributes| visit(Ipa(ipa), frame, attributes & !PRIVATE);
+        let at = |ipa, frame, attributes| visit(Ipa(ipa), frame, attributes & !MARK);
         mmu::walk(self.frames, self.root_pa, at);
     }
 }

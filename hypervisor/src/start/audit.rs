@@ -4,8 +4,9 @@
 use crate::machine::layout;
 use crate::machine::mmu;
 use crate::vm::cpu::Cpu;
+use crate::vm::migrate::Work;
 use crate::vm::partition::{self, Vm};
-use crate::vm::{migrate, telemetry};
+use crate::vm::telemetry;
 use alloc::vec::Vec;
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::telemetry::{MAX_RUN, Message, Part, Stage1Run, Stage2Run};
@@ -16,13 +17,13 @@ use cloison_logic::own_frames::OwnFrames;
 pub fn run(cpu: &Cpu, frames: &OwnFrames, ttbr: PhysAddr) {
     pass(frames, ttbr);
     for vm in partition::all() {
-        let moved =
-            vm.spec.profile.as_ref().map(|profile| migrate::top(cpu, vm, profile.pages.len() as u64, &|_| true));
+        let work = Work { cpu, vm, pause: &|_| true };
+        let moved = vm.spec.profile.as_ref().map(|profile| work.top(profile.pages.len() as u64));
         log::debug!("VM {}: moved for the audit: {moved:?}", vm.spec.name);
     }
     pass(frames, ttbr);
     for vm in partition::all() {
-        let back = migrate::restore_all(cpu, vm, &|_| true);
+        let back = Work { cpu, vm, pause: &|_| true }.restore_all();
         log::debug!("VM {}: moved back: {back:?}", vm.spec.name);
     }
     pass(frames, ttbr);

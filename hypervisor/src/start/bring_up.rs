@@ -133,7 +133,8 @@ fn run(loaded: &early::Loaded, header: Header, system: &'static System) -> ! {
             ],
             payload,
             cores: system.board.cores.len(),
-            heap: layout::heap_extension(system.board.cores.len(), system.board.ram.iter().map(|bank| bank.len).sum()),
+            heap: layout::heap_extension(system.board.cores.len(), system.board.ram.iter().map(|bank| bank.len).sum())
+                + system.vms.iter().map(|vm| layout::list_bytes(vm.away)).sum::<u64>(),
             stage2_frames,
             image: &early::image(),
         },

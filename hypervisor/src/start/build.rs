@@ -3,23 +3,21 @@
 
 use crate::machine::registers::*;
 use crate::machine::stage2::{Kind, Stage2, TableSource};
-use crate::vm::partition::{self, Memory, Vcpu, Vm};
+use crate::vm::partition::{self, Memory, Pages, Vcpu, Vm};
 use alloc::string::String;
 use alloc::vec::Vec;
-use cloison_abi::map;
+use cloison_abi::{list, map};
 use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::image::{self, Backing, GuestPmu, System};
 use cloison_logic::features::Features;
 use cloison_logic::power::Power;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::sync::atomic::AtomicU32;
 use spin::mutex::TicketMutex;
 use thiserror::Error;
-
-/// Number of pages outside its profile that a guest may migrate individually.
-const EXTRA_PAGES: usize = 64;
 
 /// Why a VM could not be built.
 #[derive(Error, Debug)]
@@ -68,7 +66,6 @@ pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSour
         map_range(&stage2, &mut tables, Ipa(map::GICC).page(1), 1, Kind::Device, gic.gicv_dir);
 
         let cores = spec.cores.len() as u8;
-        let away = spec.profile.as_ref().map_or(0, |profile| profile.pages.len() + EXTRA_PAGES);
         let mut spis = Shared::new(cores);
         spis.own(cloison_abi::irq::UART, false);
         spec.irqs.iter().for_each(|&irq| spis.own(irq, true));
@@ -82,7 +79,12 @@ pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSour
             spis: TicketMutex::new(spis),
             uart: TicketMutex::default(),
             mailbox: TicketMutex::new(Mailbox::default()),
-            away: TicketMutex::new(Vec::with_capacity(away)),
+            pages: TicketMutex::new(Pages {
+                away: Vec::with_capacity(spec.away as usize),
+                list: Vec::with_capacity(list::LONGEST as usize),
+                uncached: Cell::new(0),
+            }),
+            lease: TicketMutex::default(),
             power: Power::default(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),

@@ -4,8 +4,9 @@
 use crate::devices::{console, gic, timer};
 use crate::vm::cpu::Cpu;
 use crate::vm::mailbox::{self, Request};
+use crate::vm::migrate::Work;
 use crate::vm::partition::Vm;
-use crate::vm::{console_input, migrate, quota, telemetry, virq, vpmu};
+use crate::vm::{console_input, quota, telemetry, virq, vpmu};
 use cloison_logic::messages::Position;
 
 /// Handles the physical interrupts that are pending, a few at most: other vCPUs could send them without end.
@@ -86,6 +87,7 @@ fn on_timer(cpu: &'static Cpu) {
     if timer::has_passed(&cpu.deadlines.quota, now) {
         quota::on_deadline(cpu, now);
     }
+    let ends = timer::has_passed(&cpu.deadlines.lease, now);
     let moves = timer::has_passed(&cpu.deadlines.migration, now);
     if moves {
         cpu.deadlines.migration.set(None);
@@ -96,7 +98,12 @@ fn on_timer(cpu: &'static Cpu) {
     cpu.deadlines.program();
     gic::deactivate(gic::HYPERVISOR_TIMER);
     // Last, because it pauses, and the timer has to be able to interrupt meanwhile.
+    let Some(vm) = cpu.vm else { return };
+    let work = Work { cpu, vm, pause: &|pages| pause(cpu, pages) };
+    if ends {
+        work.on_lease_deadline();
+    }
     if moves && pause(cpu, 0) {
-        migrate::on_deadline(cpu, &|pages| pause(cpu, pages));
+        work.on_deadline();
     }
 }

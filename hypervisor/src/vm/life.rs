@@ -10,7 +10,7 @@ use crate::machine::stage2::Page;
 use crate::machine::{handover, sysreg};
 use crate::vm::cpu::{self, Cpu};
 use crate::vm::mailbox::{self, Request};
-use crate::vm::migrate::{self, Pause};
+use crate::vm::migrate::{self, Pause, Work};
 use crate::vm::partition::{Vm, all, system};
 use crate::vm::{guest_registers, hem, interrupts, quota, telemetry, uart, virq, vpmu};
 use cloison_formats::addr::PAGE_SIZE;
@@ -28,11 +28,9 @@ fn load_image(cpu: &Cpu, vm: &Vm, pause: Pause) {
     for part in vm.spec.loaded() {
         let mut done = 0;
         while done < u64::from(part.len) && pause(1) {
-            let Page::Mapped(frame) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else {
-                break;
-            };
+            let Page::Mapped(page) = vm.stage2.page(part.load.page(done / PAGE_SIZE)) else { break };
             // SAFETY: a frame of this VM, whose vCPUs are off; this core runs only them, or has entered no guest yet.
-            unsafe { cpu.windows.load(frame, u64::from(part.offset) + done) };
+            unsafe { cpu.windows.load(page.frame, u64::from(part.offset) + done) };
             done += PAGE_SIZE;
         }
     }
@@ -50,11 +48,11 @@ fn clean_memory(cpu: &Cpu, vm: &Vm, pause: Pause) {
         let batches = |page: &u64| !page.is_multiple_of(CLEANED) || pause(CLEANED.min(pages - page));
         for page in (0..pages).take_while(batches) {
             match vm.stage2.page(region.ipa.page(page)) {
-                Page::Mapped(frame) if vm.spec.scrub => {
+                Page::Mapped(page) if vm.spec.scrub => {
                     // SAFETY: a frame of this VM, whose vCPUs are off.
-                    unsafe { cpu.windows.clear(frame) };
+                    unsafe { cpu.windows.clear(page.frame) };
                 }
-                Page::Mapped(frame) => cpu.windows.flush(frame),
+                Page::Mapped(page) => cpu.windows.flush(page.frame),
                 Page::Absent | Page::Moving => {}
             }
         }
@@ -193,7 +191,7 @@ pub fn end(cpu: &'static Cpu, vm: &'static Vm, why: Doom) -> ! {
         leave(cpu)
     }
     stop_others(cpu, vm);
-    migrate::restore_cacheability(cpu, vm, &|pages| interrupts::pause(cpu, pages));
+    Work { cpu, vm, pause: &|pages| interrupts::pause(cpu, pages) }.reset(false);
     finish(cpu, vm);
     leave(cpu)
 }
@@ -204,7 +202,7 @@ fn obey(cpu: &'static Cpu, vm: &'static Vm, order: Order) -> ! {
     let pause: Pause = &|pages| interrupts::pause(cpu, pages);
     quota::start(cpu);
     if order == Order::Stop {
-        migrate::restore_cacheability(cpu, vm, pause);
+        Work { cpu, vm, pause }.reset(false);
         finish(cpu, vm);
         quota::stop(cpu);
         be_off(cpu, vm)
@@ -285,8 +283,7 @@ fn renew(cpu: &'static Cpu, vm: &'static Vm, end: fn(&Cpu, &Vm)) -> ! {
     // The pages move home first, so that a restarted VM finds its memory as at its first start.
     let pause: Pause = &|pages| interrupts::pause(cpu, pages);
     pause(0);
-    let _ = migrate::restore_all(cpu, vm, pause);
-    migrate::restore_cacheability(cpu, vm, pause);
+    Work { cpu, vm, pause }.reset(true);
     clean_memory(cpu, vm, pause);
     load_image(cpu, vm, pause);
     sysreg::tlbi_vm();

@@ -9,199 +9,404 @@ use crate::devices::timer;
 use crate::machine::stage2::{Cacheability, Mapping, Page};
 use crate::machine::sysreg;
 use crate::vm::cpu::Cpu;
-use crate::vm::partition::{self, Away, Memory, Vm};
+use crate::vm::partition::{self, Away, Memory, Pages, Vm};
 use crate::vm::telemetry;
 use alloc::vec::Vec;
 use cloison_abi::reply::{Colors, PageState, PrivatePool};
-use cloison_abi::{CallError, services};
-use cloison_formats::addr::{Ipa, PhysAddr};
+use cloison_abi::{Call, CallError, lease, list};
+use cloison_formats::addr::{Ipa, PAGE_SIZE, PhysAddr};
 use cloison_formats::color::color_of;
 use cloison_formats::image::{self, Backing};
 use cloison_formats::telemetry::{MigrationOutcome, MigrationRecord, Record};
 use cloison_formats::units::Nanos;
+use core::cell::Cell;
 
 /// Pages per batch: what is between two points at which interrupts, deadlines and requests to stop are served. One
 /// broadcast invalidates the translations of a batch, one the instruction caches.
 const BATCH: usize = 2;
 /// Pieces in which the records of a batch are sent.
 const PIECES: u32 = 8;
-/// Pages of a ranking that are looked at for a batch.
+/// Pages that are looked at for a batch.
 const CHECKED: usize = 16;
 /// Pages per batch where only the cacheability changes.
-const CHANGES: u64 = 8;
+const CHANGES: usize = 8;
+/// Mark of a page that is away without a lease.
+const UNLEASED: u8 = 1;
+/// Mark of a page that is away until the lease ends.
+const LEASED: u8 = 2;
+/// How long a core waits until it tries again to end leases, where another call is changing pages.
+const RETRY: Nanos = Nanos(1_000_000);
 
 /// Called between batches with the number of pages done; returns whether to continue, which a vCPU that has to stop does
 /// not.
 pub type Pause<'a> = &'a dyn Fn(u64) -> bool;
 
-/// What a call that only succeeds or fails returns.
-type Outcome = Result<(), CallError>;
+/// The number of pages that a call has moved or changed, or the entry of its list that is wrong.
+type Listed = Result<u64, (CallError, u64)>;
 
-/// Moves up to [`BATCH`] pages of RAM to other frames. Returns the time per page.
-fn exchange(cpu: &Cpu, vm: &Vm, pages: &[Away], to: impl Fn(&Away) -> PhysAddr) -> Nanos {
-    let began = timer::now();
-    let mut before = [None; BATCH];
-    pages.iter().zip(&mut before).for_each(|(page, before)| *before = vm.stage2.unmap(page.ipa));
-    sysreg::tlbi_ipas(pages.iter().map(|page| page.ipa));
-    for (page, from) in pages.iter().zip(before.iter().flatten()) {
-        // SAFETY: the page has just been unmapped, and the other frame is a free one of the VM's pool, or the page's own.
-        unsafe { cpu.windows.copy(from.frame, to(page)) };
-    }
-    // The pages may contain instructions.
-    sysreg::invalidate_instruction_caches();
-    for (page, &before) in pages.iter().zip(before.iter().flatten()) {
-        if before.cacheability == Cacheability::NonCacheable {
-            sysreg::tell_cacheable(to(page), false);
-            sysreg::tell_cacheable(before.frame, true);
-        }
-        vm.stage2.remap(page.ipa, Mapping { frame: to(page), private: to(page) == page.frame, ..before });
-    }
-    Nanos(cpu.clock.nanos(timer::now().since(began)).0 / pages.len().max(1) as u64)
+/// Who works on the pages of which VM.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    /// The core.
+    pub cpu: &'a Cpu,
+    /// The VM, whose core it is.
+    pub vm: &'a Vm,
+    /// What it does between batches.
+    pub pause: Pause<'a>,
 }
 
-fn log(cpu: &Cpu, vm: &Vm, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
-    telemetry::record(cpu, Record::Migration(MigrationRecord { vm: vm.id, ipa, from, to, took, outcome }));
-}
-
-/// Takes a frame of the VM's PVT pool for a page of RAM. The migration lock is held: the page is not moving.
-fn place(vm: &Vm, away: &Vec<Away>, ipa: Ipa) -> Result<Away, CallError> {
-    let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
-    let Page::Mapped(home) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
-    if away.len() == away.capacity() {
-        return Err(CallError::PoolFull);
-    }
-    let mut memory = partition::memory().lock();
-    let Memory { frames, pools, .. } = &mut *memory;
-    let frame = pools[usize::from(profile.pool)].allocate(frames).map_err(|_| CallError::PoolFull)?;
-    Ok(Away { ipa, home, frame })
-}
-
-/// Moves a batch of pages to the VM's PVT pool, but for those that have already moved, of which it passes a few. Returns
-/// how many it moved.
-///
-/// # Errors
-/// The page that cannot move, and why; those before it have moved.
-fn go(cpu: &Cpu, vm: &Vm, away: &mut Vec<Away>, ipas: impl Iterator<Item = Ipa>) -> Result<u64, (Ipa, CallError)> {
-    let first = away.len();
-    let mut result = Ok(());
-    for ipa in ipas.take(CHECKED) {
-        if vm.stage2.is_private(ipa) {
-            continue;
+impl Work<'_> {
+    /// Moves up to [`BATCH`] pages of RAM: to their frames in the other pool, or home. Logs each.
+    fn exchange(&self, pages: &[Away], outcome: MigrationOutcome) {
+        let Self { cpu, vm, .. } = self;
+        if pages.is_empty() {
+            return;
         }
-        match place(vm, away, ipa) {
-            Ok(page) => away.push(page),
-            Err(error) => result = Err((ipa, error)),
+        let goes = outcome == MigrationOutcome::Moved;
+        let to = |page: &Away| if goes { page.frame } else { page.home };
+        let began = timer::now();
+        let mut before = [None; BATCH];
+        pages.iter().zip(&mut before).for_each(|(page, before)| *before = vm.stage2.unmap(page.ipa));
+        sysreg::tlbi_ipas(pages.iter().map(|page| page.ipa));
+        for (page, from) in pages.iter().zip(before.iter().flatten()) {
+            // SAFETY: the page has just been unmapped, and the other frame is a free one of the VM's pool, or its own.
+            unsafe { cpu.windows.copy(from.frame, to(page)) };
         }
-        if result.is_err() || away.len() - first == BATCH {
-            break;
+        // The pages may contain instructions.
+        sysreg::invalidate_instruction_caches();
+        for (page, &before) in pages.iter().zip(before.iter().flatten()) {
+            if before.cacheability == Cacheability::NonCacheable {
+                sysreg::tell_cacheable(to(page), false);
+                sysreg::tell_cacheable(before.frame, true);
+            }
+            let mark = if goes { page.mark } else { 0 };
+            vm.stage2.remap(page.ipa, Mapping { frame: to(page), mark, ..before });
+        }
+        let took = Nanos(cpu.clock.nanos(timer::now().since(began)).0 / pages.len() as u64);
+        for (page, before) in pages.iter().zip(before.iter().flatten()) {
+            self.log(page.ipa, before.frame, to(page), took, outcome);
         }
     }
-    let pages = &away[first..];
-    if !pages.is_empty() {
-        let took = exchange(cpu, vm, pages, |page| page.frame);
-        for page in pages {
-            log(cpu, vm, page.ipa, page.home, page.frame, took, MigrationOutcome::Moved);
-        }
-    }
-    result.map(|()| pages.len() as u64)
-}
 
-fn give_back(vm: &Vm, frame: PhysAddr) {
-    if let Some(profile) = &vm.spec.profile {
+    fn log(&self, ipa: Ipa, from: PhysAddr, to: PhysAddr, took: Nanos, outcome: MigrationOutcome) {
+        let record = MigrationRecord { vm: self.vm.id, ipa, from, to, took, outcome };
+        telemetry::record(self.cpu, Record::Migration(record));
+    }
+
+    /// Takes a frame for a page of RAM, unless it has moved there already. The pages are locked: it is not moving.
+    fn place(&self, away: &mut Vec<Away>, ipa: Ipa, mark: u8) -> Result<(), CallError> {
+        let Page::Mapped(home) = self.vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
+        if home.mark != 0 {
+            return if [mark, UNLEASED].contains(&home.mark) { Ok(()) } else { Err(CallError::Taken) };
+        }
+        if away.len() == away.capacity() {
+            return Err(CallError::PoolFull);
+        }
         let mut memory = partition::memory().lock();
         let Memory { frames, pools, .. } = &mut *memory;
-        if let Err(error) = pools[usize::from(profile.pool)].free(frame, frames) {
-            log::error!("VM {}: frame not taken back: {error:?}", vm.spec.name);
-        }
+        let pool = &mut pools[target(self.vm)?];
+        let frame = pool.allocate(frames).map_err(|_| CallError::PoolFull)?;
+        away.push(Away { ipa, home: home.frame, frame, mark });
+        Ok(())
     }
-}
 
-/// Moves all pages back home but the first `count`, the last one first. Returns how many.
-fn come_back(cpu: &Cpu, vm: &Vm, away: &mut Vec<Away>, count: usize, why: MigrationOutcome, pause: Pause) -> u64 {
-    let mut moved = 0;
-    while away.len() > count {
-        let first = away.len().saturating_sub(BATCH).max(count);
-        let pages = &away[first..];
-        let (took, batch) = (exchange(cpu, vm, pages, |page| page.home), pages.len() as u64);
-        for page in pages.iter().rev() {
-            log(cpu, vm, page.ipa, page.frame, page.home, took, why);
-            give_back(vm, page.frame);
+    /// Moves the pages `of` something back home, the last one first, but none of the first `count`. Returns how
+    /// many.
+    fn come_back(&self, away: &mut Vec<Away>, count: usize, why: MigrationOutcome, of: impl Fn(&Away) -> bool) -> u64 {
+        let (mut moved, mut at) = (0, away.len());
+        while at > count {
+            // Those of a batch are put at the end.
+            let mut first = away.len();
+            for page in (at.saturating_sub(CHECKED).max(count)..at).rev() {
+                at = page;
+                if of(&away[page]) {
+                    first -= 1;
+                    away.swap(page, first);
+                }
+                if away.len() - first == BATCH {
+                    break;
+                }
+            }
+            let pages = &mut away[first..];
+            pages.reverse();
+            self.exchange(pages, why);
+            let batch = pages.len() as u64;
+            for page in away.drain(first..) {
+                let mut memory = partition::memory().lock();
+                let Memory { frames, pools, .. } = &mut *memory;
+                let freed = target(self.vm).map(|pool| pools[pool].free(page.frame, frames));
+                if let Ok(Err(error)) = freed {
+                    log::error!("VM {}: frame not taken back: {error:?}", self.vm.spec.name);
+                }
+            }
+            moved += batch;
+            if !self.rest(batch) {
+                break;
+            }
         }
-        away.truncate(first);
-        moved += batch;
-        if !rest(cpu, batch, pause) {
-            break;
-        }
+        moved
     }
-    moved
-}
 
-/// Pauses after a batch, and sends its records as far as the FIFO accepts them.
-fn rest(cpu: &Cpu, batch: u64, pause: Pause) -> bool {
-    let mut pieces = 0..PIECES;
-    while pause(batch * u64::from(pieces.start == 0)) {
-        if pieces.next().is_none() || telemetry::drain(cpu) {
-            return true;
+    /// Pauses after a batch, and sends its records as far as the FIFO accepts them.
+    fn rest(&self, batch: u64) -> bool {
+        let mut pieces = 0..PIECES;
+        while (self.pause)(batch * u64::from(pieces.start == 0)) {
+            if pieces.next().is_none() || telemetry::drain(self.cpu) {
+                return true;
+            }
+            self.cpu.deadlines.program();
         }
-        cpu.deadlines.program();
+        false
     }
-    false
-}
 
-/// Moves the `k` most important pages of the profile, all or none. Pages that have already moved count as moved.
-pub fn top(cpu: &Cpu, vm: &Vm, k: u64, pause: Pause) -> Result<u64, CallError> {
-    let Some(mut away) = vm.away.try_lock() else { return Err(CallError::Busy) };
-    let ranking = &vm.spec.profile.as_ref().ok_or(CallError::Absent)?.pages;
-    if k == 0 || k > ranking.len() as u64 {
-        return Err(CallError::Invalid);
-    }
-    let before = away.len();
-    let mut ipas = ranking.iter().take(k as usize).copied();
-    loop {
-        let first = away.len();
-        match go(cpu, vm, &mut away, &mut ipas) {
-            Ok(0) if ipas.len() == 0 => return Ok((away.len() - before) as u64),
-            // A vCPU that has to stop leaves the rest to whoever stops it.
-            Ok(moved) if !rest(cpu, moved, pause) => return Err(CallError::Busy),
-            Ok(_) => {}
-            Err((ipa, error)) => {
-                pause((away.len() - first) as u64);
-                let at = if let Page::Mapped(frame) = vm.stage2.page(ipa) { frame } else { PhysAddr(0) };
-                let moved = come_back(cpu, vm, &mut away, before, MigrationOutcome::RolledBack, pause);
-                log(cpu, vm, ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
+    /// Moves pages, all or none. Those that have already moved stay. Returns how many moved.
+    fn move_all(&self, away: &mut Vec<Away>, mut ipas: impl ExactSizeIterator<Item = Ipa>, mark: u8) -> Listed {
+        let (before, wanted) = (away.len(), ipas.len());
+        while ipas.len() > 0 {
+            let first = away.len();
+            let mut wrong = None;
+            for ipa in ipas.by_ref().take(CHECKED) {
+                wrong = self.place(away, ipa, mark).err().map(|error| (ipa, error));
+                if wrong.is_some() || away.len() - first == BATCH {
+                    break;
+                }
+            }
+            self.exchange(&away[first..], MigrationOutcome::Moved);
+            if !self.rest((away.len() - first) as u64) {
+                // A vCPU that has to stop leaves the rest to whoever stops it.
+                return Err((CallError::Busy, list::NO_ENTRY));
+            }
+            let Some((ipa, error)) = wrong else { continue };
+            let moved = self.come_back(away, before, MigrationOutcome::RolledBack, |_| true);
+            if error == CallError::PoolFull {
+                let at = if let Page::Mapped(page) = self.vm.stage2.page(ipa) { page.frame } else { PhysAddr(0) };
+                self.log(ipa, at, at, Nanos(0), MigrationOutcome::PoolFull);
+                let name = &self.vm.spec.name;
                 log::warn!(
-                    "VM {}: PVT pool full after {moved} of {k} pages; all {moved} are back where they were",
-                    vm.spec.name
+                    "VM {name}: pool full after {moved} of {wanted} pages; all {moved} are back where they were"
                 );
-                return Err(error);
+            }
+            return Err((error, (wanted - ipas.len() - 1) as u64));
+        }
+        Ok((away.len() - before) as u64)
+    }
+
+    /// Moves the `k` most important pages of the profile, all or none. Pages that have already moved stay.
+    pub fn top(&self, k: u64) -> Result<u64, CallError> {
+        let Some(mut pages) = self.vm.pages.try_lock() else { return Err(CallError::Busy) };
+        let ranking = &self.vm.spec.profile.as_ref().ok_or(CallError::Absent)?.pages;
+        if k == 0 || k > ranking.len() as u64 {
+            return Err(CallError::Invalid);
+        }
+        let ipas = ranking.iter().take(k as usize).copied();
+        self.move_all(&mut pages.away, ipas, UNLEASED).map_err(|(error, _)| error)
+    }
+
+    /// Moves one page, identified by its IPA.
+    pub fn one(&self, ipa: Ipa) -> Result<(), CallError> {
+        target(self.vm)?;
+        if !can_move(self.vm, ipa) {
+            return Err(CallError::Invalid);
+        }
+        let Some(mut pages) = self.vm.pages.try_lock() else { return Err(CallError::Busy) };
+        match self.move_all(&mut pages.away, core::iter::once(ipa), UNLEASED) {
+            Ok(0) => Err(CallError::Invalid),
+            done => done.map(drop).map_err(|(error, _)| error),
+        }
+    }
+
+    /// Moves every page back home, the last one first.
+    pub fn restore_all(&self) -> Result<u64, CallError> {
+        let Some(mut pages) = self.vm.pages.try_lock() else { return Err(CallError::Busy) };
+        Ok(self.come_back(&mut pages.away, 0, MigrationOutcome::Restored, |_| true))
+    }
+
+    /// Copies a list of pages, whose entries may have the bits `flags`, from the VM's memory.
+    fn read_list(&self, entries: &mut Vec<u64>, at: u64, count: u64, flags: u64) -> Result<(), (CallError, u64)> {
+        let within = at % PAGE_SIZE;
+        let is_whole = at.is_multiple_of(8) && (1..=list::LONGEST).contains(&count) && within + count * 8 <= PAGE_SIZE;
+        match self.vm.stage2.page(Ipa(at)) {
+            Page::Mapped(page) if is_whole => self.cpu.windows.read(page.frame, within, count, entries),
+            _ => return Err((CallError::List, list::NO_ENTRY)),
+        }
+        let mut above = None;
+        for (index, &entry) in (0..).zip(entries.iter()) {
+            let ipa = Ipa(entry & !flags);
+            let is_page =
+                if flags == 0 { can_move(self.vm, ipa) } else { ipa.is_page_aligned() && self.vm.has_ram(ipa) };
+            if !is_page || above.is_some_and(|above| ipa <= above) {
+                return Err((CallError::Invalid, index));
+            }
+            above = Some(ipa);
+            if index % CHECKED as u64 == 0 {
+                (self.pause)(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a call with a list of pages. Returns how many it moved or changed.
+    pub fn listed(&self, call: Call, [at, count, number]: [u64; 3]) -> Listed {
+        let whole = |error| (error, list::NO_ENTRY);
+        let Some(mut pages) = self.vm.pages.try_lock() else { return Err(whole(CallError::Busy)) };
+        let Pages { away, list, uncached } = &mut *pages;
+        let (caches, now) = (call == Call::CachePages, timer::now());
+        if caches || number != 0 {
+            self.vm.lease.lock().check(number, now).map_err(whole)?;
+        }
+        let mark = if number == 0 { UNLEASED } else { LEASED };
+        self.read_list(list, at, count, if caches { list::CACHED } else { 0 })?;
+        if caches {
+            let wanted =
+                |&entry: &u64| (Ipa(entry & !list::CACHED), Cacheability::ALL[(entry & list::CACHED) as usize]);
+            return Ok(self.change(uncached, list.iter().map(wanted)));
+        }
+        target(self.vm).map_err(whole)?;
+        if call == Call::MovePages {
+            return self.move_all(away, list.iter().copied().map(Ipa), mark);
+        }
+        let belongs = |page: &Away| page.mark == mark && list.binary_search(&page.ipa.0).is_ok();
+        Ok(self.come_back(away, 0, MigrationOutcome::Restored, belongs))
+    }
+
+    /// Takes a lease (0), renews one, or ends it. Returns its number.
+    pub fn lease(&self, number: u64, nanos: u64) -> Result<u64, CallError> {
+        if nanos > lease::LONGEST_NANOS || number | nanos == 0 {
+            return Err(CallError::Invalid);
+        }
+        if number == 0 && !self.end_due() {
+            return Err(CallError::Busy);
+        }
+        let (cpu, lease, now) = (self.cpu, &self.vm.lease, timer::now());
+        let until = now + cpu.clock.ticks(Nanos(nanos));
+        let number = match number {
+            0 => lease.lock().take(until)?,
+            _ => lease.lock().renew(number, now, until).map(|()| number)?,
+        };
+        // Where this vCPU cannot wait, the deadline ends it.
+        while nanos == 0 && !self.end_due() && (self.pause)(0) {}
+        cpu.deadlines.lease.set(lease.lock().until());
+        cpu.deadlines.program();
+        Ok(number)
+    }
+
+    /// Ends the lease if it has run out. Returns whether that is done, which it is not while another call changes pages, and
+    /// where the vCPU has to stop.
+    fn end_due(&self) -> bool {
+        let Some(mut pages) = self.vm.pages.try_lock() else { return false };
+        let now = timer::now();
+        let is_due = self.vm.lease.lock().until().is_some_and(|until| until <= now);
+        if is_due {
+            self.undo(&mut pages, false);
+        }
+        (self.pause)(0)
+    }
+
+    /// Ends the lease: makes all pages of the VM cacheable, as at its first start, and has its pages move back, or `all`.
+    fn undo(&self, pages: &mut Pages, all: bool) {
+        let Pages { away, uncached, .. } = pages;
+        self.come_back(away, 0, MigrationOutcome::Restored, |page| all || page.mark == LEASED);
+        let regions = self.vm.spec.regions.iter();
+        let pages = regions.flat_map(|region| (0..region.pages.into()).map(|page| region.ipa.page(page)));
+        let some = pages.take_while(|_| uncached.get() > 0).map(|ipa| (ipa, Cacheability::WriteBack));
+        self.change(uncached, some);
+        // A vCPU that has to stop leaves the rest to whoever stops it.
+        self.vm.lease.lock().end();
+    }
+
+    /// Ends the lease if it has run out, at the core's deadline for that.
+    #[inline(never)]
+    pub fn on_lease_deadline(&self) {
+        let deadlines = &self.cpu.deadlines;
+        deadlines.lease.set(Some(timer::now() + self.cpu.clock.ticks(RETRY)));
+        if (self.pause)(0) && self.end_due() {
+            deadlines.lease.set(self.vm.lease.lock().until());
+        }
+        deadlines.program();
+    }
+
+    /// Sets the cacheability of pages of RAM, from the one at `ipa` on, to `wanted`.
+    pub fn set_cacheability(&self, at: Ipa, pages: u64, wanted: Cacheability) -> Result<(), CallError> {
+        if !at.is_page_aligned() || pages == 0 || !self.vm.is_all_ram(at, pages) {
+            return Err(CallError::Invalid);
+        }
+        let Some(one_at_a_time) = self.vm.pages.try_lock() else { return Err(CallError::Busy) };
+        if self.vm.lease.lock().until().is_some() {
+            return Err(CallError::Taken);
+        }
+        self.change(&one_at_a_time.uncached, (0..pages).map(|page| (at.page(page), wanted)));
+        Ok(())
+    }
+
+    /// Sets the cacheability of pages of RAM; counts those that are `uncached`. Returns how many changed.
+    ///
+    /// Break before make, as in a migration: two vCPUs never see one page with different attributes. No line may stay in a
+    /// cache in either direction: a dirty one would overwrite what was stored past it, and a clean one (from EL2's window,
+    /// which is cached) would hide it.
+    fn change(&self, uncached: &Cell<u64>, mut pages: impl Iterator<Item = (Ipa, Cacheability)>) -> u64 {
+        let (stage2, mut all) = (&self.vm.stage2, 0);
+        loop {
+            let batch: heapless::Vec<_, CHANGES> = pages.by_ref().take(CHANGES).collect();
+            let unmap = |&(ipa, wanted): &(Ipa, Cacheability)| match stage2.page(ipa) {
+                Page::Mapped(page) if page.cacheability != wanted => Some((ipa, wanted, stage2.unmap(ipa)?)),
+                _ => None,
+            };
+            let changes: heapless::Vec<_, CHANGES> = batch.iter().filter_map(unmap).collect();
+            if !changes.is_empty() {
+                sysreg::tlbi_ipas(changes.iter().map(|(ipa, ..)| *ipa));
+            }
+            for &(ipa, cacheability, before) in &changes {
+                let is_cached = cacheability == Cacheability::WriteBack;
+                self.cpu.windows.flush(before.frame);
+                sysreg::tell_cacheable(before.frame, is_cached);
+                stage2.remap(ipa, Mapping { cacheability, ..before });
+                uncached.set(if is_cached { uncached.get() - 1 } else { uncached.get() + 1 });
+            }
+            all += changes.len() as u64;
+            if batch.is_empty() || !(self.pause)(changes.len() as u64) {
+                return all;
             }
         }
     }
-}
 
-/// Moves one page, identified by its IPA.
-pub fn one(cpu: &Cpu, vm: &Vm, ipa: Ipa, pause: Pause) -> Outcome {
-    let in_pool = |region: &image::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
-    if !ipa.is_page_aligned() || !vm.spec.regions.iter().any(in_pool) {
-        return Err(CallError::Invalid);
+    /// The VM's life ends, and its lease with it. Where another life follows, which finds its memory as the first one did,
+    /// all pages move back.
+    pub fn reset(&self, restarts: bool) {
+        loop {
+            // Its other vCPUs are off, but a core of theirs may be ending the lease.
+            if let Some(mut pages) = self.vm.pages.try_lock() {
+                return self.undo(&mut pages, restarts);
+            }
+            (self.pause)(0);
+        }
     }
-    let Some(mut away) = vm.away.try_lock() else { return Err(CallError::Busy) };
-    let moved = go(cpu, vm, &mut away, core::iter::once(ipa)).map_err(|(_, error)| error)?;
-    pause(moved);
-    if moved == 0 { Err(CallError::Invalid) } else { Ok(()) }
+
+    /// Moves the profiled pages at the deadline; the guest keeps running on its other vCPUs.
+    #[inline(never)]
+    pub fn on_deadline(&self) {
+        let Some(profile) = &self.vm.spec.profile else { return };
+        match self.top(u64::from(profile.top)) {
+            Ok(moved) => log::info!("VM {}: {moved} pages moved to its PVT pool", self.vm.spec.name),
+            Err(error) => log::warn!("VM {}: pages not moved: {error:?}", self.vm.spec.name),
+        }
+    }
 }
 
-/// Moves every page back home, the last one first.
-pub fn restore_all(cpu: &Cpu, vm: &Vm, pause: Pause) -> Result<u64, CallError> {
-    let Some(mut away) = vm.away.try_lock() else { return Err(CallError::Busy) };
-    Ok(come_back(cpu, vm, &mut away, 0, MigrationOutcome::Restored, pause))
+/// Returns the number of the pool to which a VM's pages can move.
+fn target(vm: &Vm) -> Result<usize, CallError> {
+    vm.spec.target.map(usize::from).ok_or(CallError::Absent)
 }
 
-/// Returns the PVT pool of the VM's profile.
+/// Returns whether a page is one that can move.
+fn can_move(vm: &Vm, ipa: Ipa) -> bool {
+    let in_pool = |region: &image::Region| region.contains(ipa) && matches!(region.backing, Backing::Pool(_));
+    ipa.is_page_aligned() && vm.spec.regions.iter().any(in_pool)
+}
+
+/// Returns the pool to which the VM's pages can move.
 pub fn private_pool(vm: &Vm) -> Result<PrivatePool, CallError> {
-    let profile = vm.spec.profile.as_ref().ok_or(CallError::Absent)?;
     let memory = partition::memory().lock();
-    let pool = &memory.pools[usize::from(profile.pool)];
+    let pool = &memory.pools[target(vm)?];
     let colors = pool.spec().colors;
     let frames: u32 = colors.iter().map(|color| memory.frames.total(color)).sum();
     let pages = pool.spec().limit.unwrap_or(frames).into();
@@ -214,59 +419,11 @@ pub fn page_state(vm: &Vm, ipa: Ipa) -> Result<PageState, CallError> {
         return Err(CallError::Invalid);
     }
     // The lock is held while pages move, so no page is moving now.
-    let Some(_none_moves) = vm.away.try_lock() else { return Err(CallError::Busy) };
-    let Page::Mapped(frame) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
-    let private = vm.stage2.is_private(ipa);
-    let cached = vm.stage2.cacheability(ipa) == Some(Cacheability::WriteBack);
-    let color = color_of(frame, partition::memory().lock().frames.colors());
-    Ok(PageState { color: color.0, private, cached })
-}
-
-/// Sets the cacheability of pages of RAM, from the one at `ipa` on, to `wanted`.
-pub fn set_cacheability(cpu: &Cpu, vm: &Vm, at: Ipa, pages: u64, wanted: Cacheability, pause: Pause) -> Outcome {
-    if !at.is_page_aligned() || pages == 0 || !vm.is_all_ram(at, pages) {
-        return Err(CallError::Invalid);
-    }
-    let Some(_one_at_a_time) = vm.away.try_lock() else { return Err(CallError::Busy) };
-    change_cacheability(cpu, vm, at, pages, wanted, pause);
-    Ok(())
-}
-
-/// Break before make, as in a migration: two vCPUs never see one page with different attributes. No line may stay in a
-/// cache in either direction: a dirty one would overwrite what was stored past it, and a clean one (from EL2's window,
-/// which is cached) would hide it.
-fn change_cacheability(cpu: &Cpu, vm: &Vm, ipa: Ipa, pages: u64, wanted: Cacheability, pause: Pause) {
-    for first in (0..pages).step_by(CHANGES as usize) {
-        let ipas = || (first..pages.min(first + CHANGES)).map(|page| ipa.page(page));
-        let mut frames = [None; CHANGES as usize];
-        for (ipa, frame) in ipas().zip(&mut frames) {
-            if vm.stage2.cacheability(ipa).is_some_and(|now| now != wanted) {
-                *frame = vm.stage2.unmap(ipa);
-            }
-        }
-        let changed = frames.iter().flatten().count() as u64;
-        if changed > 0 {
-            sysreg::tlbi_ipas(ipas());
-        }
-        for (ipa, frame) in ipas().zip(frames) {
-            let Some(before) = frame else { continue };
-            cpu.windows.flush(before.frame);
-            sysreg::tell_cacheable(before.frame, wanted == Cacheability::WriteBack);
-            vm.stage2.remap(ipa, Mapping { cacheability: wanted, ..before });
-        }
-        if !pause(changed) {
-            break;
-        }
-    }
-}
-
-/// Makes all pages of a VM whose vCPUs have stopped cacheable, as at its first start.
-pub fn restore_cacheability(cpu: &Cpu, vm: &Vm, pause: Pause) {
-    if vm.spec.services & services::PROFILE != 0 {
-        for region in &vm.spec.regions {
-            change_cacheability(cpu, vm, region.ipa, region.pages.into(), Cacheability::WriteBack, pause);
-        }
-    }
+    let Some(_none_moves) = vm.pages.try_lock() else { return Err(CallError::Busy) };
+    let Page::Mapped(page) = vm.stage2.page(ipa) else { return Err(CallError::Invalid) };
+    let color = color_of(page.frame, partition::memory().lock().frames.colors());
+    let cached = page.cacheability == Cacheability::WriteBack;
+    Ok(PageState { color: color.0, private: page.mark != 0, cached })
 }
 
 /// Sets the deadline at which the VM's profiled pages move.
@@ -275,16 +432,5 @@ pub fn arm(cpu: &Cpu, vm: &Vm) {
     if let Some(after) = profile.after {
         cpu.deadlines.migration.set(Some(timer::now() + cpu.clock.ticks(after)));
         cpu.deadlines.program();
-    }
-}
-
-/// Moves the pages at the deadline; the guest keeps running on its other vCPUs.
-#[inline(never)]
-pub fn on_deadline(cpu: &Cpu, pause: Pause) {
-    let Some(vm) = cpu.vm else { return };
-    let Some(profile) = &vm.spec.profile else { return };
-    match top(cpu, vm, u64::from(profile.top), pause) {
-        Ok(moved) => log::info!("VM {}: {moved} pages moved to its PVT pool", vm.spec.name),
-        Err(error) => log::warn!("VM {}: pages not moved: {error:?}", vm.spec.name),
     }
 }

@@ -14,12 +14,14 @@ use cloison_formats::color::ColorSet;
 use cloison_formats::image::{self, Backing, GuestPmu, System};
 use cloison_logic::console::LineBuffer;
 use cloison_logic::features::Features;
+use cloison_logic::lease::Lease;
 use cloison_logic::pool::{FrameAllocator, PoolState};
 use cloison_logic::power::{Power, State};
 use cloison_logic::quota;
 use cloison_logic::services_page::Mailbox;
 use cloison_logic::vgic::{Distributor, Shared};
 use cloison_logic::vuart::Pl011;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use spin::Once;
 use spin::mutex::TicketMutex;
@@ -33,15 +35,27 @@ pub struct Vcpu {
     pub context: AtomicU64,
 }
 
-/// A page in the PVT pool. It keeps its home frame meanwhile, so that moving back cannot fail.
+/// A page that is not in its region's pool. It keeps its home frame meanwhile, so that moving back cannot fail.
 #[derive(Clone, Copy)]
 pub struct Away {
     /// Address of the page.
     pub ipa: Ipa,
     /// Its frame in its region's pool, kept for moving back.
     pub home: PhysAddr,
-    /// Its frame in the PVT pool.
+    /// Its frame in the other pool.
     pub frame: PhysAddr,
+    /// Its mark in stage 2.
+    pub mark: u8,
+}
+
+/// What has been changed of a VM's pages.
+pub struct Pages {
+    /// Those that are away; never more than the first capacity.
+    pub away: Vec<Away>,
+    /// A list that is being carried out; never longer than the first capacity.
+    pub list: Vec<u64>,
+    /// How many are not cacheable.
+    pub uncached: Cell<u64>,
 }
 
 /// A virtual machine.
@@ -64,8 +78,10 @@ pub struct Vm {
     pub uart: TicketMutex<(Pl011, LineBuffer)>,
     /// Its services page, if it has one.
     pub mailbox: TicketMutex<Mailbox>,
-    /// Its pages in its PVT pool, in the order in which they moved; never more than the first capacity.
-    pub away: TicketMutex<Vec<Away>>,
+    /// What has been changed of its pages. Whoever has the lock may change more.
+    pub pages: TicketMutex<Pages>,
+    /// How long a program may keep what it has changed. The lock is held for a moment at a time, also within that of `pages`.
+    pub lease: TicketMutex<Lease>,
     /// The power states of its vCPUs.
     pub power: Power,
     /// Its vCPUs.

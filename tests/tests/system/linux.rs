@@ -183,7 +183,8 @@ fn pages_move_unnoticed(board: &str, clock: Clock) -> Result<()> {
         |(_, (region, page)): (u64, (u8, u32))| system.vms[0].regions[usize::from(region)].ipa.page(u64::from(page));
     let pages = pages.into_iter().map(ipa).collect();
     // Well within the time of the load below.
-    system.vms[0].profile = Some(Profile { pool: 1, pages, top: PAGES, after: Some(Nanos(6_000_000_000)) });
+    (system.vms[0].target, system.vms[0].away) = (Some(1), PAGES);
+    system.vms[0].profile = Some(Profile { pages, top: PAGES, after: Some(Nanos(6_000_000_000)) });
     let mut linux = Running::start(&checked, board, clock)?;
     linux.open("linux")?;
     // Programs, their data, the page cache and the kernel's own structures: all are read, written and compared.

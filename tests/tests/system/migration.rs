@@ -24,9 +24,9 @@ fn count(run: &Run, outcome: MigrationOutcome) -> u64 {
 #[track_caller]
 fn colors_fit(run: &Run, away: bool, frame: PhysAddr) {
     let system = &run.system;
-    let profile = system.vms[0].profile.as_ref().expect("the VM has a profile");
+    let target = system.vms[0].target.expect("the VM's pages can move");
     let colors = run.telemetry.boot.as_ref().expect("a boot frame").colors;
-    let held = system.pools[usize::from(profile.pool)].colors.contains(color_of(frame, colors));
+    let held = system.pools[usize::from(target)].colors.contains(color_of(frame, colors));
     assert_eq!(held, away, "frame {frame} has color {:?}", color_of(frame, colors));
 }
 
@@ -137,7 +137,7 @@ fn a_pool_that_runs_full(board: &str) -> Result<()> {
     let [(_, record)] = refused[..] else { panic!("{refused:?}") };
     assert_eq!(record.from, record.to);
     moves_follow_each_other(&run);
-    run.position("PVT pool full after 40 of 64 pages; all 40 are back where they were");
+    run.position("pool full after 40 of 64 pages; all 40 are back where they were");
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 #![cfg_attr(target_os = "none", no_std, no_main)]
 
 use cloison_benchmarks::random::Random;
-use cloison_guest::abi::{Call, CallError, map};
+use cloison_guest::abi::{Call, CallError, lease, list, map};
 use cloison_guest::ram::{LINE_WORDS, PAGE, Ram};
 use cloison_guest::{arg, args, call, cpu, entry, println, psci, segment, smp};
 use cloison_workloads::stamps::{PAGE_WORDS, Stamps};
@@ -17,6 +17,8 @@ entry!(main);
 
 /// The value at [`SURVIVOR`] after this VM has restarted itself.
 const RESTARTED: u64 = 0x6361_6368_6561_626c;
+/// How often the lease is taken and ended.
+const MANY: u64 = 1_000;
 /// A migration is part of every so many rounds.
 const MIGRATES_EVERY: u64 = 4;
 
@@ -94,6 +96,124 @@ fn refusals() {
     }
 }
 
+/// Counts an error, and says what was wrong, unless `holds`.
+fn expect(holds: bool, what: &str) {
+    if !holds {
+        ERRORS.fetch_add(1, SeqCst);
+        println!("cacheability-check: {what}");
+    }
+}
+
+/// A list of pages in this VM's memory.
+struct List {
+    words: &'static [AtomicU64],
+}
+
+impl List {
+    fn at(&self) -> u64 {
+        self.words.as_ptr() as u64
+    }
+
+    fn call(&self, made: Call, entries: &[u64], lease: u64) -> Result<u64, (CallError, u64)> {
+        self.words.iter().zip(entries).for_each(|(word, entry)| word.store(*entry, SeqCst));
+        call::listed(made, self.at(), entries.len() as u64, lease)
+    }
+}
+
+/// Makes calls with lists that must be rejected as a whole, or because of one entry, and change nothing.
+fn wrong_lists(list: &List, lease: u64) {
+    let page = |number: u64| PROFILED + number * PAGE;
+    let at = list.at();
+    let nowhere = [
+        (at + 4, 1),
+        (at, 0),
+        (at, list::LONGEST + 1),
+        (at, u64::MAX),
+        (at + 8, list::LONGEST),
+        (at + PAGE - 8, 2),
+        (map::RAM - PAGE, 1),
+        (map::UART, 1),
+        (map::GICC, 1),
+        (u64::MAX - 7, 1),
+    ];
+    list.words.iter().for_each(|word| word.store(page(0), SeqCst));
+    for (at, count) in nowhere {
+        for made in [Call::MovePages, Call::ReturnPages, Call::CachePages] {
+            let given = call::listed(made, at, count, lease);
+            expect(given == Err((CallError::List, list::NO_ENTRY)), "a list that is nowhere");
+        }
+    }
+    let entries: [(&[u64], u64); 6] = [
+        (&[page(0) | 2], 0),
+        (&[page(0), page(0)], 1),
+        (&[page(1), page(2), page(1)], 2),
+        (&[map::UART, page(0)], 0),
+        (&[page(0), !(PAGE - 1)], 1),
+        (&[map::RAM - PAGE], 0),
+    ];
+    for (entries, wrong) in entries {
+        for made in [Call::MovePages, Call::ReturnPages, Call::CachePages] {
+            let given = list.call(made, entries, lease);
+            expect(given == Err((CallError::Invalid, wrong)), "an entry that is wrong");
+        }
+    }
+    expect(list.call(Call::MovePages, &[page(0) | list::CACHED], lease) == Err((CallError::Invalid, 0)), "a flag");
+    let state = call::page_state(page(0)).map(|state| (state.private, state.cached));
+    expect(state == Ok((false, true)), "a refused call has changed a page");
+}
+
+/// Moves and changes pages by lists, with a lease and without one, until it runs out.
+fn lists(list: &List, pages: u64) {
+    const HOUR: u64 = lease::LONGEST_NANOS;
+    const SOON: u64 = 2_000_000;
+    let entries: &mut [u64; 64] = &mut core::array::from_fn(|page| PROFILED + page as u64 * PAGE);
+    let entries = &mut entries[..pages.min(64) as usize];
+    let pages = entries.len() as u64;
+    let states = |wanted: (bool, bool)| {
+        let is = |page| call::page_state(PROFILED + page * PAGE).map(|state| (state.private, state.cached));
+        (0..pages).all(|page| is(page) == Ok(wanted))
+    };
+    for (number, nanos) in [(0, 0), (0, HOUR + 1), (0, u64::MAX)] {
+        expect(call::lease(number, nanos) == Err(CallError::Invalid), "a lease of no or too long time");
+    }
+    expect(call::lease(1 << 40, 1) == Err(CallError::Expired), "a lease that never was");
+    expect(list.call(Call::CachePages, entries, 0) == Err((CallError::Expired, list::NO_ENTRY)), "no lease");
+    let mut last = 0;
+    for round in 0..MANY {
+        let taken = call::lease(0, HOUR);
+        expect(taken.is_ok_and(|number| number > last), "a lease is not taken, or has an earlier one's number");
+        last = taken.unwrap_or(last);
+        if round == 0 {
+            expect(call::lease(0, HOUR) == Err(CallError::Taken), "two programs have the lease");
+            expect(call::set_cacheability(PROFILED, 1, false) == Err(CallError::Taken), "the lease is no one's");
+            wrong_lists(list, last);
+        }
+        expect(call::lease(last, HOUR) == Ok(last), "a lease is not renewed");
+        expect(call::lease(last, 0) == Ok(last), "a lease is not ended");
+        expect(call::lease(last, HOUR) == Err(CallError::Expired), "a lease is renewed that has ended");
+    }
+    // Without the lease, its pages stay; with it, they come back when it ends.
+    let half = pages as usize / 2;
+    expect(list.call(Call::MovePages, &entries[..half], 0) == Ok(half as u64), "half of the pages do not move");
+    let lease = call::lease(0, HOUR).unwrap_or(0);
+    expect(list.call(Call::MovePages, entries, lease) == Ok(pages - half as u64), "the other half does not");
+    expect(list.call(Call::CachePages, entries, lease) == Ok(pages), "pages do not change");
+    expect(list.call(Call::ReturnPages, entries, 0) == Ok(half as u64), "pages do not return");
+    // The list is the guest's own page, and becomes what it names.
+    let own = [list.at()];
+    expect(list.call(Call::CachePages, &own, lease) == Ok(1), "the list itself does not change");
+    expect(list.call(Call::MovePages, &own, lease) == Ok(1), "the list itself does not move");
+    expect(call::lease(lease, SOON) == Ok(lease), "a lease is not shortened");
+    let until = call::time().unwrap_or(0) + 3 * SOON;
+    while call::time().is_ok_and(|now| now < until) {
+        cpu::give_way();
+    }
+    expect(states((false, true)), "a lease has run out, and its pages are not as they were");
+    expect(call::private_pool().is_ok_and(|pool| pool.taken == 0), "a lease has run out, and keeps frames");
+    expect(call::lease(lease, HOUR) == Err(CallError::Expired), "a lease is renewed that has run out");
+    println!("cacheability-check: lists done");
+}
+
 /// Reads one word of each line twice, each time as a segment; before the second pass, the caches hold all they may.
 fn measure(what: &str, sub_experiment: u32, words: &[AtomicU64]) {
     let read = || words.chunks_exact(LINE_WORDS).map(|line| line[0].load(SeqCst)).fold(0, u64::wrapping_add);
@@ -109,9 +229,11 @@ fn main() {
     let rounds = arg(1, 100);
     let mut ram = Ram::behind_image();
     let buffer = ram.take_at(PROFILED, pages * PAGE);
+    let list = List { words: ram.take_at(PROFILED + pages * PAGE, PAGE) };
     let restarted = &ram.take_at(SURVIVOR, 8)[0];
     if restarted.swap(0, SeqCst) == RESTARTED {
-        let wrong = Stamps::of_an_earlier_life(buffer).pass(|| ());
+        let kept = u64::from(call::lease(0, 1).is_err());
+        let wrong = Stamps::of_an_earlier_life(buffer).pass(|| ()) + kept;
         println!("cacheability-check: restarted wrong={wrong}");
         return;
     }
@@ -121,6 +243,7 @@ fn main() {
         return;
     }
     refusals();
+    lists(&list, pages);
 
     PAGES.store(pages, SeqCst);
     let (first_half, second_half) = buffer.split_at(pages as usize / 2 * PAGE_WORDS);
@@ -163,6 +286,7 @@ fn main() {
     // After the restart, the program must find what it now stores past the caches, from frames other than the pages'
     // own.
     let left = call::migrate(pages).and_then(|_| call::set_cacheability(PROFILED, pages, false));
+    let left = left.and_then(|()| call::lease(0, lease::LONGEST_NANOS).map(drop));
     Stamps::new(buffer);
     restarted.store(RESTARTED, SeqCst);
     println!("cacheability-check: restarts, its pages away and not cached: {left:?}");

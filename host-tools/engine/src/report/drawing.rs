@@ -21,7 +21,7 @@ pub(super) fn color_map(summary: &Summary<'_>) -> Markup {
             vm.regions
                 .iter()
                 .any(|region| matches!(region.backing, cloison_formats::image::Backing::Pool(pool) if usize::from(pool) == index))
-                || vm.profile.as_ref().is_some_and(|profile| usize::from(profile.pool) == index)
+                || vm.target.is_some_and(|target| usize::from(target) == index)
         };
         summary.system.vms.iter().filter(uses).map(|vm| vm.name.as_str()).collect::<Vec<_>>().join(", ")
     };

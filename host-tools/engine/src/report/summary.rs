@@ -54,8 +54,8 @@ impl Summary<'_> {
         let Some(boot) = &self.telemetry.boot else { return vec![] };
         let mut pages: BTreeMap<Color, i64> = BTreeMap::new();
         for (_, migration) in self.telemetry.migrations() {
-            let profile = self.system.vms.get(usize::from(migration.vm)).and_then(|vm| vm.profile.as_ref());
-            if profile.is_none_or(|profile| usize::from(profile.pool) != pool) {
+            let target = self.system.vms.get(usize::from(migration.vm)).and_then(|vm| vm.target);
+            if target.is_none_or(|target| usize::from(target) != pool) {
                 continue;
             }
             match migration.outcome {
