@@ -5,8 +5,8 @@ use std::fmt;
 
 /// An expression of `+ - * /`, brackets, numbers and names.
 ///
-/// It is computed by a dozen lines here rather than by a library: those that there are bring regular expressions, which are
-/// longer than all the rest of a program in a guest's RAM disk.
+/// It is computed here rather than by a library: those that are kept up bring regular expressions, which are longer than all the
+/// rest of a program in a guest's RAM disk.
 #[derive(Clone, Debug)]
 pub struct Formula {
     text: String,
