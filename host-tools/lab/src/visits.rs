@@ -32,7 +32,7 @@ pub const TURN: u64 = 100;
 const ACKNOWLEDGE: u64 = 0x0c;
 /// Functions that name what a visit is for, as parts of their symbols.
 const MARKS: [(&str, &str); 2] =
-    [("4life11begin_again17h", "restart"), ("7migrate11on_deadline17h", "migration_by_deadline")];
+    [("4life11begin_again17h", "restart"), ("7migrate4Work11on_deadline17h", "migration_by_deadline")];
 /// Causes that copy or clear pages.
 const COPIES: [&str; 7] = [
     "hypercall_migrate",
@@ -129,9 +129,13 @@ fn follow(checked: &Checked, symbols: &Symbols) -> Result<(Visits, String)> {
         plugin.push_str(&format!(",overflow={}", overflows.join("+")));
     }
     for (part, cause) in MARKS {
-        if let Some(address) = symbols.address(part) {
-            plugin.push_str(&format!(",mark={address:#x}:{cause}"));
-        }
+        let Some(address) = symbols.address(part) else {
+            return Err(miette!(
+                help = "name the function's symbol as it is now in `MARKS`; a function that is inlined has none",
+                "the hypervisor has no function `{part}`, which marks a visit for `{cause}`"
+            ));
+        };
+        plugin.push_str(&format!(",mark={address:#x}:{cause}"));
     }
     let machine = Machine::new(&emulation, &file).icount(Some(0)).cntfrq(CNTFRQ);
     let outcome = machine.limit(Duration::from_secs(400)).arg("-plugin").arg(plugin).run()?;
