@@ -7,6 +7,12 @@ use cloison_engine::installation;
 use miette::{Result, miette};
 use std::path::{Path, PathBuf};
 
+/// What a neighbor does, from its start on.
+const ENDLESS: &str = "args = [\"420K\", 0]          # bytes of its buffer; 0: endless passes";
+/// What a neighbor of Linux does. Its kernel takes 1 s to its first program on the board model, and on cores that wait nothing has
+/// to be modelled.
+const LATER: &str = "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms to sleep while Linux boots";
+
 /// Segments that the victim runs, the first of which is the warm-up.
 const SEGMENTS: u32 = 4;
 
@@ -35,7 +41,8 @@ pub fn experiment(args: &ExperimentArgs) -> Result<()> {
     let ram = format!("{:#x}", map::RAM);
     let neighbor = |core: u32| {
         let template = include_str!("../../templates/neighbor.toml");
-        template.replace("@CORE@", &core.to_string()).trim_end().to_owned()
+        let args_of = if args.linux.is_some() { LATER } else { ENDLESS };
+        template.replace("@CORE@", &core.to_string()).replace("@ARGS@", args_of).trim_end().to_owned()
     };
     let neighbors = (1..=3).map(neighbor).collect::<Vec<_>>().join("\n");
     let words = [("IMAGE", image.as_str()), ("NEIGHBORS", &neighbors), ("SIZE", size), ("RAM", &ram)];
