@@ -37,7 +37,7 @@ pub enum Verb {
     Export(Export),
     /// Convert a file of BBProf's own profiler
     Import(Import),
-    /// Make all memory of this VM cacheable, and move all pages back: what a killed profiler has left
+    /// End the lease of a profiler that was killed, which makes its pages as they were, before it runs out
     Restore,
     /// Become the program that another bbprof traces
     #[command(hide = true)]

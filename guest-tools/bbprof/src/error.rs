@@ -17,6 +17,9 @@ pub enum Error {
     /// Another profiler runs in this VM.
     #[error("another bbprof runs in this VM")]
     Busy,
+    /// The lease was too short.
+    #[error("the function took longer than the {} s for which the lease of the VM's pages was taken: it has changed in the middle", .0.as_secs())]
+    Expired(std::time::Duration),
     /// A file cannot be used.
     #[error("cannot {what} {}: {source}", path.display())]
     File {
@@ -185,6 +188,9 @@ impl Error {
         match self {
             Self::Hypervisor(error) => error.help(),
             Self::Busy => help("wait until it has ended: both would change the same VM's pages"),
+            Self::Expired(_) => help(
+                "its pages are back in all caches; profile a function that takes less than a hundredth of an hour with its caches",
+            ),
             Self::Symbol { stripped: true, .. } => {
                 help("give the function's address in the file with --at, or build the program without stripping it")
             }

@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![deny(unsafe_code)]
 
-mod caches;
 mod command;
 mod error;
 mod files;
+mod held;
 mod lock;
 #[allow(unsafe_code)]
 mod machine;

@@ -5,12 +5,10 @@ mod profiling;
 mod reading;
 mod using;
 
-use crate::caches;
 use crate::command::{Cli, Verb};
 use crate::error::Error;
-use crate::lock::Lock;
+use crate::held;
 use crate::target::{self, Launch};
-use cloison_client::Services;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -42,8 +40,7 @@ pub fn run(cli: Cli) -> Result<ExitCode, Error> {
 }
 
 fn restore() -> Result<ExitCode, Error> {
-    let _lock = Lock::take()?;
-    let moved = caches::restore(&mut Services::open()?)?;
-    println!("all memory is cacheable; {moved} pages moved back");
+    let what = if held::restore()? { "all pages are as before" } else { "no profiler has left anything" };
+    println!("{what}");
     Ok(ExitCode::SUCCESS)
 }

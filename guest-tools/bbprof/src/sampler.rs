@@ -1,8 +1,8 @@
 //! Runs of the target, each with some of its pages treated apart: the layout that they share, and one sample of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::caches::{Moved, Uncached};
 use crate::error::{Error, Phase};
+use crate::held::Held;
 use crate::machine;
 use crate::memory::{Frame, Memory};
 use crate::program::Facts;
@@ -12,7 +12,7 @@ use cloison_client::{Services, events};
 use cloison_profile::layout::{self, Kind, Mapping, PAGE, PageName, Selection};
 use cloison_profile::{Excluded, Times};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Attempts to take a sample in which no frame changes.
 const ATTEMPTS: u32 = 3;
@@ -87,7 +87,7 @@ pub enum Treatment<'a> {
 
 /// Takes samples.
 pub struct Sampler<'a> {
-    services: &'a mut Services,
+    held: &'a mut Held,
     setup: Setup,
     layout: Layout,
     /// The pages that can be profiled.
@@ -96,8 +96,6 @@ pub struct Sampler<'a> {
     pub excluded: Vec<Excluded>,
     /// Names of the VM's events.
     pub events: Vec<String>,
-    /// Calls to the hypervisor that changed pages, so far.
-    pub calls: u64,
     /// Samples taken so far, of no use because frames had changed.
     pub voided: u64,
     run: u32,
@@ -185,19 +183,12 @@ fn grow_stack(layout: &mut [Mapping], pages: u32) {
 
 impl<'a> Sampler<'a> {
     /// Finds the layout, and the pages that can be profiled.
-    pub fn new(services: &'a mut Services, setup: Setup) -> Result<Self, Error> {
+    pub fn new(held: &'a mut Held, setup: Setup) -> Result<Self, Error> {
+        let begin = Instant::now();
         let (layout, touched) = Layout::detect(&setup)?;
-        let mut sampler = Self {
-            services,
-            setup,
-            layout,
-            pages: touched,
-            excluded: Vec::new(),
-            events: Vec::new(),
-            calls: 0,
-            voided: 0,
-            run: 0,
-        };
+        held.last_for(begin.elapsed());
+        let mut sampler =
+            Self { held, setup, layout, pages: touched, excluded: Vec::new(), events: Vec::new(), voided: 0, run: 0 };
         let ready = sampler.ready()?;
         sampler.exclude(&ready.frames);
         if sampler.pages.is_empty() {
@@ -208,13 +199,18 @@ impl<'a> Sampler<'a> {
         }
         // Events can be read once a segment has been.
         sampler.sample(Treatment::Empty)?;
-        sampler.events = sampler.services.hems()?.iter().map(|hem| events::name(hem.event)).collect();
+        sampler.events = sampler.held.services().hems()?.iter().map(|hem| events::name(hem.event)).collect();
         Ok(sampler)
     }
 
     /// Returns the bytes of the heap, by which it shows whether the allocator follows its environment.
     pub fn heap(&self) -> u64 {
         heap(&self.layout.mappings) * PAGE
+    }
+
+    /// Returns the number of calls to the hypervisor that changed pages, so far.
+    pub fn calls(&self) -> u64 {
+        self.held.calls
     }
 
     /// Returns the mappings that all runs have.
@@ -304,22 +300,18 @@ impl<'a> Sampler<'a> {
         self.run += 1;
         let model = self.setup.model;
         let frame = |page: &PageName| frames.iter().find(|frame| frame.page == *page).map(|frame| frame.ipa);
-        let (sample, calls) = match treatment {
-            Treatment::Empty => (segment(self.services, &mut target, stop, run, model)?, 0),
+        let mut segment = |services: &mut Services| segment(services, &mut target, stop, run, model);
+        let sample = match treatment {
+            Treatment::Empty => segment(self.held.services())?,
             Treatment::Uncached(pages) => {
                 let kept = frames.iter().filter(|frame| pages.contains(&frame.page)).map(|frame| frame.ipa);
-                let mut uncached = Uncached::new(self.services, kept)?;
-                let sample = segment(uncached.services(), &mut target, stop, run, model)?;
-                (sample, 2 * uncached.calls)
+                self.held.uncached(&kept.collect::<Vec<_>>(), segment)?
             }
             Treatment::Private(pages) => {
                 let moved: Vec<u64> = pages.iter().filter_map(frame).collect();
-                let mut moved = Moved::new(self.services, &moved)?;
-                let sample = segment(moved.services(), &mut target, stop, run, model)?;
-                (sample, moved.calls + 1)
+                self.held.moved(&moved, |held| segment(held.services()))?
             }
         };
-        self.calls += calls;
         if target.registers()?.sp != stack {
             return Err(Error::Stack);
         }
@@ -344,11 +336,19 @@ impl<'a> Sampler<'a> {
         let ready = self.ready()?;
         let wanted = |frame: &&Frame| frame.own && pages.contains(&frame.page);
         let frames: Vec<u64> = ready.frames.iter().filter(wanted).map(|frame| frame.ipa).collect();
-        let moved = Moved::new(self.services, &frames)?;
-        ready.target.clear(ready.exit)?;
-        ready.target.clear(ready.entry)?;
-        let status = ready.target.release()?;
-        drop(moved);
+        // It is renewed while the program runs.
+        self.held.last_for(Duration::ZERO);
+        let status = self.held.moved(&frames, |held| {
+            ready.target.clear(ready.exit)?;
+            ready.target.clear(ready.entry)?;
+            let mut lost = None;
+            let status = ready.target.release(held.length() / 4, || lost = lost.take().or(held.renew().err()));
+            // The program has run to its end, but not as it was wanted.
+            if let Some(error) = lost {
+                eprintln!("warning: its pages did not stay in the private pool: {error}");
+            }
+            status
+        })?;
         Ok((status, frames.len()))
     }
 }

@@ -3,32 +3,27 @@
 
 use crate::command::Common;
 use crate::error::Error;
-use crate::lock::Lock;
+use crate::held::Held;
 use crate::program::Binary;
 use crate::target::Launch;
-use crate::{caches, machine, signals};
-use cloison_client::Services;
+use crate::{machine, signals};
 use std::path::Path;
 
 /// The machine while a mode runs: this is the only profiler, pinned to a vCPU, and a real-time process unless told otherwise.
 pub struct Machine {
-    /// Calls to the hypervisor.
-    pub services: Services,
+    /// The VM's pages.
+    pub held: Held,
     /// The share of time that real-time processes had before.
     share: Option<String>,
-    _lock: Lock,
 }
 
 /// What part of the time real-time processes may have.
 const SHARE: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 
 impl Machine {
-    /// Takes the lock, undoes what a killed profiler has left, and prepares this process.
+    /// Takes the VM's lease, and prepares this process.
     pub fn prepare(common: &Common) -> Result<Self, Error> {
-        let lock = Lock::take()?;
-        let mut services = Services::open()?;
-        // What a killed profiler has left would be in every sample.
-        caches::restore(&mut services)?;
+        let held = Held::take()?;
         signals::watch()?;
         cloison_client::pin(common.vcpu)?;
         let mut share = None;
@@ -36,9 +31,9 @@ impl Machine {
             // Otherwise the kernel would stop both for a twentieth of each second.
             share = std::fs::read_to_string(SHARE).ok();
             std::fs::write(SHARE, "-1").map_err(Error::system("let real-time processes have all the time"))?;
-            machine::become_real_time().map_err(Error::system("become a real-time process"))?;
+            machine::become_real_time(machine::Role::Profiler).map_err(Error::system("become a real-time process"))?;
         }
-        Ok(Self { services, share, _lock: lock })
+        Ok(Self { held, share })
     }
 }
 

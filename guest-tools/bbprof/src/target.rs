@@ -9,6 +9,7 @@ use crate::registers::Registers;
 use crate::signals;
 use nix::errno::Errno;
 use nix::sys::personality::{self, Persona};
+use nix::sys::prctl;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -17,6 +18,9 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 /// `brk #0`.
 const BREAK: u32 = 0xd420_0000;
@@ -48,12 +52,14 @@ pub struct Launch {
 /// Replaces this process by the program, as a process that its parent traces. Returns only the error.
 pub fn become_target(launch: &Launch) -> Error {
     let prepare = || {
+        // The option to end it with its tracer comes later, and a tracer that is killed before that would leave it.
+        prctl::set_pdeathsig(Signal::SIGKILL)?;
         if launch.fixed {
             let persona = personality::get()?;
             personality::set(persona | Persona::ADDR_NO_RANDOMIZE)?;
         }
         if launch.real_time {
-            machine::become_real_time()?;
+            machine::become_real_time(machine::Role::Target)?;
         }
         ptrace::traceme()
     };
@@ -278,10 +284,24 @@ impl Target {
         self.execute(at.address, STORE_ZERO, address, 0).map(drop)
     }
 
-    /// Lets the process run on without being traced, and returns its exit status.
-    pub fn release(mut self) -> Result<i32, Error> {
+    /// Lets the process run on without being traced, and returns its exit status. Until then, `meanwhile` is called at this
+    /// interval.
+    pub fn release(mut self, interval: Duration, mut meanwhile: impl FnMut()) -> Result<i32, Error> {
         ptrace::detach(self.pid, None).map_err(Error::system("release the program"))?;
-        match self.wait()? {
+        let target = &mut self;
+        let ended = thread::scope(|scope| {
+            let (sender, ended) = mpsc::channel();
+            // If nobody receives, nobody wants to know.
+            scope.spawn(move || sender.send(target.wait()));
+            loop {
+                match ended.recv_timeout(interval) {
+                    Ok(ended) => break ended,
+                    Err(RecvTimeoutError::Timeout) => meanwhile(),
+                    Err(RecvTimeoutError::Disconnected) => unreachable!("it sends before it ends"),
+                }
+            }
+        });
+        match ended? {
             WaitStatus::Exited(_, status) => Ok(status),
             WaitStatus::Signaled(_, signal, _) => {
                 signals::check()?;

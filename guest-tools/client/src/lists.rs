@@ -12,6 +12,18 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease(u64);
 
+impl Lease {
+    /// Returns its number, by which another process of the VM can renew or end it.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the lease with a number. The hypervisor refuses one that has ended, and never gives a number twice.
+    pub fn with_number(number: u64) -> Self {
+        Self(number)
+    }
+}
+
 fn nanos(length: Duration) -> Result<u64, Error> {
     let nanos = u64::try_from(length.as_nanos()).ok();
     nanos.filter(|nanos| (1..=lease::LONGEST_NANOS).contains(nanos)).ok_or(Error::Length)

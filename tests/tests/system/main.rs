@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 mod audit;
+mod bbprof;
 mod boards;
 mod budgets;
 mod cacheability;

@@ -149,7 +149,7 @@ fn start<'a>(machine: &'a mut Machine, common: &Common, subject: &Subject) -> Re
     let peak = peak(&setup)?;
     setup.launch.environment = environment(peak);
     provenance.allocator = setup.launch.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    let sampler = Sampler::new(&mut machine.services, setup)?;
+    let sampler = Sampler::new(&mut machine.held, setup)?;
     if sampler.heap() < peak {
         eprintln!(
             "note: the program's heap is not what glibc's allocator makes of its environment: it has an allocator that \
@@ -164,7 +164,7 @@ fn start<'a>(machine: &'a mut Machine, common: &Common, subject: &Subject) -> Re
 /// Says what the profile has cost.
 fn report(run: &Run<'_>, common: &Common, start: std::time::Instant) {
     if !common.quiet {
-        let (runs, calls, voided) = (run.runs, run.sampler.calls, run.sampler.voided);
+        let (runs, calls, voided) = (run.runs, run.sampler.calls(), run.sampler.voided);
         let seconds = start.elapsed().as_secs_f64();
         eprintln!("bbprof: {runs} runs, {calls} calls that changed pages, {voided} samples void, {seconds:.1} s");
     }

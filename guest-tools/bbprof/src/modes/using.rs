@@ -4,12 +4,12 @@
 use crate::command::{self, Common, Profiled};
 use crate::error::Error;
 use crate::files;
+use crate::held::Held;
 use crate::program::Binary;
 use crate::progress::Progress;
 use crate::sampler::{Sampler, Samples, Setup, Treatment};
 use crate::session::{Machine, launch};
 use crate::target::Place;
-use cloison_client::Services;
 use cloison_profile::knee::{self, Search};
 use cloison_profile::layout::Selection;
 use cloison_profile::{PageName, Profile};
@@ -19,12 +19,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Starts runs of the program that a profile is of.
-fn start<'a>(
-    services: &'a mut Services,
-    common: &Common,
-    profile: &Profile,
-    wanted: &Profiled,
-) -> Result<Sampler<'a>, Error> {
+fn start<'a>(held: &'a mut Held, common: &Common, profile: &Profile, wanted: &Profiled) -> Result<Sampler<'a>, Error> {
     let provenance = &profile.provenance;
     if provenance.program.is_empty() || provenance.symbol.is_empty() {
         return Err(Error::Other("it does not say which program it is of (it was imported)".to_owned()));
@@ -54,7 +49,7 @@ fn start<'a>(
     }
     let selection = Selection::parse(&letters).map_err(Error::Kind)?;
     let sampler =
-        Sampler::new(services, Setup { launch, facts: binary.facts()?, place, selection, model: !common.keep_model })?;
+        Sampler::new(held, Setup { launch, facts: binary.facts()?, place, selection, model: !common.keep_model })?;
     for vma in &profile.vmas {
         let now = sampler.mappings().iter().find(|mapping| mapping.index == vma.index);
         let same = now.is_some_and(|now| Some(now.kind) == vma.kind && now.name == vma.name);
@@ -92,7 +87,7 @@ pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
     let command::Rank { common, coarse, tolerance, out, profiled } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
-    let mut sampler = start(&mut machine.services, common, &profile, profiled)?;
+    let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
     let ranked = ranked(&profile, &sampler);
     let mut curve: Vec<(usize, Samples)> = Vec::new();
     let found = if *coarse {
@@ -158,7 +153,7 @@ pub fn migrate(wanted: &command::Migrate) -> Result<ExitCode, Error> {
     let command::Migrate { common, top, random, profiled } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
-    let mut sampler = start(&mut machine.services, common, &profile, profiled)?;
+    let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
     let pages = chosen(&ranked(&profile, &sampler), *top, *random)?;
     println!("pages,min,mean,max,samples");
     for pages in [&[][..], &pages] {
@@ -179,7 +174,7 @@ pub fn run(wanted: &command::Run) -> Result<ExitCode, Error> {
     let command::Run { common, top, profiled } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
-    let mut sampler = start(&mut machine.services, common, &profile, profiled)?;
+    let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
     let ranked = ranked(&profile, &sampler);
     let pages = chosen(&ranked, top.unwrap_or(ranked.len()), None)?;
     let (status, moved) = sampler.run(&pages)?;

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 const ENDLESS: &str = "args = [\"420K\", 0]          # bytes of its buffer; 0: endless passes";
 /// What a neighbor of Linux does. Its kernel takes 1 s to its first program on the board model, and on cores that wait nothing has
 /// to be modelled.
-const LATER: &str = "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms to sleep while Linux boots";
+const LATER: &str =
+    "args = [\"420K\", 0, 700]     # bytes of its buffer; 0: endless passes; ms to sleep while Linux boots";
 
 /// Segments that the victim runs, the first of which is the warm-up.
 const SEGMENTS: u32 = 4;

@@ -32,8 +32,11 @@ fn segment(bytes: &[u8], what: &str) -> usize {
         "fork" => drop(Command::new("/bin/busybox").arg("true").status()),
         "exec" => drop(std::os::unix::process::CommandExt::exec(Command::new("/bin/busybox").arg("true"))),
         "thread" => drop(thread::spawn(|| 1).join()),
-        // More than any heap that the first run needed.
-        "map" => drop(black_box(vec![1_u8; std::process::id() as usize % 7 * 4096 + (64 << 20)])),
+        // More than the heap that the first run needed, which is made that large in all others.
+        "map" => {
+            let is_first = std::env::var_os("MALLOC_TOP_PAD_").is_none();
+            drop(black_box(vec![1_u8; if is_first { 1 } else { 64 << 20 }]));
+        }
         "deep" => return deep(100),
         "forever" => loop {
             black_box(bytes);

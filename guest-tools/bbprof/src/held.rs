@@ -1,0 +1,137 @@
+//! What this profiler changes of the VM's pages, under the VM's lease: whatever becomes of this process, the hypervisor undoes it.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::error::Error;
+use crate::lock::Lock;
+use cloison_abi::{Call, CallError, list};
+use cloison_client::{Lease, Services};
+use std::time::Duration;
+
+/// The shortest and the longest time for which the lease is held without being renewed.
+const SHORTEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_secs(3600);
+/// How many times longer than with all its caches a function may take without them.
+const SLOWER: u32 = 100;
+
+/// The lease of the VM's pages, and the calls that are made under it.
+pub struct Held {
+    services: Services,
+    lease: Lease,
+    /// For how long it is renewed.
+    length: Duration,
+    /// Calls that changed pages, so far.
+    pub calls: u64,
+    lock: Lock,
+}
+
+impl Held {
+    /// Takes the lease, after that of a profiler that was killed has ended.
+    pub fn take() -> Result<Self, Error> {
+        let (mut lock, mut services) = (Lock::take()?, Services::open()?);
+        end_stale(&mut lock, &mut services)?;
+        let lease = services.take_lease(SHORTEST)?;
+        let held = Self { services, lease, length: SHORTEST, calls: 0, lock };
+        held.lock.write(lease.number())?;
+        Ok(held)
+    }
+
+    /// Returns the services.
+    pub fn services(&mut self) -> &mut Services {
+        &mut self.services
+    }
+
+    /// Has the lease last as long as a segment can take that took this long with all caches.
+    pub fn last_for(&mut self, cached: Duration) {
+        self.length = cached.saturating_mul(SLOWER).clamp(SHORTEST, LONGEST);
+    }
+
+    /// How long the lease lasts if it is not renewed.
+    pub fn length(&self) -> Duration {
+        self.length
+    }
+
+    /// Renews the lease.
+    pub fn renew(&mut self) -> Result<(), Error> {
+        let renewed = self.services.renew_lease(self.lease, self.length);
+        renewed.map_err(|error| if is(&error, CallError::Expired) { Error::Expired(self.length) } else { error.into() })
+    }
+
+    /// Does something while these frames are kept from the caches.
+    pub fn uncached<T>(
+        &mut self,
+        frames: &[u64],
+        what: impl FnOnce(&mut Services) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.renew()?;
+        let with = |cached| -> Vec<(u64, bool)> { frames.iter().map(|&frame| (frame, cached)).collect() };
+        let done = self.services.cache_pages(&with(false), self.lease).map_err(Error::from);
+        let done = done.and_then(|_| what(&mut self.services));
+        let undone = self.services.cache_pages(&with(true), self.lease);
+        self.count(frames);
+        self.after(done, undone.map(drop))
+    }
+
+    /// Does something while these frames are in the private pool, if all fit.
+    pub fn moved<T>(&mut self, frames: &[u64], what: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
+        self.renew()?;
+        match self.services.move_pages(frames, Some(self.lease)) {
+            Ok(_) => {}
+            Err(error) if is(&error, CallError::PoolFull) => {
+                let pool = self.services.private_pool()?;
+                let free = pool.pages.saturating_sub(pool.taken);
+                return Err(Error::Pool { free, wanted: frames.len() as u64 });
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let done = what(self);
+        let undone = self.services.return_pages(frames, Some(self.lease));
+        self.count(frames);
+        self.after(done, undone.map(drop))
+    }
+
+    /// Counts the calls that changed pages, there and back.
+    fn count(&mut self, frames: &[u64]) {
+        self.calls += 2 * (frames.len() as u64).div_ceil(list::LONGEST);
+    }
+
+    /// What went wrong first is what counts. If the lease ran out, pages came back in the middle.
+    fn after<T>(&mut self, done: Result<T, Error>, undone: Result<(), cloison_client::Error>) -> Result<T, Error> {
+        let done = done?;
+        match undone {
+            Ok(()) => Ok(done),
+            Err(error) if is(&error, CallError::Expired) => Err(Error::Expired(self.length)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // If it has run out, or the call fails, the hypervisor has ended it or will.
+        let _ = self.services.end_lease(self.lease);
+        let _ = self.lock.clear();
+    }
+}
+
+/// Returns whether the hypervisor gave this answer.
+fn is(error: &cloison_client::Error, answer: CallError) -> bool {
+    use cloison_client::Error::{Page, Refused};
+    matches!(error, Refused { error, .. } | Page { error, .. } if *error == answer)
+}
+
+/// Ends the lease of a profiler that was killed. Returns whether there was one.
+fn end_stale(lock: &mut Lock, services: &mut Services) -> Result<bool, Error> {
+    let Some(number) = lock.read()? else { return Ok(false) };
+    let ended = match services.end_lease(Lease::with_number(number)) {
+        // It has run out by now.
+        Err(cloison_client::Error::Refused { call: Call::Lease, error: CallError::Expired }) => false,
+        other => other.map(|()| true)?,
+    };
+    lock.clear()?;
+    Ok(ended)
+}
+
+/// Ends the lease of a profiler that was killed, before it runs out. Returns whether there was one.
+pub fn restore() -> Result<bool, Error> {
+    end_stale(&mut Lock::take()?, &mut Services::open()?)
+}

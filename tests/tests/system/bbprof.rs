@@ -1,0 +1,147 @@
+//! `bbprof` in an unmodified Linux guest: what it profiles, what it refuses, and what it leaves behind, however it ends.
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::running::Running;
+use cloison_config::ImageSource;
+use cloison_engine::cargo;
+use cloison_tests::{Clock, VIRT, config, load};
+use miette::Result;
+
+/// The function of the program to profile, and the program.
+const SEGMENT: &str = "-s black_box::segment black-box";
+
+/// Starts a guest with a program that does what its argument says, with its symbols and without.
+fn start() -> Result<Running> {
+    let mut checked = load(&config("linux-bbprof"), VIRT)?;
+    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+    source.programs.push(cargo::linux_tool_with_symbols("black-box")?);
+    source.programs.push(cargo::linux_tool("count-self")?);
+    let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
+    linux.open("linux")?;
+    Ok(linux)
+}
+
+/// Returns a number after a word in what a command printed.
+#[track_caller]
+fn before(text: &str, unit: &str) -> u64 {
+    let at = text.find(unit).unwrap_or_else(|| panic!("no `{unit}` in\n{text}"));
+    let word = text[..at].split_whitespace().next_back().expect("a number");
+    word.parse().unwrap_or_else(|_| panic!("`{word}` before `{unit}` in\n{text}"))
+}
+
+/// All pages are cacheable and where they were, nobody has the lease, and no program is left.
+#[track_caller]
+fn is_as_before(linux: &mut Running, when: &str) {
+    let pages = linux
+        .output("linux", "cloisonctl colors --from 0x40000000 --pages 40960 | grep -c -E 'not cached|private'; true");
+    assert_eq!(pages.trim(), "0", "{when}");
+    assert!(linux.output("linux", "cloisonctl colors").contains(", 0 in use"), "{when}");
+    // Nor one that has ended and that nobody has waited for.
+    let left = linux.output("linux", "ps | grep -v grep | grep -c -E 'black-box|bbprof'; true");
+    assert_eq!(left.trim(), "0", "{when}: {}", linux.output("linux", "ps"));
+    let free = linux.output("linux", "bbprof restore");
+    assert_eq!(free.trim(), "no profiler has left anything", "{when}");
+}
+
+#[test]
+fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
+    let mut linux = start()?;
+    let done = linux.output("linux", &format!("bbprof profile -f h -o /tmp/p.toml {SEGMENT} 2>&1"));
+    let (pages, runs) = (before(&done, " pages to profile"), before(&done, " runs,"));
+    assert!((6..=40).contains(&pages), "{done}");
+    assert_eq!(runs, pages + 5, "one for each page, three to compare with, and two that find the layout: {done}");
+    // Each run but the two and the empty one changes its pages, and changes them back. With all cacheable, there are none.
+    assert_eq!(before(&done, " calls that changed pages"), 2 * (pages + 1), "{done}");
+    let shown = linux.output("linux", "bbprof show /tmp/p.toml");
+    assert!(shown.contains("black_box::segment"), "{shown}");
+    let exported = linux.output("linux", "bbprof export --format csv /tmp/p.toml");
+    assert!(exported.lines().count() as u64 > pages, "{exported}");
+    is_as_before(&mut linux, "after a profile");
+
+    let rank = linux.output("linux", "bbprof rank --coarse -i /tmp/p.toml 2>&1");
+    assert!(rank.contains("k* = "), "{rank}");
+    let migrate = linux.output("linux", "bbprof migrate -i /tmp/p.toml -g 4 2>&1");
+    assert!(migrate.lines().any(|line| line.starts_with("4,")), "{migrate}");
+    let ran = linux.ask("linux", "bbprof run -i /tmp/p.toml -g 4 2>&1")?;
+    assert!(ran.output.contains("sum=24576") && ran.output.contains("ran with 4 pages"), "{ran:?}");
+    assert_eq!(ran.status, 7, "the program's own: {ran:?}");
+    is_as_before(&mut linux, "after a run");
+
+    let group = linux.output("linux", &format!("bbprof group --block 4 -f h -o /tmp/g.toml {SEGMENT} 2>&1"));
+    assert!(linux.output("linux", "bbprof show /tmp/g.toml").contains("black_box::segment"), "{group}");
+    let inverse = linux.output("linux", &format!("bbprof profile -m nc -f h {SEGMENT} 2>&1"));
+    assert!(inverse.contains("mode = \"nc\""), "{inverse}");
+    is_as_before(&mut linux, "after the other modes");
+    linux.stop()?;
+    Ok(())
+}
+
+#[test]
+fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
+    let mut linux = start()?;
+    for (arguments, message) in [
+        ("-s nothing black-box", "has no function `nothing`"),
+        ("-s main count-self", "it has no symbols at all"),
+        ("-s main /proc/version", "is no ELF file"),
+        ("-s main /no/such", "cannot read /no/such"),
+        ("-s black_box::segment black-box exit", "ended with status 3 inside the segment"),
+        ("-s black_box::segment black-box crash", "killed by SIGABRT inside the segment"),
+        ("-s black_box::segment black-box fork", "started another process inside the segment"),
+        ("-s black_box::segment black-box exec", "executed another one inside the segment"),
+        ("-s black_box::segment black-box thread", "started a thread inside the segment"),
+        ("-s black_box::segment black-box map", "memory of the program changes in the segment"),
+        ("-s black_box::segment black-box early-thread", "started a thread before it called the function"),
+        ("-s black_box::segment black-box early-exit", "ended with status 5 before it called the function"),
+    ] {
+        let done = linux.ask("linux", &format!("bbprof profile -f h {arguments} 2>&1"))?;
+        assert!(done.status != 0 && done.output.contains(message), "{arguments}: {done:?}");
+    }
+    // A machine that is not this one: e_machine of x86-64.
+    linux.output(
+        "linux",
+        "cp $(which bbprof) /tmp/other && printf '\\076' | dd of=/tmp/other bs=1 seek=18 conv=notrunc 2>&1",
+    );
+    let done = linux.ask("linux", "bbprof profile -s main /tmp/other 2>&1")?;
+    assert!(done.status != 0 && done.output.contains("and this is AArch64"), "{done:?}");
+
+    let deep = linux.output("linux", &format!("bbprof profile -f s -o /tmp/p.toml {SEGMENT} deep 2>&1"));
+    let pages = before(&deep, " pages to profile");
+    assert!(pages > 64, "a stack that is larger than the pool: {deep}");
+    let full = linux.ask("linux", &format!("bbprof migrate -i /tmp/p.toml -g {pages} 2>&1"))?;
+    let message = format!("the private pool has 64 free pages, and {pages} are to move");
+    assert!(full.status != 0 && full.output.contains(&message), "{full:?}");
+    is_as_before(&mut linux, "after what was refused");
+
+    // Two at once: the other runs until it is killed.
+    linux.output("linux", &format!("(bbprof profile -f h {SEGMENT} forever >/tmp/first 2>&1 &) ; sleep 3"));
+    let second = linux.ask("linux", &format!("bbprof profile -f h {SEGMENT} 2>&1"))?;
+    assert!(second.status != 0 && second.output.contains("another bbprof runs in this VM"), "{second:?}");
+    linux.output("linux", "killall -INT bbprof; sleep 2");
+    is_as_before(&mut linux, "after an interrupt");
+    linux.stop()?;
+    Ok(())
+}
+
+/// Ends a profiler, or its program, `after` this many milliseconds.
+fn ends(linux: &mut Running, signal: &str, who: &str, after: u64) {
+    let when = format!("{signal} to {who} after {after} ms");
+    let profile = format!("bbprof profile -n 50 -f hs -o /tmp/x.toml {SEGMENT}");
+    linux.output("linux", &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after));
+    linux
+        .output("linux", &format!("killall -{signal} {who} 2>/dev/null; sleep 1; killall -9 -q bbprof; sleep 1; true"));
+    // What was killed outright leaves its lease, which the next one ends.
+    linux.output("linux", "bbprof restore");
+    is_as_before(linux, &when);
+}
+
+#[test]
+fn however_a_profiler_ends_its_pages_are_as_before() -> Result<()> {
+    let mut linux = start()?;
+    for (signal, who, after) in
+        [("INT", "bbprof", 700), ("KILL", "bbprof", 900), ("KILL", "black-box", 1100), ("KILL", "bbprof", 1303)]
+    {
+        ends(&mut linux, signal, who, after);
+    }
+    linux.stop()?;
+    Ok(())
+}
