@@ -150,23 +150,25 @@ fn however_a_profiler_ends_its_pages_are_as_before() -> Result<()> {
 #[test]
 #[ignore = "takes many minutes"]
 fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
-    let mut linux = start()?;
     // A multiplicative congruential generator (Park and Miller 1988).
-    let points = std::iter::successors(Some(16807_u64), |point| Some(point * 16807 % 0x7fff_ffff));
-    for (index, point) in points.take(50).enumerate() {
-        let after = point % 4000;
-        let ways = [("INT", "bbprof"), ("KILL", "bbprof"), ("KILL", "black-box")];
-        if index % 4 < ways.len() {
-            let (signal, who) = ways[index % 4];
-            ends(&mut linux, signal, who, after);
-        } else {
-            let profile = format!("bbprof profile -n 50 -f hs -o /tmp/x.toml {SEGMENT}");
-            linux.output("linux", &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after));
-            linux.type_in("linux", "reboot -f")?;
-            linux.open("linux")?;
-            is_as_before(&mut linux, &format!("a restart after {after} ms"));
+    let points: Vec<u64> =
+        std::iter::successors(Some(16807), |point| Some(point * 16807 % 0x7fff_ffff)).take(50).collect();
+    for points in points.chunks(10) {
+        let mut linux = start()?;
+        for (index, point) in points.iter().enumerate() {
+            let after = point % 4000;
+            let ways = [("INT", "bbprof"), ("KILL", "bbprof"), ("KILL", "black-box")];
+            if let Some((signal, who)) = ways.get(index % 4) {
+                ends(&mut linux, signal, who, after);
+            } else {
+                let profile = format!("bbprof profile -n 50 -f hs -o /tmp/x.toml {SEGMENT}");
+                linux.output("linux", &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after));
+                linux.type_in("linux", "reboot -f")?;
+                linux.open("linux")?;
+                is_as_before(&mut linux, &format!("a restart after {after} ms"));
+            }
         }
+        linux.stop()?;
     }
-    linux.stop()?;
     Ok(())
 }
