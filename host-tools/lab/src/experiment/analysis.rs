@@ -21,6 +21,8 @@ pub enum Analysis {
     InterfMigration,
     /// Event counts that are known in advance.
     MatrixCopy,
+    /// The groups of pages that a profiler finds.
+    ProfileStaircase,
     /// Budgets of the neighbors.
     Quota,
     /// Slowdown against the number of colors.
@@ -29,7 +31,7 @@ pub enum Analysis {
 
 impl Analysis {
     /// All, by the names in files.
-    pub const NAMES: [(&'static str, Self); 9] = [
+    pub const NAMES: [(&'static str, Self); 10] = [
         ("generic", Self::Generic),
         ("c2is", Self::C2is),
         ("cyclictest", Self::Cyclictest),
@@ -37,6 +39,7 @@ impl Analysis {
         ("interference-wss", Self::InterferenceWss),
         ("interf-migration", Self::InterfMigration),
         ("matrix-copy", Self::MatrixCopy),
+        ("profile-staircase", Self::ProfileStaircase),
         ("quota", Self::Quota),
         ("strict-colors", Self::StrictColors),
     ];
@@ -60,6 +63,7 @@ impl Analysis {
             Self::Demo => &["solo", "interf", "quota", "migration"],
             Self::InterfMigration => &["sweep-solo", "sweep"],
             Self::MatrixCopy => &["counted"],
+            Self::ProfileStaircase => &["steps", "equal"],
             Self::StrictColors => &["shared-solo", "shared-interf"],
         }
     }
@@ -69,6 +73,7 @@ impl Analysis {
         match self {
             Self::Generic => true,
             Self::Cyclictest => measure == Measure::Cyclictest,
+            Self::ProfileStaircase => measure == Measure::Profile,
             _ => measure == Measure::Segments,
         }
     }

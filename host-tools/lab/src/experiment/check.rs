@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Runs, shown};
-use super::measured::{Measured, QuotaOutcome};
+use super::measured::{Measure, Measured, QuotaOutcome};
+use super::profiled;
 use cloison_config::suggest;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
@@ -73,6 +74,8 @@ pub enum Quantity {
     EventsPerPeriod,
     /// A latency of cyclictest in microseconds, by its name.
     Latency(&'static str),
+    /// Importance of a group of the staircase's pages relative to that of its first, by its index.
+    Group(usize),
     /// Median count of an event of the victim, by its name.
     Event(String),
 }
@@ -102,6 +105,9 @@ impl fmt::Display for Kind {
 /// Latencies that cyclictest's results have.
 const LATENCIES: [&str; 5] = ["min_us", "median_us", "avg_us", "p999_us", "max_us"];
 
+/// The groups of a profile.
+const GROUPS: [&str; profiled::GROUPS] = ["group_1", "group_2", "group_3", "group_4", "group_5"];
+
 const NAMED: [(&str, Quantity); 8] = [
     ("cycles", Quantity::Cycles),
     ("slowdown", Quantity::Slowdown),
@@ -121,16 +127,26 @@ impl Quantity {
             .find(|(known, _)| *known == name)
             .map(|(_, quantity)| quantity.clone())
             .or_else(|| LATENCIES.iter().find(|known| **known == name).map(|known| Self::Latency(known)))
+            .or_else(|| GROUPS.iter().position(|known| *known == name).map(Self::Group))
             .or_else(|| event(name).then(|| Self::Event(name.to_owned())))
     }
 
     fn kind(&self) -> Kind {
         match self {
             Self::Cycles => Kind::Cycles,
-            Self::Slowdown | Self::Spread => Kind::Ratio,
+            Self::Slowdown | Self::Spread | Self::Group(_) => Kind::Ratio,
             Self::Segments | Self::PagesMoved | Self::ThrottledPeriods => Kind::Number,
             Self::OvershootMax | Self::EventsPerPeriod | Self::Event(_) => Kind::Events,
             Self::Latency(_) => Kind::Microseconds,
+        }
+    }
+
+    /// Returns what has to be measured for it, if that is one thing alone.
+    fn needs(&self) -> Option<Measure> {
+        match self {
+            Self::Latency(_) => Some(Measure::Cyclictest),
+            Self::Group(_) => Some(Measure::Profile),
+            _ => None,
         }
     }
 
@@ -159,6 +175,7 @@ impl Quantity {
                     _ => found.max as f64,
                 }
             }
+            Self::Group(group) => profiled::relative(run.profile.as_ref()?, *group)?,
             Self::Event(name) => {
                 run.segments.first()?.events.get(name)?;
                 run.event(name) as f64
@@ -305,10 +322,9 @@ impl Check {
         })
     }
 
-    /// Returns the latencies that it names with their position in the text: only cyclictest has them.
-    pub fn latencies(&self) -> impl Iterator<Item = Range<usize>> {
-        let is_latency = |selector: &&Selector| matches!(selector.quantity, Quantity::Latency(_));
-        self.selectors().filter(is_latency).map(|selector| selector.at.clone())
+    /// Returns what has to be measured for what it names, if that is one kind of run's alone, and the position in the text.
+    pub fn needs(&self) -> impl Iterator<Item = (Measure, Range<usize>)> {
+        self.selectors().filter_map(|selector| Some((selector.quantity.needs()?, selector.at.clone())))
     }
 
     /// Returns whether it holds in all runs that its sides select. If both sides select runs, those are compared that
@@ -470,7 +486,7 @@ impl Parser<'_> {
         }
         let (name, at) = self.piece(is_name);
         let Some(quantity) = Quantity::named(&name) else {
-            let known = NAMED.iter().map(|(name, _)| *name).chain(LATENCIES);
+            let known = NAMED.iter().map(|(name, _)| *name).chain(LATENCIES).chain(GROUPS);
             let help =
                 format!("{}; or the name of an event, such as L2D_CACHE_REFILL", suggest(&name, "quantities", known));
             return Err(Mistake { at, message: format!("there is no quantity `{name}`"), help });

@@ -15,6 +15,8 @@ pub enum Measure {
     Segments,
     /// The latencies that cyclictest prints as JSON in its Linux guest.
     Cyclictest,
+    /// The page profile that `bbprof` prints in its Linux guest.
+    Profile,
 }
 
 /// The results of one run.
@@ -37,6 +39,9 @@ pub struct Measured {
     /// cyclictest's results, if it is what is measured.
     #[serde(default)]
     pub latencies: Option<Latencies>,
+    /// The text of bbprof's profile, if it is what is measured.
+    #[serde(default)]
+    pub profile: Option<String>,
     /// SHA-256 of the system image, uncompressed.
     #[serde(default)]
     pub image: String,
@@ -136,6 +141,7 @@ pub(super) mod tests {
             quotas: vec![],
             pages_moved: 0,
             latencies: None,
+            profile: None,
             image: String::new(),
         }
     }

@@ -11,8 +11,8 @@
 //! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
 //! | [`generic`] | evaluation of any experiment |
-//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`] | evaluation of each experiment |
-//! | [`cyclictest`] | cyclictest's results |
+//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`], [`staircase`] | evaluation of each experiment |
+//! | [`cyclictest`], [`profiled`] | results that programs print: cyclictest's and bbprof's |
 //! | [`axis`], [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -34,10 +34,12 @@ pub mod migration;
 pub mod overrides;
 pub mod page;
 pub mod plot;
+pub mod profiled;
 pub mod quota;
 pub mod runner;
 pub mod sensitivity;
 pub mod spec;
+pub mod staircase;
 pub mod wss;
 
 use crate::boards::{Absent, Boards, seconds};
@@ -252,7 +254,10 @@ pub fn perform_on(
     eprintln!("{}: {} runs in {:.1} s", experiment.name, runs.len(), started.elapsed().as_secs_f64());
     let described = model::check(&experiment.model)?;
     let mut findings = find(experiment, &runs, &described)?;
-    if !matches!(experiment.analysis, Analysis::Generic | Analysis::Cyclictest | Analysis::MatrixCopy) {
+    if !matches!(
+        experiment.analysis,
+        Analysis::Generic | Analysis::Cyclictest | Analysis::MatrixCopy | Analysis::ProfileStaircase
+    ) {
         findings.say(limits(&described));
     }
     if experiment.analysis != Analysis::Cyclictest && runs_shipped_guests(experiment) {
@@ -333,6 +338,7 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Fin
         Analysis::InterferenceWss => wss::find(all, VICTIM_CORE, model.clock_mhz),
         Analysis::InterfMigration => migration::find(all),
         Analysis::MatrixCopy => matrix::find(all),
+        Analysis::ProfileStaircase => staircase::find(all),
         Analysis::Quota => quota::find(all),
         Analysis::StrictColors => colors::find(all, model),
     }

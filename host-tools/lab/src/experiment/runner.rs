@@ -5,6 +5,7 @@ use super::check::Check;
 use super::cyclictest::Latencies;
 use super::measured::{Measure, Measured, QuotaOutcome, Segment};
 use super::overrides::{self, Value};
+use super::profiled;
 use super::spec::{Experiment, Point};
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
@@ -232,8 +233,10 @@ impl Setting<'_> {
             })
             .collect();
         quotas.sort_by_key(|quota| quota.core);
-        if self.experiment.measure == Measure::Cyclictest {
+        if self.experiment.measure != Measure::Segments {
             let names = prepared.checked.system.vms.iter().map(|vm| vm.name.as_str());
+            let said = consoles::said_by(names, usize::from(victim), &outcome.console);
+            let is = |measure| (self.experiment.measure == measure).then_some(said.as_str());
             return Ok(Measured {
                 inputs: prepared.inputs.clone(),
                 variant: point.variant.clone(),
@@ -243,7 +246,8 @@ impl Setting<'_> {
                 quotas,
                 pages_moved: 0,
                 image: prepared.image.sha256(),
-                latencies: Some(Latencies::read(&consoles::said_by(names, usize::from(victim), &outcome.console))?),
+                latencies: is(Measure::Cyclictest).map(Latencies::read).transpose()?,
+                profile: is(Measure::Profile).map(profiled::find).transpose()?,
             });
         }
         let names = EventNames::of(&prepared.checked.board.events);
@@ -297,6 +301,7 @@ impl Setting<'_> {
             quotas,
             pages_moved: moves.len() as u64,
             latencies: None,
+            profile: None,
             image: prepared.image.sha256(),
         })
     }

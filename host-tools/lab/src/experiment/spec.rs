@@ -430,13 +430,19 @@ fn read_check(
     let check = Check::parse(text.get_ref(), span.clone());
     let check = check.and_then(|check| check.resolve(&all).map(|()| check));
     let check = check.map_err(|mistake| problem(&mistake.at, mistake.message, mistake.help))?;
-    if let Some(at) = check.latencies().next().filter(|_| measure != Measure::Cyclictest) {
-        let help = "write measure = \"cyclictest\", or compare cycles".to_owned();
-        return Err(problem(&at, "only cyclictest measures latencies".into(), help));
+    if let Some((needed, at)) = check.needs().find(|(needed, _)| *needed != measure) {
+        let (name, message) = match needed {
+            Measure::Profile => ("profile", "only a profile has groups of pages"),
+            _ => ("cyclictest", "only cyclictest measures latencies"),
+        };
+        return Err(problem(&at, message.into(), format!("write measure = \"{name}\", or compare cycles")));
     }
-    if let Some((_, event, at)) = check.events().next().filter(|_| measure == Measure::Cyclictest) {
-        let message = format!("cyclictest does not count event `{event}`");
-        return Err(problem(&at, message, "compare latencies, such as alone.avg_us".into()));
+    if let Some((_, event, at)) = check.events().next().filter(|_| measure != Measure::Segments) {
+        let (what, help) = match measure {
+            Measure::Profile => ("a profile", "groups, such as steps.group_2"),
+            _ => ("cyclictest", "latencies, such as alone.avg_us"),
+        };
+        return Err(problem(&at, format!("{what} does not count event `{event}`"), format!("compare {help}")));
     }
     Ok(check)
 }
@@ -621,6 +627,7 @@ mod tests {
             ),
             ("checks = ['solo.cylces < 9']", "cylces", "there is no quantity `cylces`"),
             ("checks = ['solo.max_us < 9']", "solo.max_us", "only cyclictest measures latencies"),
+            ("checks = ['solo.group_2 < 9']", "solo.group_2", "only a profile has groups of pages"),
             ("model = 'none.toml'", "'none.toml'", "there is no model at"),
         ] {
             let text = format!("system = 'system.toml'\n{line}\n{variants}");
