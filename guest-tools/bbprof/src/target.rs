@@ -13,7 +13,7 @@ use nix::sys::prctl;
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -31,6 +31,9 @@ const STORE_ZERO: u32 = 0xf900_001f;
 /// Number of `mlockall`, and its flags: what is there now, and other pages when they are touched.
 const MLOCKALL: u64 = 230;
 const LOCK_PRESENT: u64 = 1 | 4;
+
+/// Who becomes the parent of a process that has lost its own.
+const INIT: Pid = Pid::from_raw(1);
 
 /// How to start a program.
 #[derive(Clone, Debug)]
@@ -54,6 +57,9 @@ pub fn become_target(launch: &Launch) -> Error {
     let prepare = || {
         // The option to end it with its tracer comes later, and a tracer that is killed before that would leave it.
         prctl::set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() == INIT {
+            return Err(Errno::ESRCH);
+        }
         if launch.fixed {
             let persona = personality::get()?;
             personality::set(persona | Persona::ADDR_NO_RANDOMIZE)?;
