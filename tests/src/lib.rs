@@ -11,7 +11,7 @@ pub mod walk;
 use cloison_config::guest_linux::Release;
 use cloison_config::{Checked, ImageSource};
 use cloison_engine::image::{self, Flat, Image};
-use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::qemu::{Machine, Outcome};
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_engine::{configuration, installation, parts, setup};
@@ -146,7 +146,7 @@ pub fn boot(bytes: &[u8], board: &str, clock: Clock) -> Result<Outcome> {
     let mut machine = machine(board, &file, clock)?;
     if clock == Clock::Modelled {
         let model = Model::load(model::of(machine.board())?)?;
-        machine = model.attach(machine, 0, Caches::Warm, &scratch.path().join("model.json"));
+        machine = model.attach(machine, Conditions::default(), &scratch.path().join("model.json"));
     }
     machine.run()
 }

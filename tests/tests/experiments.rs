@@ -3,7 +3,7 @@
 
 use cloison_config::problem::SourceFile;
 use cloison_engine::installation;
-use cloison_engine::model::{Caches, Model};
+use cloison_engine::model::{Conditions, Model};
 use cloison_engine::qemu::Machine;
 use cloison_lab::boards::Boards;
 use cloison_lab::campaign;
@@ -587,7 +587,7 @@ fn the_kits_log_from_a_board_becomes_measurements_to_which_a_model_is_fitted() -
     cloison_tests::image(&checked)?.write(&image)?;
     let machine = Machine::new(checked.emulation()?, &image).limit(Duration::from_secs(300));
     let stats = directory.path().join("model.json");
-    let outcome = Model::load(&board)?.attach(machine, 0, Caches::Warm, &stats).run()?;
+    let outcome = Model::load(&board)?.attach(machine, Conditions::default(), &stats).run()?;
     assert!(outcome.exit.is_clean(), "{}", outcome.console);
     std::fs::write(&log, &outcome.console).expect("a log");
 

@@ -10,7 +10,7 @@ use cloison_engine::counting::{self, Counting};
 use cloison_engine::files::{Claim, write_atomic};
 use cloison_engine::kept::KeptRun;
 use cloison_engine::linux::shell::Shells;
-use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::progress::spinner;
 use cloison_engine::qemu::{Exit, Machine};
 use cloison_engine::report::Summary;
@@ -141,7 +141,7 @@ fn prepare(args: &RunArgs) -> Result<Prepared> {
     image.write(&file)?;
     let mut machine = Machine::new(emulation, &file).icount(args.icount);
     if let Some(model) = model {
-        machine = model.attach(machine, 0, Caches::Warm, &directory.directory().join("model.json"));
+        machine = model.attach(machine, Conditions::default(), &directory.directory().join("model.json"));
     }
     let title = format!("{stem} on {name}{}", if args.model { ", modelled" } else { "" });
     let events = EventNames::of(&checked.board.events);

@@ -8,7 +8,7 @@ use cloison_config::events::EventNames;
 use cloison_engine::board_argument::BoardArgument;
 use cloison_engine::consoles::plain;
 use cloison_engine::counting::{self, Counting};
-use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::qemu::{Machine, Received};
 use cloison_engine::telemetry::{End, Growing, Telemetry};
 use cloison_engine::text::{Style, duration, grouped, share};
@@ -254,7 +254,7 @@ pub fn top(args: &TopArgs) -> Result<()> {
     let mut machine = Machine::new(emulation, &file).icount(args.icount);
     if args.model {
         let model = Model::load(model::of(emulation)?)?;
-        machine = model.attach(machine, 0, Caches::Warm, &directory.join("statistics.json"));
+        machine = model.attach(machine, Conditions::default(), &directory.join("statistics.json"));
     }
     let warning = counting::warning(&checked, counting).map(|line| format!("warning: {line}"));
     let title = format!("{stem} on {board}{}", if args.model { ", modelled" } else { "" });

@@ -3,7 +3,7 @@
 
 use crate::files::{self, sha256, write_atomic, write_json};
 use crate::image::Image;
-use crate::model::{Caches, Model};
+use crate::model::{Conditions, Model};
 use crate::qemu::Machine;
 use crate::store::Store;
 use cloison_config::Emulation;
@@ -29,10 +29,8 @@ pub struct KeptRun {
     plugin: String,
     /// Name of the model's board file that the run used.
     model: String,
-    /// Seed of the model.
-    pub seed: u64,
-    /// The caches before each region of interest.
-    pub caches: Caches,
+    /// How the model runs.
+    pub conditions: Conditions,
 }
 
 /// A system image in the parts that a store has of it.
@@ -106,7 +104,7 @@ impl KeptRun {
     /// # Errors
     ///
     /// Returns an error if the image cannot be written, or the model is elsewhere.
-    pub fn new(board: &str, image: &Image, model: &Model, store: &Store, seed: u64, caches: Caches) -> Result<Self> {
+    pub fn new(board: &str, image: &Image, model: &Model, store: &Store, conditions: Conditions) -> Result<Self> {
         let name = |path: &Path| {
             let name = path.file_name().and_then(|name| name.to_str()).filter(|name| store.has(name));
             name.map(str::to_owned).ok_or_else(|| miette!("{} is not in the results' store", path.display()))
@@ -119,8 +117,7 @@ impl KeptRun {
             image_sha256,
             plugin: name(model.plugin())?,
             model: name(model.board())?,
-            seed,
-            caches,
+            conditions,
         })
     }
 
@@ -183,7 +180,7 @@ impl KeptRun {
         let (parts, image, image_sha256) = (self.parts.clone(), self.image.clone(), self.image_sha256.clone());
         let file = KeptImage { parts, image, image_sha256 }.write(directory)?;
         let model = Model::from_files(&store.path(&self.plugin)?, &store.path(&self.model)?)?;
-        Ok(model.attach(Machine::new(board, &file), self.seed, self.caches, &directory.join("model.json")))
+        Ok(model.attach(Machine::new(board, &file), self.conditions, &directory.join("model.json")))
     }
 }
 
@@ -201,8 +198,11 @@ fn relative(directory: &Path, path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Caches, Roi};
     use crate::{configuration, image, model};
     use std::fs;
+
+    const CONDITIONS: Conditions = Conditions { seed: 7, caches: Caches::Cold, roi: Roi::Hint };
 
     fn sample(guest: u8) -> Image {
         image::system_image(&image::tests::hypervisor(), image::tests::system(), &[guest; 8]).unwrap()
@@ -217,7 +217,7 @@ mod tests {
         let model = Model::from_files(&plugin, model::of(&virt).unwrap()).unwrap().kept_in(&store).unwrap();
         let keep = |guest: &u8| {
             let directory = out.join("runs").join(guest.to_string());
-            let kept = KeptRun::new("virt", &sample(*guest), &model, &store, 7, Caches::Cold).unwrap();
+            let kept = KeptRun::new("virt", &sample(*guest), &model, &store, CONDITIONS).unwrap();
             kept.write(&directory).unwrap();
             directory
         };
@@ -251,7 +251,7 @@ mod tests {
             let run = after.join("runs").join(guest.to_string());
             assert_eq!(image_of(&run).unwrap(), sample(guest).bytes);
             let kept = KeptRun::read(&run).unwrap();
-            assert_eq!((kept.seed, kept.caches), (7, Caches::Cold));
+            assert_eq!(kept.conditions, CONDITIONS);
         }
     }
 

@@ -24,6 +24,30 @@ pub enum Caches {
     Cold,
 }
 
+/// Where the model counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Roi {
+    /// From the first instruction: guest time is the model's, and runs repeat exactly.
+    #[default]
+    Always,
+    /// In regions of interest alone. Outside, guest time is the host's, and a guest runs many times faster.
+    Hint,
+}
+
+/// How the model runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conditions {
+    /// Seed of the replacement and of the memory refreshes.
+    pub seed: u64,
+    /// The caches before each region of interest.
+    pub caches: Caches,
+    /// Where it counts.
+    #[serde(default)]
+    pub roi: Roi,
+}
+
 /// A model with which boards can be started.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -82,12 +106,13 @@ impl Model {
         &self.plugin
     }
 
-    /// Attaches the model to a machine, on from the first instruction. Runs repeat exactly; the statistics are written
-    /// to `stats`.
-    pub fn attach(&self, machine: Machine, seed: u64, caches: Caches, stats: &Path) -> Machine {
+    /// Attaches the model to a machine. The statistics are written to `stats`.
+    pub fn attach(&self, machine: Machine, conditions: Conditions, stats: &Path) -> Machine {
+        let Conditions { seed, caches, roi } = conditions;
         let caches = if caches == Caches::Cold { "cold" } else { "warm" };
+        let roi = if roi == Roi::Hint { "hint" } else { "always" };
         let plugin = format!(
-            "file={},board={},roi=always,caches={caches},seed={seed},stats={}",
+            "file={},board={},roi={roi},caches={caches},seed={seed},stats={}",
             value(&self.plugin),
             value(&self.board),
             value(stats)
@@ -154,7 +179,8 @@ mod tests {
         let emulation = crate::configuration::emulation("virt").unwrap();
         let name = emulation.board.clone();
         let model = Model { plugin: "a,b=c/model.so".into(), board: "a,b=c/board.toml".into(), name, clock_mhz: 1200 };
-        let machine = model.attach(Machine::bare(&emulation), 1, Caches::Cold, Path::new("a,b=c/model.json"));
+        let conditions = Conditions { seed: 1, caches: Caches::Cold, roi: Roi::Always };
+        let machine = model.attach(Machine::bare(&emulation), conditions, Path::new("a,b=c/model.json"));
         let line = machine.command_line();
         assert!(
             line.contains(" file=a,,b=c/model.so,board=a,,b=c/board.toml,roi=always,caches=cold,seed=1,"),

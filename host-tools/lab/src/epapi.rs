@@ -10,7 +10,7 @@ use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::Figures;
 use cloison_engine::image;
 use cloison_engine::installation;
-use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::progress::stage;
 use cloison_engine::qemu::Machine;
 use cloison_engine::report::Section;
@@ -82,7 +82,7 @@ pub fn bench(json: Option<&Path>) -> Result<()> {
     let modelled = stage("board model", || {
         build(Counting::Model)?;
         let model = Model::load(model::of(&emulation)?)?;
-        run(&model.attach(machine(&file), 0, Caches::Warm, &scratch.path().join("model.json")))
+        run(&model.attach(machine(&file), Conditions::default(), &scratch.path().join("model.json")))
     })?;
 
     let mut figures = Figures::new("bench-epapi").board(BOARD).config(&path);

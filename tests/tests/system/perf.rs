@@ -7,7 +7,7 @@ use cloison_config::ImageSource;
 use cloison_config::guest_linux::Release;
 use cloison_config::validation::record;
 use cloison_engine::counting;
-use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::model::{self, Conditions, Model};
 use cloison_engine::{cargo, configuration};
 use cloison_formats::telemetry::LoggedPeriod;
 use cloison_formats::units::{Events, Nanos};
@@ -182,7 +182,7 @@ fn on_the_board_model_perf_counts_and_samples_refills() -> Result<()> {
     let mut checked = load(&shipped("linux-perf"), board)?;
     counting::adapt(&mut checked, record::Machine::Model)?;
     let mut linux = Running::start_on(&checked, |file| {
-        Ok(model.attach(machine(board, file, Clock::Real)?, 0, Caches::Warm, &stats))
+        Ok(model.attach(machine(board, file, Clock::Real)?, Conditions::default(), &stats))
     })?;
     linux.open("linux")?;
     // What the model does not count has no name.

@@ -12,7 +12,7 @@ use cloison_engine::counting::{self, Counting};
 use cloison_engine::figures::qemu_version;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::kept::KeptRun;
-use cloison_engine::model::{self, Model};
+use cloison_engine::model::{self, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
@@ -165,7 +165,8 @@ impl Setting<'_> {
         if let Some(Kept { runs, .. }) = before {
             return Ok((runs, image.sha256()));
         }
-        let kept = KeptRun::new(&self.campaign.board, &image, self.model, &self.store, job.seed, job.variant.caches)?;
+        let conditions = Conditions { seed: job.seed, caches: job.variant.caches, roi: Roi::Always };
+        let kept = KeptRun::new(&self.campaign.board, &image, self.model, &self.store, conditions)?;
         let output = boards.boot(&directory, Boot::new(checked.emulation()?, kept, LIMIT))?;
         output.write(&directory)?;
         let telemetry = Telemetry::parse(&output.telemetry);

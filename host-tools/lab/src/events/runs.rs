@@ -10,7 +10,7 @@ use cloison_config::problem::count as count_of;
 use cloison_config::validation::record::Machine as Executor;
 use cloison_config::validation::{Counts, Guest, Manifest};
 use cloison_engine::kept::{KeptImage, KeptRun};
-use cloison_engine::model::{self, Caches, Model};
+use cloison_engine::model::{self, Caches, Conditions, Model, Roi};
 use cloison_engine::progress::bar;
 use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
@@ -185,7 +185,8 @@ pool = "shared"
         let emulation = checked.emulation()?;
         let boot = match &self.model {
             Some(model) => {
-                let kept = KeptRun::new(self.named, &image, model, &self.store, SEED, Caches::Cold)?;
+                let conditions = Conditions { seed: SEED, caches: Caches::Cold, roi: Roi::Always };
+                let kept = KeptRun::new(self.named, &image, model, &self.store, conditions)?;
                 Boot::new(emulation, kept, LIMIT)
             }
             None => {

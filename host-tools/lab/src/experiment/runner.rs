@@ -197,8 +197,8 @@ impl Setting<'_> {
 
     /// Writes and returns what is needed to repeat a run.
     fn keep(&self, prepared: &Prepared<'_>) -> Result<KeptRun> {
-        let Experiment { board, seed, caches, .. } = self.experiment;
-        let kept = KeptRun::new(board, &prepared.image, self.model, &self.store, *seed, *caches)?;
+        let Experiment { board, conditions, .. } = self.experiment;
+        let kept = KeptRun::new(board, &prepared.image, self.model, &self.store, *conditions)?;
         kept.write(prepared.directory)?;
         Ok(kept)
     }
@@ -263,7 +263,9 @@ impl Setting<'_> {
         // Every guest's segments are in the hypervisor's log. Only those that also mark them for the model have its counts
         // of all cores, and can start with cold caches.
         let has_regions = seen == logged;
-        if !has_regions && (self.experiment.analysis.needs_regions() || self.experiment.caches == model::Caches::Cold) {
+        if !has_regions
+            && (self.experiment.analysis.needs_regions() || self.experiment.conditions.caches == model::Caches::Cold)
+        {
             return Err(miette!(
                 help = "mark the segments with HINT instructions (docs/board-model.md); without them leave out `analysis` \
                         and `caches`",
@@ -322,8 +324,8 @@ fn inputs(experiment: &Experiment, command_line: &str) -> String {
     format!(
         "{RESULT_VERSION} {:?} {} {:?} {} {:?} {} {command_line}",
         experiment.victim,
-        experiment.seed,
-        experiment.caches,
+        experiment.conditions.seed,
+        experiment.conditions.caches,
         experiment.warm_up,
         experiment.measure,
         experiment.analysis.needs_regions()
@@ -376,7 +378,7 @@ pub fn run_under(
         common.update(files::read(file, files::IMAGE)?);
     }
     common.update(qemu_version());
-    let machine = model.attach(Machine::bare(emulation), experiment.seed, experiment.caches, Path::new("model.json"));
+    let machine = model.attach(Machine::bare(emulation), experiment.conditions, Path::new("model.json"));
     common.update(inputs(experiment, &without(machine.command_line(), [model.board(), model.plugin()])));
     common.update(format!("{emulation:?} {:?}", checked.board.events));
     let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;

@@ -11,7 +11,7 @@ use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_config::suggest;
 use cloison_engine::configuration;
 use cloison_engine::installation;
-use cloison_engine::model::Caches;
+use cloison_engine::model::{Caches, Conditions, Roi};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -53,10 +53,8 @@ pub struct Experiment {
     pub warm_up: usize,
     /// Position of that number in the file.
     pub warm_up_span: Range<usize>,
-    /// Seed of the model.
-    pub seed: u64,
-    /// State of the caches at the start of a region.
-    pub caches: Caches,
+    /// How the model runs.
+    pub conditions: Conditions,
     /// All runs.
     pub points: Vec<Point>,
 }
@@ -129,6 +127,8 @@ struct File {
     seed: u64,
     #[serde(default)]
     caches: Caches,
+    #[serde(default)]
+    roi: Roi,
     variant: Vec<VariantFile>,
 }
 
@@ -253,8 +253,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         measure,
         warm_up_span: file.warm_up.as_ref().map_or(0..0, Spanned::span),
         warm_up: file.warm_up.map_or(0, Spanned::into_inner),
-        seed: file.seed,
-        caches: file.caches,
+        conditions: Conditions { seed: file.seed, caches: file.caches, roi: file.roi },
         points,
     })
 }

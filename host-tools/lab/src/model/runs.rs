@@ -11,7 +11,7 @@ use cloison_config::Errors;
 use cloison_config::shipped::DEFAULT_BOARD;
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
-use cloison_engine::model::{Caches, Model};
+use cloison_engine::model::{Conditions, Model};
 use miette::{IntoDiagnostic, Result, miette};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -277,8 +277,7 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
         // The first run fills the caches.
         warm_up: 1,
         warm_up_span: 0..0,
-        seed: 0,
-        caches: Caches::Warm,
+        conditions: Conditions::default(),
         points: runs,
     }
 }
