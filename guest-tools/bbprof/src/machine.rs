@@ -1,4 +1,4 @@
-//! What needs unsafe code: the board model's HINTs, and the scheduling class.
+//! What needs unsafe code: the scheduling class.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use nix::errno::Errno;
@@ -28,22 +28,4 @@ pub fn become_real_time(role: Role) -> Result<(), Errno> {
     // SAFETY: the call reads `parameters`, which lives until it returns, and changes no memory.
     let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
     Errno::result(result).map(drop)
-}
-
-/// Switches the board model on, with empty caches. Without the model, nothing happens.
-pub fn model_on() {
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: the architecture defines these HINTs as NOP; the barrier changes nothing that a program sees.
-    unsafe {
-        std::arch::asm!("hint #{}", "isb", const cloison_abi::model_hint::BEGIN_COLD, options(nostack, preserves_flags));
-    }
-}
-
-/// Switches the board model off.
-pub fn model_off() {
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: the architecture defines this HINT as NOP; the barrier changes nothing that a program sees.
-    unsafe {
-        std::arch::asm!("hint #{}", "isb", const cloison_abi::model_hint::END, options(nostack, preserves_flags));
-    }
 }

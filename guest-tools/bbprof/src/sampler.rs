@@ -3,12 +3,11 @@
 
 use crate::error::{Error, Phase};
 use crate::held::Held;
-use crate::machine;
 use crate::memory::{Frame, Memory};
 use crate::program::Facts;
 use crate::signals;
 use crate::target::{self, Breakpoint, Launch, Place, Target};
-use cloison_client::{Services, events};
+use cloison_client::{Services, events, region};
 use cloison_profile::layout::{self, Kind, Mapping, PAGE, PageName, Selection};
 use cloison_profile::{Excluded, Times};
 use std::collections::BTreeSet;
@@ -367,7 +366,7 @@ fn segment(
 ) -> Result<Sample, Error> {
     use cloison_abi::{Call, CallError};
     if model {
-        machine::model_on();
+        region::begin(region::Caches::Cold);
     }
     let begun = match services.segment_begin(0, 0, run) {
         // A profiler that was killed has left a segment open.
@@ -383,7 +382,7 @@ fn segment(
         reached.map(|_| cycles)
     });
     if model {
-        machine::model_off();
+        region::end();
     }
     let cycles = reached?;
     let counts = services.hems()?.iter().map(|hem| hem.count).collect();

@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | [`counting`], [`perf`] | ways to count for PAPI: the hypervisor's, through the page, and the kernel's |
 //! | [`events`] | names of events |
+//! | [`region`] | where the board model counts |
 //! | `registers`, `error` | the page; why a call failed |
 //!
 //! Calls about a core (observation segments, counts, quotas) refer to the core of the calling vCPU: see [`pin`].
@@ -25,6 +26,8 @@ pub mod events;
 mod lists;
 #[allow(unsafe_code)]
 pub mod perf;
+#[allow(unsafe_code)]
+pub mod region;
 #[allow(unsafe_code)]
 mod registers;
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+mod child;
 mod failure;
 mod list;
 mod report;
@@ -38,6 +39,12 @@ enum Verb {
     Stat(Stat),
     /// List what can be counted
     List(List),
+    /// Run a command in a region of interest of the board model; anywhere else, just run it
+    Roi {
+        /// The command and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+    },
 }
 
 /// What the hypervisor is asked for.
@@ -164,9 +171,10 @@ fn number(text: &str) -> Result<u64, String> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.command {
-        // These may count without the hypervisor.
+        // These need no hypervisor.
         Verb::Stat(wanted) => stat::stat(&wanted),
         Verb::List(wanted) => list::list(&wanted).map(|()| ExitCode::SUCCESS),
+        Verb::Roi { command } => child::in_region(&command),
         Verb::Request(request) => {
             let done = Services::open().map_err(Failure::from).and_then(|mut services| run(&mut services, request));
             done.map(|()| ExitCode::SUCCESS)

@@ -1,18 +1,19 @@
 //! `cloisonctl stat`: runs a command and prints what was counted meanwhile, with what can be computed from it.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::child::{self, lost};
 use crate::failure::Failure;
 use crate::report::{self, Counted, Format, Sample};
 use crate::ways::{By, Part, Task, Way, choose, with};
 use clap::Args;
-use cloison_client::{Services, counting, events, pin};
+use cloison_client::{Services, counting, events, pin, region};
 use cloison_epapi::backend::Machine;
 use cloison_epapi::cpu::{CPU_CYCLES, Cpu};
 use cloison_epapi::preset::{PAPI_NATIVE_MASK, PAPI_NULL};
 use cloison_epapi::{Error, Library};
 use cloison_metrics::Metric;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, ExitCode, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -82,10 +83,7 @@ pub fn stat(wanted: &Stat) -> Result<ExitCode, Failure> {
             Failure::new(format!("cannot write {}: {error}", path.display()), "the command has run")
         })?,
     }
-    if status.success() {
-        return Ok(ExitCode::SUCCESS);
-    }
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+    Ok(child::code(status))
 }
 
 /// An event that is counted: its code, and how it was asked for.
@@ -197,10 +195,13 @@ impl Stat {
         let mut status = ExitStatus::default();
         for run in (self.run..).take(self.repeat as usize) {
             let (began, before) = (Instant::now(), children());
+            region::begin(region::Caches::Warm);
             services.segment_begin(self.workload, self.sub_experiment, run)?;
-            let ended = self.child().and_then(|mut child| child.wait().map_err(lost));
+            let ended = child::start(&self.command).and_then(|mut child| child.wait().map_err(lost));
             // Ended in any case: otherwise the next segment could not start.
-            let cycles = services.segment_end()?;
+            let cycles = services.segment_end();
+            region::end();
+            let cycles = cycles?;
             status = ended?;
             samples.push(Sample::since(began, before));
             let cycles_of = (report::SEGMENT_CYCLES.to_owned(), CPU_CYCLES, cycles, false);
@@ -228,20 +229,6 @@ impl Stat {
         Ok((self.report(By::Hem, cpu, &counted, &metrics, &samples, status), status))
     }
 
-    /// Starts the command.
-    fn child(&self) -> Result<Child, Failure> {
-        let [program, arguments @ ..] = self.command.as_slice() else {
-            return Err(Failure::new("no command", "name a program"));
-        };
-        let child = Command::new(program).args(arguments).spawn();
-        child.map_err(|error| {
-            Failure::new(
-                format!("cannot start `{program}`: {error}"),
-                "name a program that the shell finds, or its path",
-            )
-        })
-    }
-
     /// Runs the command once while an event set counts.
     fn once<W: Way>(
         &self,
@@ -252,7 +239,7 @@ impl Stat {
     ) -> Result<(ExitStatus, Sample), Failure> {
         let (began, before) = (Instant::now(), children());
         library.start(set)?;
-        let status = self.child().and_then(|child| wait(child, library, set, values));
+        let status = child::start(&self.command).and_then(|child| wait(child, library, set, values));
         if self.record && status.is_ok() {
             library.frozen(|library| library.counters().record(numbers))?;
         }
@@ -370,11 +357,6 @@ fn wait<W: Way>(
     let status = waiter.join().map_err(|_| Failure::new("the command was lost", "run it again"))?;
     status.map_err(lost)
 }
-
-fn lost(error: std::io::Error) -> Failure {
-    Failure::new(format!("cannot wait for the command: {error}"), "run it again")
-}
-
 impl Sample {
     /// Returns what has passed since a time, at which children had used so much.
     fn since(began: Instant, before: (f64, f64)) -> Self {

@@ -11,6 +11,10 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 const PAGE: usize = 4096;
 /// Pages of the buffer.
 const PAGES: usize = 100;
+/// A page of the buffer, which starts where a page of memory does.
+#[repr(align(4096))]
+struct Page([AtomicU8; PAGE]);
+
 /// Number of phases.
 const PHASES: usize = 5;
 
@@ -26,18 +30,18 @@ fn main() -> ExitCode {
         eprintln!("usage: bbprof-staircase [ROUNDS [steps|equal]]");
         return ExitCode::FAILURE;
     };
-    let buffer: Vec<AtomicU8> = (0..PAGES * PAGE).map(|_| AtomicU8::new(1)).collect();
+    let buffer: Vec<Page> = (0..PAGES).map(|_| Page([const { AtomicU8::new(1) }; PAGE])).collect();
     println!("staircase: sum={}", black_box(access)(&buffer, rounds, skipped));
     ExitCode::SUCCESS
 }
 
 /// The observation segment: in each phase, as many passes over the buffer; each phase leaves out more pages at its start.
 #[inline(never)]
-fn access(buffer: &[AtomicU8], rounds: u32, skipped: usize) -> u64 {
+fn access(buffer: &[Page], rounds: u32, skipped: usize) -> u64 {
     let mut sum = 0;
     for phase in 0..PHASES {
         for _ in 0..rounds {
-            for byte in &buffer[phase * skipped * PAGE..] {
+            for byte in buffer[phase * skipped..].iter().flat_map(|page| &page.0) {
                 sum += u64::from(byte.load(Relaxed));
             }
         }
