@@ -288,11 +288,7 @@ impl Runner {
         let threads = format!("--test-threads={}", self.jobs.max(1));
         let boots = cmd!(shell, "cargo test --no-fail-fast -p cloison-tests");
         let mut tally = self.libtest(boots.into(), &[&threads])?;
-        // One at a time: some of its figures are the same only where the emulator is alone.
-        let model = cmd!(
-            shell,
-            "cargo test --no-fail-fast -p cloison-board-model --features boots --test qemu --test audit --test pycachesim"
-        );
+        let model = cmd!(shell, "cargo test --no-fail-fast -p cloison-tests --test model");
         tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
         Ok(tally)
     }

@@ -4,9 +4,9 @@
 //! Nothing is asserted.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-#[path = "../tests/common/mod.rs"]
+#[path = "../../../tests/tests/model/common.rs"]
 mod common;
-#[path = "../tests/common/stream.rs"]
+#[path = "../../../tests/tests/model/stream.rs"]
 mod stream;
 
 use cloison_engine::installation;

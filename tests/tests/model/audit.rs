@@ -1,10 +1,8 @@
 //! What a guest can observe of the model in a real QEMU, program by program: counters, levels, faults, time.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod common;
-
+use crate::common::{SIMPLE, board, build_guest, machine};
 use cloison_board_model::statistics::{CoreCounts, Instructions, Statistics};
-use common::{SIMPLE, board, build_guest, machine};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -331,7 +329,7 @@ fn translations_that_the_buffers_do_not_hold_are_walked_for() {
 fn on_another_qemu(how: &str) -> (bool, String) {
     let directory = TempDir::new().expect("a directory");
     let shim = directory.path().join("other_qemu.so");
-    let source = cloison_engine::installation::root().join("host-tools/board-model/tests/shim/other_qemu.rs");
+    let source = cloison_engine::installation::root().join("tests/tests/model/shim/other_qemu.rs");
     let mut command = Command::new("rustc");
     command.args(["--edition", "2024", "--crate-type", "cdylib", "-C", "panic=abort"]).arg(source);
     assert!(command.arg("-o").arg(&shim).status().expect("rustc runs").success(), "the library builds");

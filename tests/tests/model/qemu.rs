@@ -1,15 +1,11 @@
 //! The plugin in a real QEMU: counts known in advance, clocks, and runs that repeat exactly.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-mod common;
-#[path = "common/stream.rs"]
-mod stream;
-
-use common::board;
+use crate::common::board;
+use crate::stream::{Guest, boot};
 use serde_json::Value;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
-use stream::{Guest, boot};
 use tempfile::TempDir;
 
 #[derive(PartialEq)]

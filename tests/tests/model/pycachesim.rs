@@ -2,7 +2,7 @@
 //!
 //! pycachesim is installed with pip into a private environment under `target/`, which needs Python's venv, pip and a C
 //! compiler. The test is therefore run on demand:
-//! `cargo test -p cloison-board-model --features boots --test pycachesim -- --ignored`.
+//! `cargo test -p cloison-tests --test model -- --ignored pycachesim`.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_board_model::board::L2Data;

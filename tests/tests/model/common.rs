@@ -17,10 +17,10 @@ pub fn plugin() -> &'static Path {
     PLUGIN.get_or_init(|| cloison_engine::parts::model_plugin().expect("the plugin builds"))
 }
 
-/// Builds the guest with this name in `tests/guest`. Returns its path in `directory`.
+/// Builds the guest with this name in `guest`. Returns its path in `directory`.
 pub fn build_guest(directory: &Path, name: &str) -> PathBuf {
     let path = directory.join(name).with_extension("elf");
-    let source = installation::root().join("host-tools/board-model/tests/guest").join(name).with_extension("rs");
+    let source = installation::root().join("tests/tests/model/guest").join(name).with_extension("rs");
     let mut command = Command::new("rustc");
     command.args(["--edition", "2024", "--target", "aarch64-unknown-none-softfloat", "-C", "panic=abort"]);
     command.args([
