@@ -105,7 +105,8 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
     assert!(done.status != 0 && done.output.contains("and this is AArch64"), "{done:?}");
 
     let deep = linux.output("linux", &format!("bbprof profile -f s -o /tmp/p.toml {SEGMENT} deep 2>&1"));
-    let pages = before(&deep, " pages to profile");
+    // Where in a page the stack begins is random: with another one, a page less may be touched.
+    let pages = before(&deep, " pages to profile") - 2;
     assert!(pages > 64, "a stack that is larger than the pool: {deep}");
     let full = linux.ask("linux", &format!("bbprof migrate -i /tmp/p.toml -g {pages} 2>&1"))?;
     let message = format!("the private pool has 64 free pages, and {pages} are to move");
