@@ -25,6 +25,16 @@ pub struct Group {
     pub max: f64,
 }
 
+impl Group {
+    fn of(pages: &[f64]) -> Self {
+        Self {
+            mean: pages.iter().sum::<f64>() / pages.len() as f64,
+            min: pages.iter().copied().fold(f64::INFINITY, f64::min),
+            max: pages.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+}
+
 /// Finds the profile in a VM's output, and returns its text.
 ///
 /// # Errors
@@ -48,33 +58,35 @@ pub fn read(text: &str) -> Result<Profile> {
     document::read(text).into_diagnostic().wrap_err("bbprof's profile cannot be read")
 }
 
-/// Returns the importance of each page of the staircase's buffer, in its order: that of the first hundred of the most pages that follow
-/// each other. A buffer that starts within a page reaches into one more.
-pub fn buffer(profile: &Profile) -> Option<Vec<f64>> {
-    let mut longest: &[Block] = &[];
-    for vma in &profile.vmas {
-        let follows = |one: &Block, next: &Block| one.offset + one.pages == next.offset;
-        longest = vma.blocks.chunk_by(follows).chain([longest]).max_by_key(|run| run.len())?;
-    }
-    let pages = longest.get(..PAGES)?;
-    Some(pages.iter().map(|block| profile.importance(&block.times)).collect())
+/// Importance of the staircase's pages, in cycles.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Staircase {
+    /// Each page of its buffer, in their order.
+    pub pages: Vec<f64>,
+    /// Its groups; the first one's pages are read least often.
+    pub groups: [Group; GROUPS],
+    /// All other profiled pages, which are the allocator's and are hardly read.
+    pub others: Vec<f64>,
 }
 
-/// Returns the groups of the staircase: its first pages are read least often.
-pub fn groups(profile: &Profile) -> Option<[Group; GROUPS]> {
-    let pages = buffer(profile)?;
-    let mut groups = pages.chunks(PAGES / GROUPS).map(|pages| Group {
-        mean: pages.iter().sum::<f64>() / pages.len() as f64,
-        min: pages.iter().copied().fold(f64::INFINITY, f64::min),
-        max: pages.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-    });
-    let groups: Vec<Group> = groups.by_ref().collect();
-    groups.try_into().ok()
+/// Finds the staircase's buffer: of all hundred pages that follow each other, those that matter most together.
+pub fn staircase(profile: &Profile) -> Option<Staircase> {
+    let follows = |one: &Block, next: &Block| one.offset + one.pages == next.offset;
+    let importance = |block: &Block| profile.importance(&block.times);
+    let successive = profile.vmas.iter().flat_map(|vma| vma.blocks.chunk_by(follows));
+    let hundreds = successive.flat_map(|pages| pages.windows(PAGES));
+    let together = |pages: &[Block]| pages.iter().map(importance).sum::<f64>();
+    let buffer = hundreds.max_by(|one, other| together(one).total_cmp(&together(other)))?;
+    let all = profile.vmas.iter().flat_map(|vma| &vma.blocks);
+    let others = all.filter(|block| !buffer.as_ptr_range().contains(&std::ptr::from_ref(*block)));
+    let pages: Vec<f64> = buffer.iter().map(importance).collect();
+    let groups: Vec<Group> = pages.chunks(PAGES / GROUPS).map(Group::of).collect();
+    Some(Staircase { others: others.map(importance).collect(), groups: groups.try_into().ok()?, pages })
 }
 
 /// Returns the mean importance of a group relative to that of the first one.
 pub fn relative(text: &str, group: usize) -> Option<f64> {
-    let groups = groups(&read(text).ok()?)?;
+    let Staircase { groups, .. } = staircase(&read(text).ok()?)?;
     Some(groups.get(group)?.mean / groups[0].mean)
 }
 
@@ -83,15 +95,15 @@ pub(in crate::experiment) mod tests {
     use super::*;
     use cloison_profile::{Baseline, Mode, Provenance, Times, VmaProfile};
 
-    /// A profile of the staircase: two pages of something else, then the buffer, whose groups save `steps` cycles a page.
-    pub(in crate::experiment) fn staircase(steps: [u64; GROUPS]) -> String {
+    /// A profile of the staircase: two pages of something else, the buffer right after them, whose groups save `steps` cycles a page.
+    pub(in crate::experiment) fn profile(steps: [u64; GROUPS]) -> String {
         let block = |offset: u32, saved: u64| Block {
             offset,
             pages: 1,
             times: Times::one(1_000_000 - saved),
             counts: Vec::new(),
         };
-        let mut blocks = vec![block(0, 3), block(1, 9)];
+        let mut blocks = vec![block(8, 3), block(9, 9)];
         blocks.extend((0..101).map(|page| block(10 + page, steps.get(page as usize / 20).copied().unwrap_or(1))));
         document::write(&Profile {
             mode: Mode::Cacheable,
@@ -106,16 +118,17 @@ pub(in crate::experiment) mod tests {
 
     #[test]
     fn groups_are_those_of_the_buffer() {
-        let text = staircase([100, 200, 300, 400, 510]);
-        let groups = groups(&read(&text).unwrap()).unwrap();
-        assert_eq!(groups.map(|group| (group.min, group.mean, group.max))[1], (200.0, 200.0, 200.0));
+        let text = profile([100, 200, 300, 400, 510]);
+        let found = staircase(&read(&text).unwrap()).unwrap();
+        assert_eq!((found.pages.len(), found.others), (100, vec![3.0, 9.0, 1.0]));
+        assert_eq!(found.groups.map(|group| (group.min, group.mean, group.max))[1], (200.0, 200.0, 200.0));
         assert_eq!(relative(&text, 4), Some(5.1));
         assert_eq!(relative(&text, 5), None);
     }
 
     #[test]
     fn the_profile_is_found_between_what_else_is_said() {
-        let text = staircase([1, 2, 3, 4, 5]);
+        let text = profile([1, 2, 3, 4, 5]);
         let said = format!("up\nbbprof: 103 pages to profile, 3 left out\n{text}{ENDED}\nPower down\n");
         assert_eq!(find(&said).unwrap(), text);
         let message = |said: &str| find(said).unwrap_err().to_string();

@@ -203,6 +203,32 @@ impl Setting<'_> {
         Ok(kept)
     }
 
+    /// Returns the results that the victim's program has printed.
+    fn printed(
+        &self,
+        point: &Point,
+        prepared: &Prepared<'_>,
+        outcome: &Output,
+        victim: u8,
+        quotas: Vec<QuotaOutcome>,
+    ) -> Result<Measured> {
+        let names = prepared.checked.system.vms.iter().map(|vm| vm.name.as_str());
+        let said = consoles::said_by(names, usize::from(victim), &outcome.console);
+        let is = |measure| (self.experiment.measure == measure).then_some(said.as_str());
+        Ok(Measured {
+            inputs: prepared.inputs.clone(),
+            variant: point.variant.clone(),
+            axes: point.axes.clone(),
+            segments: vec![],
+            regions: vec![],
+            quotas,
+            pages_moved: 0,
+            image: prepared.image.sha256(),
+            latencies: is(Measure::Cyclictest).map(Latencies::read).transpose()?,
+            profile: is(Measure::Profile).map(profiled::find).transpose()?,
+        })
+    }
+
     fn measure(&self, point: &Point, prepared: &Prepared<'_>, outcome: &Output) -> Result<Measured> {
         if !outcome.exit.is_clean() {
             return Err(miette!("the board did not turn itself off: {}", outcome.exit));
@@ -234,21 +260,7 @@ impl Setting<'_> {
             .collect();
         quotas.sort_by_key(|quota| quota.core);
         if self.experiment.measure != Measure::Segments {
-            let names = prepared.checked.system.vms.iter().map(|vm| vm.name.as_str());
-            let said = consoles::said_by(names, usize::from(victim), &outcome.console);
-            let is = |measure| (self.experiment.measure == measure).then_some(said.as_str());
-            return Ok(Measured {
-                inputs: prepared.inputs.clone(),
-                variant: point.variant.clone(),
-                axes: point.axes.clone(),
-                segments: vec![],
-                regions: vec![],
-                quotas,
-                pages_moved: 0,
-                image: prepared.image.sha256(),
-                latencies: is(Measure::Cyclictest).map(Latencies::read).transpose()?,
-                profile: is(Measure::Profile).map(profiled::find).transpose()?,
-            });
+            return self.printed(point, prepared, outcome, victim, quotas);
         }
         let names = EventNames::of(&prepared.checked.board.events);
         let runs: Vec<_> = telemetry.hem_runs().filter(|run| run.record.vm == victim).collect();

@@ -3,7 +3,7 @@
 
 use super::findings::{Cell, Findings, Runs, Series, columns};
 use super::plot::{Chart, Line, Marks};
-use super::profiled::{self, Group};
+use super::profiled::{self, Group, Staircase};
 use miette::{Result, miette};
 
 /// The variants, the start of their figures' names, and their titles.
@@ -18,7 +18,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         let text = runs.first(variant)?.profile.as_ref();
         let text = text.ok_or_else(|| miette!("run `{variant}` has no profile: measure = \"profile\""))?;
         let profile = profiled::read(text)?;
-        let (Some(groups), Some(buffer)) = (profiled::groups(&profile), profiled::buffer(&profile)) else {
+        let Some(Staircase { pages: buffer, groups, others }) = profiled::staircase(&profile) else {
             return Err(miette!("the profile of run `{variant}` has no hundred pages that follow each other"));
         };
         let first = groups[0].mean;
@@ -36,6 +36,9 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
             ]);
         }
         found.figure(format!("{variant}_pages"), profile.pages() as f64);
+        if !others.is_empty() {
+            found.figure(format!("{variant}_others_cycles"), others.iter().sum::<f64>() / others.len() as f64);
+        }
         for (name, times) in
             [("none", profile.baseline.none), ("all", profile.baseline.all), ("tracing", profile.baseline.tracing)]
         {
@@ -76,6 +79,13 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
          between {least:.2} and {most:.2}: the steps are the program's, and not the profiler's.",
         steps.join(" : ")
     ));
+    if let Some(others) = found.figures.get("steps_others_cycles") {
+        found.say(format!(
+            "The heap's other pages are hardly read. That each of them seems to save {others:.0} cycles is by how much the one run without \
+             any cacheable page, to which all are compared, happened to be longer or shorter: the groups contain it alike, which counts \
+             most in the first."
+        ));
+    }
     found.say(
         "Modelled, not measured: a page that is not cacheable costs the model's access to memory for each byte that is read, as the \
          program reads single bytes. The profiler, its kernel and the program are real, in an unmodified Debian guest; the frames are those \
