@@ -6,6 +6,8 @@ use cloison_config::ImageSource;
 use cloison_engine::cargo;
 use cloison_tests::{Clock, VIRT, config, load};
 use miette::Result;
+use object::{Object, ObjectSymbol};
+use std::path::Path;
 
 /// The function of the program to profile, and the program.
 const SEGMENT: &str = "-s black_box::segment black-box";
@@ -119,6 +121,53 @@ fn what_cannot_be_profiled_is_refused_and_leaves_nothing() -> Result<()> {
     assert!(second.status != 0 && second.output.contains("another bbprof runs in this VM"), "{second:?}");
     linux.output("linux", "killall -INT bbprof; sleep 2");
     is_as_before(&mut linux, "after an interrupt");
+    linux.stop()?;
+    Ok(())
+}
+
+/// Returns the address of the program's function in its file with symbols.
+fn address_of_segment(path: &Path) -> u64 {
+    let elf = std::fs::read(path).expect("the program");
+    let file = object::File::parse(&*elf).expect("an ELF file");
+    let of_segment =
+        |symbol: &object::Symbol<'_, '_>| symbol.name().is_ok_and(|name| name.contains("9black_box7segment"));
+    file.symbols().find(of_segment).expect("its function").address()
+}
+
+/// A Debian package's program, whose function is in a shared library, and a file without symbols: nothing was built for this.
+#[test]
+fn black_boxes_are_profiled_by_library_and_by_address() -> Result<()> {
+    let mut checked = load(&config("linux-bbprof"), VIRT)?;
+    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+    source.packages.push("bzip2".to_owned());
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let stripped = scratch.path().join("no-symbols");
+    std::fs::copy(cargo::linux_tool("black-box")?, &stripped).expect("a copy");
+    source.programs.push(stripped);
+    let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
+    linux.open("linux")?;
+    let address = address_of_segment(&cargo::linux_tool_with_symbols("black-box")?);
+    let by_address = format!("bbprof profile -f h --at {address:#x} -o /tmp/a.toml no-symbols 2>&1");
+    let done = linux.output("linux", &by_address);
+    assert!((6..=40).contains(&before(&done, " pages to profile")), "{done}");
+    let nowhere = linux.ask("linux", "bbprof profile -f h --at 0x10 no-symbols 2>&1")?;
+    assert!(nowhere.status != 0 && nowhere.output.contains("0x10"), "{nowhere:?}");
+
+    linux.output("linux", "dd if=/bin/busybox of=/tmp/in bs=4k count=1 2>/dev/null");
+    let library = "--library libbz2 -s BZ2_bzWriteClose64";
+    let grouped = format!("bbprof group --block 64 -f hs -o /tmp/b.toml {library} bzip2 -k -f /tmp/in 2>&1");
+    let done = linux.output("linux", &grouped);
+    assert!(before(&done, " pages to profile") > 20, "bzip2's tables: {done}");
+    let ran = linux.ask("linux", "bbprof run -i /tmp/b.toml -g 16 2>&1; bunzip2 -c /tmp/in.bz2 | cmp - /tmp/in")?;
+    assert!(ran.status == 0 && ran.output.contains("ran with 16 pages"), "{ran:?}");
+    for (arguments, message) in [
+        ("--library libbz2 -s BZ2_nothing bzip2", "has no function `BZ2_nothing`"),
+        ("--library libnone -s BZ2_bzWriteClose64 bzip2", "has not loaded a library called `libnone`"),
+    ] {
+        let done = linux.ask("linux", &format!("bbprof profile {arguments} -k -f /tmp/in 2>&1"))?;
+        assert!(done.status != 0 && done.output.contains(message), "{arguments}: {done:?}");
+    }
+    is_as_before(&mut linux, "after black boxes");
     linux.stop()?;
     Ok(())
 }
