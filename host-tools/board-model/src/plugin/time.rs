@@ -1,4 +1,4 @@
-//! Guest time: what QEMU's clock hooks read, and the thread that advances it when all cores wait.
+//! Guest time: what QEMU's clock hooks read, and the thread that advances it when all cores wait and ends long turns.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::internals::Internals;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// Guest time at which the first region of interest starts, or the model if it is always on, in ns.
 pub const EPOCH: i64 = 1_000_000_000;
-/// How often the host checks whether all cores wait.
+/// How often the host checks whether all cores wait; without the model, about how long a turn lasts.
 const IDLE_CHECK: Duration = Duration::from_micros(200);
 
 /// Maximum step of guest time, in ns: a timer that will never fire is set to the end of time, and QEMU would run every
@@ -77,6 +77,13 @@ impl SharedClock {
     pub fn set(&self, core: usize, time: i64) {
         self.cores[core].1.store(time, Relaxed);
     }
+    /// Ends the turn of whichever CPU runs.
+    fn end_turn(&self, internals: &Internals) {
+        for cpu in self.cores.iter().map(|(cpu, _)| cpu.load(Relaxed)).filter(|cpu| !cpu.is_null()) {
+            // SAFETY: only `learn` stores CPUs there, and QEMU keeps them until it ends.
+            unsafe { internals.exit(cpu) };
+        }
+    }
     /// Returns the time of a CPU. For one that waited and has not continued yet, it is out of date.
     fn of(&self, cpu: *mut c_void) -> i64 {
         let core = self.cores.iter().find(|(known, _)| known.load(Relaxed) == cpu);
@@ -126,14 +133,21 @@ pub extern "C" fn run_timers(_cpu: *mut c_void, time: u64) {
     }
 }
 
-/// Advances guest time to the next timer whenever all cores wait. Never returns.
+/// Advances guest time to the next timer whenever all cores wait; without the model, ends turns that take long. Never
+/// returns.
 pub fn skip_idle_time() {
     let internals = &qemu().internals;
     let mut turns = 0;
     loop {
         std::thread::sleep(IDLE_CHECK);
+        if !TIME.modelled.load(Relaxed) {
+            // QEMU's own turns last 100 ms. A core that needs the others (each TLBI that is broadcast does) would wait
+            // that long for each of them, and a guest's kernel beside busy neighbors would stand still.
+            TIME.end_turn(internals);
+            continue;
+        }
         let now = TIME.turns.load(Relaxed);
-        if !TIME.modelled.load(Relaxed) || std::mem::replace(&mut turns, now) != now {
+        if std::mem::replace(&mut turns, now) != now {
             continue;
         }
         internals.locked(|| {
