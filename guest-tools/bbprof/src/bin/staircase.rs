@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
-/// Pages of the buffer.
+/// Pages of the buffer, unless the third argument says how many.
 const PAGES: usize = 100;
 /// A page of the buffer, which starts where a page of memory does.
 #[repr(align(4096))]
@@ -21,18 +21,21 @@ const PHASES: usize = 5;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let rounds = arguments.first().map_or(Ok(200), |rounds| rounds.parse::<u32>());
+    let pages = arguments.get(2).map_or(Ok(PAGES), |pages| pages.parse::<usize>());
+    let (Ok(rounds), Ok(pages)) = (rounds, pages) else { return usage() };
     let skipped = match arguments.get(1).map(String::as_str) {
-        None | Some("steps") => Some(PAGES / PHASES),
-        Some("equal") => Some(0),
-        Some(_) => None,
+        None | Some("steps") => pages / PHASES,
+        Some("equal") => 0,
+        Some(_) => return usage(),
     };
-    let (Ok(rounds), Some(skipped)) = (rounds, skipped) else {
-        eprintln!("usage: bbprof-staircase [ROUNDS [steps|equal]]");
-        return ExitCode::FAILURE;
-    };
-    let buffer: Vec<Page> = (0..PAGES).map(|_| Page([const { AtomicU8::new(1) }; PAGE])).collect();
+    let buffer: Vec<Page> = (0..pages).map(|_| Page([const { AtomicU8::new(1) }; PAGE])).collect();
     println!("staircase: sum={}", black_box(access)(&buffer, rounds, skipped));
     ExitCode::SUCCESS
+}
+
+fn usage() -> ExitCode {
+    eprintln!("usage: bbprof-staircase [ROUNDS [steps|equal [PAGES]]]");
+    ExitCode::FAILURE
 }
 
 /// The observation segment: in each phase, as many passes over the buffer; each phase leaves out more pages at its start.
