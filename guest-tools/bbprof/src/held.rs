@@ -50,6 +50,18 @@ impl Held {
         self.length
     }
 
+    /// Has a lease for what comes next. Nothing is changed yet, so that it is no loss if the last one has run out, as it does
+    /// while a program takes long to reach its function.
+    fn hold(&mut self) -> Result<(), Error> {
+        match self.services.renew_lease(self.lease, self.length) {
+            Err(error) if is(&error, CallError::Expired) => {
+                self.lease = self.services.take_lease(self.length)?;
+                self.lock.write(self.lease.number())
+            }
+            renewed => renewed.map_err(Error::from),
+        }
+    }
+
     /// Renews the lease.
     pub fn renew(&mut self) -> Result<(), Error> {
         let renewed = self.services.renew_lease(self.lease, self.length);
@@ -62,7 +74,7 @@ impl Held {
         frames: &[u64],
         what: impl FnOnce(&mut Services) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.renew()?;
+        self.hold()?;
         let with = |cached| -> Vec<(u64, bool)> { frames.iter().map(|&frame| (frame, cached)).collect() };
         let done = self.services.cache_pages(&with(false), self.lease).map_err(Error::from);
         let done = done.and_then(|_| what(&mut self.services));
@@ -73,7 +85,7 @@ impl Held {
 
     /// Does something while these frames are in the private pool, if all fit.
     pub fn moved<T>(&mut self, frames: &[u64], what: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
-        self.renew()?;
+        self.hold()?;
         match self.services.move_pages(frames, Some(self.lease)) {
             Ok(_) => {}
             Err(error) if is(&error, CallError::PoolFull) => {

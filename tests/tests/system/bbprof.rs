@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
+use cloison_abi::list;
 use cloison_config::ImageSource;
 use cloison_engine::cargo;
 use cloison_tests::{Clock, VIRT, config, load};
@@ -68,6 +69,10 @@ fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
     assert!(ran.output.contains("sum=24576") && ran.output.contains("ran with 4 pages"), "{ran:?}");
     assert_eq!(ran.status, 7, "the program's own: {ran:?}");
     is_as_before(&mut linux, "after a run");
+    // It takes its time until it calls the function: nothing is changed until then, and no lease is needed.
+    let late = linux.output("linux", "bbprof migrate -i /tmp/p.toml -g 4 -- late 2>&1");
+    assert!(late.lines().any(|line| line.starts_with("4,")), "{late}");
+    is_as_before(&mut linux, "after a program that was late");
 
     let group = linux.output("linux", &format!("bbprof group --block 4 -f h -o /tmp/g.toml {SEGMENT} 2>&1"));
     assert!(linux.output("linux", "bbprof show /tmp/g.toml").contains("black_box::segment"), "{group}");
@@ -213,12 +218,43 @@ fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
             } else {
                 let profile = format!("bbprof profile -n 50 -f hs -o /tmp/x.toml {SEGMENT}");
                 linux.output("linux", &format!("({profile} >/tmp/first 2>&1 &) ; usleep {}", 1000 * after));
-                linux.type_in("linux", "reboot -f")?;
+                linux.type_in("linux", "reboot -f\n")?;
                 linux.open("linux")?;
                 is_as_before(&mut linux, &format!("a restart after {after} ms"));
             }
         }
         linux.stop()?;
     }
+    Ok(())
+}
+
+/// What docs/bbprof.md says of a profile's cost.
+#[test]
+#[ignore = "prints a table, and takes minutes"]
+fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
+    let mut linux = start()?;
+    for wanted in [100, 1000] {
+        let program = format!("-s bbprof_staircase::access bbprof-staircase 1 steps {wanted}");
+        linux.output("linux", &format!("(bbprof profile -f h -o /tmp/p.toml {program} > /tmp/said 2>&1 &)"));
+        // One command may not take as long.
+        let mut done = String::new();
+        for _ in 0..20 {
+            done = linux.output(
+                "linux",
+                "for i in $(seq 60); do pidof bbprof >/tmp/pid || break; sleep 1; done; cat /tmp/said",
+            );
+            if done.contains(" calls that changed pages") {
+                break;
+            }
+        }
+        let (pages, cost) = (before(&done, " pages to profile"), done.lines().last().expect("what it has cost"));
+        let calls = before(cost, " calls that changed pages");
+        println!("{wanted}: {cost}");
+        assert_eq!(before(cost, " runs,"), pages + 5, "{done}");
+        let lists = |pages: u64| pages.div_ceil(list::LONGEST);
+        assert_eq!(calls, 2 * (pages * lists(pages - 1) + lists(pages)), "{done}");
+    }
+    is_as_before(&mut linux, "after profiles");
+    linux.stop()?;
     Ok(())
 }

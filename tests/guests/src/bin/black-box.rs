@@ -18,6 +18,10 @@ fn main() -> ExitCode {
     if what == "early-exit" {
         exit(5);
     }
+    if what == "late" {
+        // Longer than a profiler takes its first lease for.
+        thread::sleep(Duration::from_secs(70));
+    }
     let bytes = vec![1_u8; BYTES];
     println!("black-box: sum={}", black_box(segment)(&bytes, &what));
     ExitCode::from(7)
