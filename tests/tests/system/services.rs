@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::running::Running;
+use cloison_config::ImageSource;
 use cloison_formats::color::Color;
 use cloison_formats::telemetry::MigrationOutcome;
 use cloison_tests::{Clock, VIRT, ZCU102, config, load, number, shipped, walk};
@@ -226,11 +227,16 @@ fn the_pages_of_a_process_move_as_the_docs_say() -> Result<()> {
 #[test]
 fn a_vm_without_the_page_is_told_so() -> Result<()> {
     let board = VIRT;
-    let mut linux = Running::start(&load(&shipped("linux-cloud"), board)?, board, Clock::Counted)?;
+    let mut checked = load(&shipped("linux-cloud"), board)?;
+    let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
+    source.tools.push("bbprof");
+    let mut linux = Running::start(&checked, board, Clock::Counted)?;
     linux.open("linux")?;
-    let done = linux.ask("linux", "cloisonctl info 2>&1; echo status=$?")?;
-    assert!(done.output.contains("this machine has no Cloison services page"), "{}", done.output);
-    assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
+    for command in ["cloisonctl info", "bbprof profile -s main busybox", "bbprof restore"] {
+        let done = linux.ask("linux", &format!("{command} 2>&1; echo status=$?"))?;
+        assert!(done.output.contains("this machine has no Cloison services page"), "{}", done.output);
+        assert!(done.output.contains("services_page = true") && number(&done.output, "status") == 1, "{}", done.output);
+    }
     // Without a services page its address is unmapped: a bus error for the program, and no harm to the VM.
     assert_ne!(linux.ask("linux", "devmem 0x09001000 64")?.status, 0);
     assert_eq!(linux.output("linux", "echo alive"), "alive\n");
