@@ -23,6 +23,8 @@ pub enum Analysis {
     MatrixCopy,
     /// The groups of pages that a profiler finds.
     ProfileStaircase,
+    /// Programs whose most important pages are private.
+    RankApps,
     /// Budgets of the neighbors.
     Quota,
     /// Slowdown against the number of colors.
@@ -31,7 +33,7 @@ pub enum Analysis {
 
 impl Analysis {
     /// All, by the names in files.
-    pub const NAMES: [(&'static str, Self); 10] = [
+    pub const NAMES: [(&'static str, Self); 11] = [
         ("generic", Self::Generic),
         ("c2is", Self::C2is),
         ("cyclictest", Self::Cyclictest),
@@ -41,6 +43,7 @@ impl Analysis {
         ("matrix-copy", Self::MatrixCopy),
         ("profile-staircase", Self::ProfileStaircase),
         ("quota", Self::Quota),
+        ("rank-apps", Self::RankApps),
         ("strict-colors", Self::StrictColors),
     ];
 
@@ -57,7 +60,7 @@ impl Analysis {
     /// Returns the variants without which it has nothing to say.
     pub fn variants(self) -> &'static [&'static str] {
         match self {
-            Self::Generic => &[],
+            Self::Generic | Self::RankApps => &[],
             Self::C2is | Self::InterferenceWss | Self::Quota => &["solo", "interf"],
             Self::Cyclictest => &["alone", "interf", "quota", "colors"],
             Self::Demo => &["solo", "interf", "quota", "migration"],
@@ -74,6 +77,7 @@ impl Analysis {
             Self::Generic => true,
             Self::Cyclictest => measure == Measure::Cyclictest,
             Self::ProfileStaircase => measure == Measure::Profile,
+            Self::RankApps => measure == Measure::Printed,
             _ => measure == Measure::Segments,
         }
     }

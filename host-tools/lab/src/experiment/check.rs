@@ -3,7 +3,7 @@
 
 use super::findings::{Runs, shown};
 use super::measured::{Measure, Measured, QuotaOutcome};
-use super::profiled;
+use super::{printed, profiled};
 use cloison_config::suggest;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
@@ -78,6 +78,8 @@ pub enum Quantity {
     Group(usize),
     /// Median count of an event of the victim, by its name.
     Event(String),
+    /// Mean of the numbers that the victim's command printed with this name.
+    Printed(String),
 }
 
 /// Quantities of one kind can be compared with each other.
@@ -88,6 +90,7 @@ enum Kind {
     Events,
     Number,
     Microseconds,
+    Printed,
 }
 
 impl fmt::Display for Kind {
@@ -98,6 +101,7 @@ impl fmt::Display for Kind {
             Self::Events => "a number of events",
             Self::Number => "a number of pages, periods or segments",
             Self::Microseconds => "microseconds",
+            Self::Printed => "printed numbers",
         })
     }
 }
@@ -128,6 +132,11 @@ impl Quantity {
             .map(|(_, quantity)| quantity.clone())
             .or_else(|| LATENCIES.iter().find(|known| **known == name).map(|known| Self::Latency(known)))
             .or_else(|| GROUPS.iter().position(|known| *known == name).map(Self::Group))
+            .or_else(|| {
+                name.strip_prefix("printed_")
+                    .filter(|name| printed::is_name(name))
+                    .map(|name| Self::Printed(name.to_owned()))
+            })
             .or_else(|| event(name).then(|| Self::Event(name.to_owned())))
     }
 
@@ -138,6 +147,7 @@ impl Quantity {
             Self::Segments | Self::PagesMoved | Self::ThrottledPeriods => Kind::Number,
             Self::OvershootMax | Self::EventsPerPeriod | Self::Event(_) => Kind::Events,
             Self::Latency(_) => Kind::Microseconds,
+            Self::Printed(_) => Kind::Printed,
         }
     }
 
@@ -146,6 +156,7 @@ impl Quantity {
         match self {
             Self::Latency(_) => Some(Measure::Cyclictest),
             Self::Group(_) => Some(Measure::Profile),
+            Self::Printed(_) => Some(Measure::Printed),
             _ => None,
         }
     }
@@ -176,6 +187,7 @@ impl Quantity {
                 }
             }
             Self::Group(group) => profiled::relative(run.profile.as_ref()?, *group)?,
+            Self::Printed(name) => printed::mean(run.printed.as_ref()?, name)?,
             Self::Event(name) => {
                 run.segments.first()?.events.get(name)?;
                 run.event(name) as f64

@@ -1,12 +1,10 @@
 //! The result of `cyclictest`: how often each wake-up latency was seen.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::printed;
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// What the first process prints after its command has succeeded.
-const ENDED: &str = "cloison: the command ended with status 0";
 
 /// cyclictest's results for one thread. Latencies are in microseconds of modelled time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,9 +34,7 @@ impl Latencies {
     /// If the command has failed, if there is no such JSON or it has several threads, and if its histogram does not
     /// contain all wake-ups.
     pub fn read(said: &str) -> Result<Self> {
-        if !said.lines().any(|line| line == ENDED) {
-            return Err(miette!("the command in the VM did not succeed"));
-        }
+        let said = printed::before_success(said)?;
         let start = said.find("\n{").ok_or_else(|| miette!("cyclictest printed no JSON"))?;
         let mut documents = serde_json::Deserializer::from_str(&said[start..]).into_iter::<Report>();
         let report = documents.next().ok_or_else(|| miette!("cyclictest printed no JSON"))?;
@@ -101,7 +97,7 @@ mod tests {
     fn what_is_no_result_is_refused() {
         let message = |text: &str| Latencies::read(text).unwrap_err().to_string();
         assert!(message(&SAID.replace("status 0", "status 1")).contains("did not succeed"));
-        assert!(message(ENDED).contains("no JSON"));
+        assert!(message("cloison: the command ended with status 0\n").contains("no JSON"));
         assert!(message(&SAID.replace("\"cycles\": 1000", "\"cycles\": 998")).contains("999 of 998"));
         assert!(message(&SAID.replace("\"max\"", "\"most\"")).contains("cannot be read"));
     }

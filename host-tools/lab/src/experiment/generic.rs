@@ -25,6 +25,7 @@ pub fn find(runs: Runs<'_>, baseline: &str) -> Findings {
     );
     found.tables.push(series.table("Every run", &note));
     found.series.push(series);
+    found.series.extend(printed(runs));
     if let Some(segments) = segments(runs) {
         found.series.push(segments);
     }
@@ -73,11 +74,16 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
             add(name, Quantity::Latency(name), true);
         }
         add("avg_us", Quantity::Latency("avg_us"), false);
-    } else {
+    } else if names(runs).next().is_none() {
         add("segments", Quantity::Segments, true);
         add("cycles", Quantity::Cycles, true);
     }
-    add("slowdown", Quantity::Slowdown, false);
+    for name in names(runs).collect::<BTreeSet<_>>() {
+        add(&format!("printed_{name}"), Quantity::Printed(name.to_owned()), false);
+    }
+    if has(&Quantity::Slowdown) {
+        add("slowdown", Quantity::Slowdown, false);
+    }
     for event in events(runs) {
         add(event, Quantity::Event(event.to_owned()), true);
     }
@@ -123,6 +129,29 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
 /// Returns a run's label on an axis as a number if it is one.
 fn label(run: &Measured, axis: &str) -> Cell {
     run.number(axis).map_or_else(|| Cell::Text(run.label(axis).to_owned()), Cell::Count)
+}
+
+/// Returns the names of all printed numbers.
+fn names(runs: Runs<'_>) -> impl Iterator<Item = &str> {
+    runs.0.iter().filter_map(|run| run.printed.as_ref()).flat_map(|printed| printed.keys()).map(String::as_str)
+}
+
+/// Returns one row per printed number, if any were.
+pub fn printed(runs: Runs<'_>) -> Option<Series> {
+    let mut rows = vec![];
+    for run in runs.0 {
+        for (name, numbers) in run.printed.iter().flatten() {
+            for number in numbers {
+                let mut row = vec![Cell::Text(run.variant.clone())];
+                row.extend(axes(runs).into_iter().map(|axis| label(run, axis)));
+                row.extend([Cell::Text(name.clone()), Cell::Value(*number)]);
+                rows.push(row);
+            }
+        }
+    }
+    let columns: Vec<String> =
+        ["variant"].into_iter().chain(axes(runs)).chain(["name", "number"]).map(str::to_owned).collect();
+    (!rows.is_empty()).then(|| Series { name: "printed".into(), columns, rows })
 }
 
 /// Returns one row per segment, if segments were measured.

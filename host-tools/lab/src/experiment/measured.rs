@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclictest::Latencies;
+use super::printed::Printed;
 use cloison_engine::model::Region;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -17,6 +18,8 @@ pub enum Measure {
     Cyclictest,
     /// The page profile that `bbprof` prints in its Linux guest.
     Profile,
+    /// The numbers that a command in its Linux guest prints.
+    Printed,
 }
 
 /// The results of one run.
@@ -42,6 +45,9 @@ pub struct Measured {
     /// The text of bbprof's profile, if it is what is measured.
     #[serde(default)]
     pub profile: Option<String>,
+    /// The numbers that its command printed, if they are what is measured.
+    #[serde(default)]
+    pub printed: Option<Printed>,
     /// SHA-256 of the system image, uncompressed.
     #[serde(default)]
     pub image: String,
@@ -142,6 +148,7 @@ pub(super) mod tests {
             pages_moved: 0,
             latencies: None,
             profile: None,
+            printed: None,
             image: String::new(),
         }
     }

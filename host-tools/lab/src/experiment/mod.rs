@@ -11,8 +11,8 @@
 //! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
 //! | [`generic`] | evaluation of any experiment |
-//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`], [`staircase`] | evaluation of each experiment |
-//! | [`cyclictest`], [`profiled`] | results that programs print: cyclictest's and bbprof's |
+//! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`], [`staircase`], [`rank`] | evaluation of each experiment |
+//! | [`printed`], [`cyclictest`], [`profiled`] | results that programs print: numbers, cyclictest's and bbprof's |
 //! | [`axis`], [`plot`] | plots as SVG |
 //! | [`page`] | the report, CSV and Parquet |
 // SPDX-License-Identifier: MIT OR Apache-2.0
@@ -34,8 +34,10 @@ pub mod migration;
 pub mod overrides;
 pub mod page;
 pub mod plot;
+pub mod printed;
 pub mod profiled;
 pub mod quota;
+pub mod rank;
 pub mod runner;
 pub mod sensitivity;
 pub mod spec;
@@ -341,6 +343,7 @@ fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Fin
         Analysis::MatrixCopy => matrix::find(all),
         Analysis::ProfileStaircase => staircase::find(all),
         Analysis::Quota => quota::find(all),
+        Analysis::RankApps => rank::find(all),
         Analysis::StrictColors => colors::find(all, model),
     }
 }

@@ -1,11 +1,10 @@
 //! The result of `bbprof`: the page profile that it prints in a Linux guest, and what it says of groups of pages.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use super::printed;
 use cloison_profile::{Block, Profile, document};
 use miette::{IntoDiagnostic, Result, WrapErr, miette};
 
-/// What the first process prints after its command has succeeded.
-const ENDED: &str = "cloison: the command ended with status 0";
 /// The first line of a profile.
 const FIRST: &str = "version = 2";
 
@@ -40,12 +39,10 @@ impl Group {
 /// # Errors
 /// If the command has failed, and if there is no profile, or a damaged one.
 pub fn find(said: &str) -> Result<String> {
-    let lines = || said.split_inclusive('\n');
-    let end = lines().position(|line| line.trim_end() == ENDED);
-    let end = end.ok_or_else(|| miette!("the command in the VM did not succeed"))?;
-    let first = lines().position(|line| line.trim_end() == FIRST).filter(|first| *first < end);
+    let lines = || printed::before_success(said).map(|said| said.split_inclusive('\n'));
+    let first = lines()?.position(|line| line.trim_end() == FIRST);
     let first = first.ok_or_else(|| miette!("bbprof printed no profile"))?;
-    let text: String = lines().skip(first).take(end - first).collect();
+    let text: String = lines()?.skip(first).collect();
     read(&text)?;
     Ok(text)
 }
@@ -129,7 +126,9 @@ pub(in crate::experiment) mod tests {
     #[test]
     fn the_profile_is_found_between_what_else_is_said() {
         let text = profile([1, 2, 3, 4, 5]);
-        let said = format!("up\nbbprof: 103 pages to profile, 3 left out\n{text}{ENDED}\nPower down\n");
+        let said = format!(
+            "up\nbbprof: 103 pages to profile, 3 left out\n{text}cloison: the command ended with status 0\nPower down\n"
+        );
         assert_eq!(find(&said).unwrap(), text);
         let message = |said: &str| find(said).unwrap_err().to_string();
         assert!(message(&said.replace("status 0", "status 1")).contains("did not succeed"));

@@ -5,6 +5,7 @@ use super::check::Check;
 use super::cyclictest::Latencies;
 use super::measured::{Measure, Measured, QuotaOutcome, Segment};
 use super::overrides::{self, Value};
+use super::printed;
 use super::profiled;
 use super::spec::{Experiment, Point};
 use crate::boards::Boards;
@@ -31,7 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Time limit: a run that takes longer has hung.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(1200);
 
 /// What all runs of an experiment share.
 struct Setting<'a> {
@@ -226,6 +227,7 @@ impl Setting<'_> {
             image: prepared.image.sha256(),
             latencies: is(Measure::Cyclictest).map(Latencies::read).transpose()?,
             profile: is(Measure::Profile).map(profiled::find).transpose()?,
+            printed: is(Measure::Printed).map(printed::numbers).transpose()?,
         })
     }
 
@@ -316,6 +318,7 @@ impl Setting<'_> {
             pages_moved: moves.len() as u64,
             latencies: None,
             profile: None,
+            printed: None,
             image: prepared.image.sha256(),
         })
     }

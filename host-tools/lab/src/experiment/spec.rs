@@ -432,6 +432,7 @@ fn read_check(
     if let Some((needed, at)) = check.needs().find(|(needed, _)| *needed != measure) {
         let (name, message) = match needed {
             Measure::Profile => ("profile", "only a profile has groups of pages"),
+            Measure::Printed => ("printed", "only a command prints numbers"),
             _ => ("cyclictest", "only cyclictest measures latencies"),
         };
         return Err(problem(&at, message.into(), format!("write measure = \"{name}\", or compare cycles")));
@@ -439,6 +440,7 @@ fn read_check(
     if let Some((_, event, at)) = check.events().next().filter(|_| measure != Measure::Segments) {
         let (what, help) = match measure {
             Measure::Profile => ("a profile", "groups, such as steps.group_2"),
+            Measure::Printed => ("a printed number", "printed numbers, such as solo.printed_time"),
             _ => ("cyclictest", "latencies, such as alone.avg_us"),
         };
         return Err(problem(&at, format!("{what} does not count event `{event}`"), format!("compare {help}")));
@@ -626,6 +628,7 @@ mod tests {
             ),
             ("checks = ['solo.cylces < 9']", "cylces", "there is no quantity `cylces`"),
             ("checks = ['solo.max_us < 9']", "solo.max_us", "only cyclictest measures latencies"),
+            ("checks = ['solo.printed_top < 9']", "solo.printed_top", "only a command prints numbers"),
             ("checks = ['solo.group_2 < 9']", "solo.group_2", "only a profile has groups of pages"),
             ("model = 'none.toml'", "'none.toml'", "there is no model at"),
         ] {
