@@ -27,6 +27,7 @@ mod assembly {
         r#"
     .macro  arithmetic name, operation, result, operand
     .balign 64
+    .global \name
 \name:
     mov     x6, x5
 1:  eor     x3, x3, x3, lsl #13
@@ -46,6 +47,7 @@ mod assembly {
     .endm
 
     .section .text.arithmetic, "ax"
+    .global give_way
 give_way:
     yield
     ret
@@ -66,6 +68,7 @@ give_way:
     .arch_extension nofp
 
     // CPACR_EL1.FPEN (Arm ARM D19.2.30): floating point at EL1 does not trap. The runtime uses none.
+    .global enable_floating_point
 enable_floating_point:
     mrs     x0, cpacr_el1
     orr     x0, x0, #(3 << 20)

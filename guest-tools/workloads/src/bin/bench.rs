@@ -67,6 +67,7 @@ bench_vectors:
     msr     elr_el1, x10
     eret
 
+    .global bench_irq
 bench_irq:
     adr     x10, 4f
     cbz     x1, 3f
@@ -86,6 +87,7 @@ bench_irq:
 
 // `bench_copy(to, from)`: 4 KiB, 64 bytes per iteration.
     .balign 64
+    .global bench_copy
 bench_copy:
     mov     x2, #64
 5:  ldp     x3, x4, [x1], #16

@@ -37,6 +37,7 @@ mod assembly {
         r#"
     .section .text.epapi_bench, "ax"
     .balign 4096
+    .global epapi_sequence
 epapi_sequence:
     stp     x29, x30, [sp, #-64]!
     mov     x29, sp
@@ -64,6 +65,7 @@ epapi_sequence:
 
     // In a page of the program that is not the sequence's, as the library is.
     .balign 4096
+    .global epapi_bare_start
 epapi_bare_start:
     msr     pmcntenset_el0, x0
     isb
@@ -71,6 +73,7 @@ epapi_bare_start:
     ret
 
     .balign 64
+    .global epapi_bare_stop
 epapi_bare_stop:
     msr     pmcntenclr_el0, x0
     isb
@@ -78,6 +81,7 @@ epapi_bare_stop:
     ret
 
     .balign 4096
+    .global epapi_loads
 epapi_loads:
     ldr     x2, [x0], #64
     subs    x1, x1, #1
@@ -86,6 +90,7 @@ epapi_loads:
 
     // flush(address, end): no cache has these lines afterwards, nor an instruction from them.
     .balign 64
+    .global epapi_flush
 epapi_flush:
     dc      civac, x0
     ic      ivau, x0
@@ -97,6 +102,7 @@ epapi_flush:
     ret
 
     .balign 64
+    .global epapi_stores
 epapi_stores:
     str     xzr, [x0], #64
     subs    x1, x1, #1
@@ -104,6 +110,7 @@ epapi_stores:
     ret
 
     .balign 64
+    .global epapi_pages
 epapi_pages:
     ldr     x2, [x0]
     add     x0, x0, #4096
@@ -112,6 +119,7 @@ epapi_pages:
     ret
 
     .balign 64
+    .global epapi_branches
 epapi_branches:
     tbz     x1, #0, 1f
     nop
@@ -120,6 +128,7 @@ epapi_branches:
     ret
 
     .balign 64
+    .global epapi_code
 epapi_code:                             // 16 KiB: half of the L1 instruction cache
     .rept   4094
     nop
@@ -128,6 +137,7 @@ epapi_code:                             // 16 KiB: half of the L1 instruction ca
     b.ne    epapi_code
     ret
     .balign 64
+    .global epapi_end
 epapi_end:
     .text
     "#

@@ -50,6 +50,7 @@ mod assembly {
         r#"
     .section .text.known_counts, "ax"
     .balign 64
+    .global load_lines
 load_lines:
     ldr     x2, [x0], #64
     subs    x1, x1, #1
@@ -57,6 +58,7 @@ load_lines:
     ret
 
     .balign 64
+    .global store_lines
 store_lines:
     str     xzr, [x0], #64
     subs    x1, x1, #1
@@ -64,6 +66,7 @@ store_lines:
     ret
 
     .balign 64
+    .global load_pages
 load_pages:
     ldr     x2, [x0]
     add     x0, x0, #4096
@@ -72,6 +75,7 @@ load_pages:
     ret
 
     .balign 64
+    .global load_across
 load_across:
     ldr     x2, [x0, #60]
     add     x0, x0, #64
@@ -80,6 +84,7 @@ load_across:
     ret
 
     .balign 64
+    .global prefetch_lines
 prefetch_lines:
     prfm    pldl1keep, [x0]
     add     x0, x0, #64
@@ -88,6 +93,7 @@ prefetch_lines:
     ret
 
     .balign 64
+    .global write_lines
 write_lines:
     stp     xzr, xzr, [x0], #16
     stp     xzr, xzr, [x0], #16
@@ -98,6 +104,7 @@ write_lines:
     ret
 
     .balign 64
+    .global zero_lines
 zero_lines:
     dc      zva, x0
     add     x0, x0, #64
@@ -108,6 +115,7 @@ zero_lines:
     // The vectors are 1 MiB apart, and some lines more, so that they are never in the same set of a cache at once. Half of
     // each line is written: a core that writes whole lines may do so without reading them.
     .balign 64
+    .global add_vectors
 add_vectors:
     add     x3, x0, #0x100, lsl #12
     add     x3, x3, #21 * 64
@@ -122,6 +130,7 @@ add_vectors:
     ret
 
     .balign 64
+    .global chase_lines
 chase_lines:
     .rept   8
     ldr     x0, [x0]
@@ -131,6 +140,7 @@ chase_lines:
     ret
 
     .balign 64
+    .global branches
 branches:
     mov     x9, x30
 1:  b       2f
@@ -146,6 +156,7 @@ branches:
 5:  ret
 
     .balign 64
+    .global long_function
 long_function:
     .rept   64 * 1024 - 1
     nop

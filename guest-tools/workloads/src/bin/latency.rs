@@ -23,6 +23,7 @@ mod assembly {
         r#"
     .section .text.chase, "ax"
     .balign 64
+    .global chase
 chase:
     .rept   8
     ldr     x0, [x0]

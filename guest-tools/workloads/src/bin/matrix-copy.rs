@@ -30,6 +30,7 @@ mod assembly {
         r#"
     .section .text.matrix_copy, "ax"
     .balign 64
+    .global matrix_copy
 matrix_copy:
     mov     x9, x0
     mov     w10, w1

@@ -37,6 +37,7 @@ mod assembly {
         r#"
     .section .text.memory, "ax"
     .balign 64
+    .global stream_read
 stream_read:
     ldp     x2, x3, [x0]
     ldp     x2, x3, [x0, #16]
@@ -47,6 +48,7 @@ stream_read:
     b.ne    stream_read
     ret
     .balign 64
+    .global stream_write
 stream_write:
     stp     xzr, xzr, [x0]
     stp     xzr, xzr, [x0, #16]
@@ -57,6 +59,7 @@ stream_write:
     b.ne    stream_write
     ret
     .balign 64
+    .global write_words
 write_words:
     str     wzr, [x0]
     str     wzr, [x0, #32]
@@ -65,6 +68,7 @@ write_words:
     b.ne    write_words
     ret
     .balign 64
+    .global stream_copy
 stream_copy:
     ldp     x3, x4, [x0]
     ldp     x5, x6, [x0, #16]
@@ -80,6 +84,7 @@ stream_copy:
     b.ne    stream_copy
     ret
     .balign 64
+    .global follow
 follow:
     .rept   8
     ldr     x0, [x0]
@@ -88,6 +93,7 @@ follow:
     b.ne    follow
     ret
     .balign 64
+    .global read_at_random
 read_at_random:
     mov     x3, #0x9e37
 1:  eor     x3, x3, x3, lsl #13
