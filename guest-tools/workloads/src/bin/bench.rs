@@ -44,6 +44,7 @@ mod assembly {
         r#"
     .section .text.bench, "ax"
     .balign 2048
+    .global bench_vectors
 bench_vectors:
     .rept   5
     .balign 128
