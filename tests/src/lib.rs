@@ -89,12 +89,12 @@ pub fn hypervisor() -> Result<Flat> {
     image::flatten(hypervisor_elf()?)
 }
 
-/// Returns the program `cloison`, built once per test program. With xtask, as `cargo xtask` and the tests of the installed
-/// program build both, so that nothing is compiled again with other features.
+/// Returns the program `cloison`, built once per test program; of all default members, as `cargo xtask` is, so that nothing
+/// is compiled again with other features.
 pub fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--package", "xtask", "--package", "cloison"]);
+        build.args(["build", "--quiet", "--locked", "--bin", "xtask", "--bin", "cloison"]);
         let built = build.current_dir(installation::root()).status().expect("cargo starts");
         assert!(built.success(), "the program does not build");
         installation::target_dir().join("debug/cloison")

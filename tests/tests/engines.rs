@@ -50,6 +50,7 @@ impl Study {
 static EXPERIMENT: LazyLock<Study> = LazyLock::new(|| Study::new("experiment", Lab::new(200), 200));
 static CAMPAIGN: LazyLock<Study> = LazyLock::new(|| Study::new("campaign", Lab::campaign(100), 200));
 /// For every test run.
+static SMALL_EXPERIMENT: LazyLock<Study> = LazyLock::new(|| Study::new("small experiment", Lab::new(40), 40));
 static SMALL_CAMPAIGN: LazyLock<Study> = LazyLock::new(|| Study::new("small campaign", Lab::campaign(10), 20));
 
 /// An engine, as `cloison submit` starts it.
@@ -231,7 +232,7 @@ fn through(engine: &Engine<'_>) {
 
 /// As [`through`], in less time.
 fn quickly_through(engine: &Engine<'_>) {
-    in_peace(engine, &EXPERIMENT);
+    in_peace(engine, &SMALL_EXPERIMENT);
     disturbed(engine, &SMALL_CAMPAIGN, 5, this_machine);
 }
 

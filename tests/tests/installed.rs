@@ -19,9 +19,9 @@ impl Machine {
         for folder in ["bin", "tools", "work"] {
             fs::create_dir(machine.path(folder)).expect("a folder");
         }
-        // Both at once, as `cargo xtask` builds them, so that nothing is compiled again with other features.
+        // Of all default members, as `cargo xtask` is built, so that nothing is compiled again with other features.
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--package", "xtask", "--package", "cloison"]);
+        build.args(["build", "--quiet", "--locked", "--bin", "xtask", "--bin", "cloison"]);
         succeed(build.current_dir(installation::root()));
         let built = installation::target_dir().join("debug");
         fs::copy(built.join("cloison"), machine.path("bin/cloison")).expect("the program is built");

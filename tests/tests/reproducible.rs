@@ -46,9 +46,7 @@ fn copy_checkout(to: &Path) {
 #[test]
 fn the_image_does_not_depend_on_where_it_is_built() {
     let root = installation::root();
-    succeed(
-        Command::new(env!("CARGO")).args(["build", "--quiet", "--locked", "--package", "xtask"]).current_dir(&root),
-    );
+    succeed(Command::new(env!("CARGO")).args(["build", "--quiet", "--locked", "--bin", "xtask"]).current_dir(&root));
     let xtask = installation::target_dir().join("debug/xtask");
     succeed(Command::new(&xtask).arg("build").current_dir(&root));
     let here = built(&installation::target_dir());

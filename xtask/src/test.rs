@@ -1,7 +1,8 @@
 //! `cargo xtask test`: everything that must hold before a change goes in, cheapest first.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::{lint, rules};
+use crate::tally::Tally;
+use crate::{groups, lint, rules};
 use clap::ValueEnum;
 use cloison_config::guest_linux::Release;
 use cloison_engine::figures::Figures;
@@ -22,7 +23,7 @@ pub struct TestArgs {
     /// Run only these steps
     #[arg(long, value_enum, value_name = "STEP", value_delimiter = ',')]
     pub only: Vec<Step>,
-    /// How many system tests run at a time; each boots a machine with four cores
+    /// How many groups of system tests run at a time; each boots machines with four cores
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub jobs: usize,
     /// Run the demo and the tests in a minimal system of this Debian release instead (needs root; kept in target/in)
@@ -84,38 +85,6 @@ impl Step {
             Self::System => "system tests on QEMU",
             Self::Engines => "jobs through engines",
         }
-    }
-}
-
-/// How many checks ended how.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tally {
-    passed: u64,
-    failed: u64,
-    skipped: u64,
-}
-
-impl Tally {
-    const PASSED: Self = Self { passed: 1, failed: 0, skipped: 0 };
-    const FAILED: Self = Self { passed: 0, failed: 1, skipped: 0 };
-    const SKIPPED: Self = Self { passed: 0, failed: 0, skipped: 1 };
-
-    const fn of(success: bool) -> Self {
-        if success { Self::PASSED } else { Self::FAILED }
-    }
-    fn add(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped += other.skipped;
-    }
-    /// Reads libtest's `test result: ok. 3 passed; 0 failed; 1 ignored; …`.
-    fn parse(line: &str) -> Option<Self> {
-        let rest = line.trim().strip_prefix("test result: ")?;
-        let number = |what: &str| {
-            let part = rest.split([';', '.']).map(str::trim).find(|part| part.ends_with(what))?;
-            part.split_whitespace().next()?.parse().ok()
-        };
-        Some(Self { passed: number(" passed")?, failed: number(" failed")?, skipped: number(" ignored")? })
     }
 }
 
@@ -183,6 +152,20 @@ fn seconds(time: Duration) -> String {
 /// The crates that need no hardware.
 const PURE: [&str; 3] = ["cloison-formats", "cloison-logic", "cloison-abi"];
 
+/// Selects what builds for the host: the default members and the system tests. Steps that select the same crates share what
+/// is built for them, because cargo unites the features of a selection.
+const HOST: [&str; 9] = [
+    "--workspace",
+    "--exclude",
+    "cloison-el2",
+    "--exclude",
+    "cloison-guest",
+    "--exclude",
+    "cloison-workloads",
+    "--exclude",
+    "cloison-test-guests",
+];
+
 struct Runner {
     shell: Shell,
     filter: Option<String>,
@@ -200,12 +183,7 @@ impl Runner {
                 Ok(Tally { passed: (outcomes.len() - failed) as u64, failed: failed as u64, skipped: 0 })
             }
             Step::ClippyHost => {
-                // Without a package, cargo takes the default members: what builds for the host, but the system tests.
-                let members = cmd!(shell, "cargo clippy --quiet --all-targets -- -D warnings");
-                let tests = cmd!(shell, "cargo clippy --quiet --all-targets -p cloison-tests -- -D warnings");
-                let mut tally = check(members.into())?;
-                tally.add(check(tests.into())?);
-                Ok(tally)
+                check(cmd!(shell, "cargo clippy --quiet --all-targets {HOST...} -- -D warnings").into())
             }
             Step::ClippyBoard => {
                 let board = |features: &[&str]| -> Result<Tally> {
@@ -227,11 +205,8 @@ impl Runner {
                 Ok(tally)
             }
             Step::Docs => {
-                let host =
-                    cmd!(shell, "cargo doc --quiet --no-deps -p cloison-tests").env("RUSTDOCFLAGS", "-D warnings");
-                let members = cmd!(shell, "cargo doc --quiet --no-deps").env("RUSTDOCFLAGS", "-D warnings");
-                let mut tally = check(members.into())?;
-                tally.add(check(host.into())?);
+                let host = cmd!(shell, "cargo doc --quiet --no-deps {HOST...}").env("RUSTDOCFLAGS", "-D warnings");
+                let mut tally = check(host.into())?;
                 let board = cargo::cargo(shell, "doc")?.args(["--quiet", "--no-deps", "-p", cargo::HYPERVISOR.0]);
                 tally.add(check(board.args(["-p", "cloison-guest", "-p", cargo::WORKLOADS]).into())?);
                 Ok(tally)
@@ -285,10 +260,10 @@ impl Runner {
     fn system(&self) -> Result<Tally> {
         let shell = &self.shell;
         setup::qemu()?;
-        let threads = format!("--test-threads={}", self.jobs.max(1));
-        let boots = cmd!(shell, "cargo test --no-fail-fast -p cloison-tests");
-        let mut tally = self.libtest(boots.into(), &[&threads])?;
-        let model = cmd!(shell, "cargo test --no-fail-fast -p cloison-tests --test model");
+        let boots = cmd!(shell, "cargo test --no-run {HOST...}");
+        let mut tally =
+            groups::run(boots.into(), &installation::root().join("tests"), self.filter.as_deref(), self.jobs)?;
+        let model = cmd!(shell, "cargo test --no-fail-fast {HOST...} --test model");
         tally.add(self.libtest(model.into(), &["--test-threads=1"])?);
         Ok(tally)
     }
@@ -296,7 +271,7 @@ impl Runner {
     /// Installs engines and runs jobs through them, one engine at a time.
     fn engines(&self) -> Result<Tally> {
         setup::qemu()?;
-        let engines = cmd!(self.shell, "cargo test --no-fail-fast -p cloison-tests --test engines");
+        let engines = cmd!(self.shell, "cargo test --no-fail-fast {HOST...} --test engines");
         self.libtest(engines.into(), &["--ignored", "--test-threads=1", "--nocapture"])
     }
 
@@ -384,17 +359,4 @@ fn check(mut command: Command) -> Result<Tally> {
         _ => {}
     }
     Ok(Tally::of(status.success()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn result_lines_are_counted() {
-        let line = "test result: FAILED. 12 passed; 3 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.01s";
-        assert_eq!(Tally::parse(line), Some(Tally { passed: 12, failed: 3, skipped: 1 }));
-        assert_eq!(Tally::parse("test foo ... ok"), None);
-        assert_eq!(Tally::parse("test result: nonsense"), None);
-    }
 }

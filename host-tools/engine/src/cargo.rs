@@ -59,7 +59,9 @@ pub fn cargo<'a>(shell: &'a Shell, subcommand: &str) -> Result<Cmd<'a>> {
     if ["build", "rustc"].contains(&subcommand) {
         flags.extend(ERRATA.map(str::to_owned));
     }
+    // Incremental builds divide the code otherwise, and so count other instructions: images do not depend on the variable.
     Ok(cmd!(shell, "cargo {subcommand} --target {TARGET}")
+        .env("CARGO_INCREMENTAL", "0")
         .env(RUSTFLAGS, flags.join(SEPARATOR))
         .env(RUSTDOCFLAGS, rustdoc))
 }
