@@ -41,6 +41,7 @@ impl Series {
         // polynomials of unit norm.
         // Where there are very many, neighbors are put together: they are at nearly the same z.
         let together = (ascending.len() / MIDDLE).max(1);
+        let roots: [f64; TERMS + 1] = std::array::from_fn(|order| (order as f64).sqrt());
         let mut at = 0;
         while at + 1 < ascending.len() {
             let in_the_middle = at >= ENDS && at + together + ENDS < ascending.len();
@@ -55,9 +56,8 @@ impl Series {
             let density = (-z * z / 2.0).exp() / std::f64::consts::TAU.sqrt();
             let (mut before, mut polynomial) = (0.0, 1.0);
             for (order, coefficient) in coefficients.iter_mut().enumerate() {
-                let order = order as f64 + 1.0;
-                *coefficient += height * density * polynomial / order.sqrt();
-                (before, polynomial) = (polynomial, (z * polynomial - (order - 1.0).sqrt() * before) / order.sqrt());
+                *coefficient += height * density * polynomial / roots[order + 1];
+                (before, polynomial) = (polynomial, (z * polynomial - roots[order] * before) / roots[order + 1]);
             }
         }
         let rest = (1.0 - coefficients.iter().map(|a| a * a).sum::<f64>()).max(0.0);

@@ -1,5 +1,9 @@
-//! A column of counts in as few bytes as they need: four for each where all fit, as nearly all do.
+//! A column of counts in as few bytes as they need: four for each where all fit, as nearly all do, and those in a temporary file
+//! where there are very many.
 // SPDX-License-Identifier: MIT OR Apache-2.0
+
+use crate::store::Store;
+use std::sync::Arc;
 
 /// Numbers of events, all of which are whole, or any other numbers.
 #[derive(Clone, Debug)]
@@ -8,7 +12,21 @@ pub enum Counts {
     Narrow(Vec<u32>),
     /// Any numbers.
     Wide(Vec<f64>),
+    /// Whole numbers, most of them in a file.
+    Stored(Stored),
 }
+
+/// Whole numbers of which all but the last few are in a file, in pieces.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    store: Arc<Store>,
+    /// Where each piece is.
+    pieces: Vec<u64>,
+    rest: Vec<u32>,
+}
+
+/// Numbers in a piece: 16 KiB.
+pub(crate) const PIECE: usize = 4096;
 
 /// What stands for NaN, and for −1.
 const NAN: u32 = u32::MAX;
@@ -34,11 +52,142 @@ fn widen(value: u32) -> f64 {
     }
 }
 
+/// Sorts by a key: equal ones keep their order. Digit by digit, for numbers of events are many and have few digits.
+pub(crate) fn sort_by_digits<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(T) -> u32) {
+    const BITS: u32 = 11;
+    const FEW: usize = 256;
+    if items.len() < FEW {
+        items.sort_by_key(|&item| key(item));
+        return;
+    }
+    let most = items.iter().map(|&item| key(item)).max().unwrap_or(0);
+    let mut to = vec![T::default(); items.len()];
+    let mut shift = 0;
+    while shift < u32::BITS && most >> shift > 0 {
+        let digit = |item: T| (key(item) >> shift) as usize & ((1 << BITS) - 1);
+        let mut places = [0_usize; 1 << BITS];
+        items.iter().for_each(|&item| places[digit(item)] += 1);
+        let mut before = 0;
+        for place in &mut places {
+            (*place, before) = (before, before + *place);
+        }
+        for &item in items.iter() {
+            let place = &mut places[digit(item)];
+            to[*place] = item;
+            *place += 1;
+        }
+        std::mem::swap(items, &mut to);
+        shift += BITS;
+    }
+}
+
+/// Numbers in ascending order, each in the upper half of a key with its place in the lower one.
+fn keys(values: &[u32]) -> Vec<u64> {
+    let key = |(at, &value): (usize, &u32)| u64::from(value) << 32 | at as u64;
+    let mut keys: Vec<u64> = values.iter().enumerate().map(key).collect();
+    sort_by_digits(&mut keys, |key| (key >> 32) as u32);
+    keys
+}
+
+/// Twice the ranks of `count` items, of which groups of equal ones ascend.
+fn ranks_of<'a, T: 'a>(groups: impl Iterator<Item = &'a [T]>, count: usize, place: impl Fn(&T) -> u32) -> Vec<u32> {
+    let mut ranks = vec![0; count];
+    let mut before = 0;
+    for same in groups {
+        let rank = 2 * before + same.len() as u32 + 1;
+        same.iter().for_each(|item| ranks[place(item) as usize] = rank);
+        before += same.len() as u32;
+    }
+    ranks
+}
+
 impl Default for Counts {
     fn default() -> Self {
         Self::Narrow(vec![])
     }
 }
+
+impl Stored {
+    fn len(&self) -> usize {
+        self.pieces.len() * PIECE + self.rest.len()
+    }
+    /// A piece, or what is after the last one.
+    fn piece(&self, number: usize) -> Vec<u32> {
+        let Some(&at) = self.pieces.get(number) else { return self.rest.clone() };
+        let mut values = vec![];
+        self.store.read(at, PIECE, &mut values);
+        values
+    }
+    fn get(&self, at: usize) -> u32 {
+        let Some(piece) = self.pieces.get(at / PIECE) else { return self.rest[at - self.pieces.len() * PIECE] };
+        let mut value = vec![];
+        self.store.read(piece + (at % PIECE * size_of::<u32>()) as u64, 1, &mut value);
+        value[0]
+    }
+    fn set(&mut self, at: usize, value: u32) -> std::io::Result<()> {
+        match self.pieces.get(at / PIECE) {
+            Some(&piece) => self.store.set(piece, at % PIECE, value),
+            None => {
+                self.rest[at - self.pieces.len() * PIECE] = value;
+                Ok(())
+            }
+        }
+    }
+    fn to_vec(&self) -> Vec<u32> {
+        let mut values = Vec::with_capacity(self.len());
+        self.pieces.iter().for_each(|&at| self.store.read(at, PIECE, &mut values));
+        values.extend_from_slice(&self.rest);
+        values
+    }
+    /// Puts whole pieces into the file. Those that it does not take, as on a full disk, stay in memory.
+    fn keep(&mut self) {
+        let mut kept = 0;
+        for piece in self.rest.chunks_exact(PIECE) {
+            let Ok(at) = self.store.append(piece) else { break };
+            self.pieces.push(at);
+            kept += PIECE;
+        }
+        self.rest = self.rest.split_off(kept);
+    }
+}
+
+/// All numbers of a column, or some that follow each other.
+#[derive(Debug)]
+pub struct Iter<'a> {
+    counts: &'a Counts,
+    at: usize,
+    end: usize,
+    /// Of numbers in a file, the piece that is read, from `piece_at` on.
+    piece: Vec<u32>,
+    piece_at: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = f64;
+    fn next(&mut self) -> Option<f64> {
+        if self.at == self.end {
+            return None;
+        }
+        let at = self.at;
+        self.at += 1;
+        Some(match self.counts {
+            Counts::Narrow(values) => widen(values[at]),
+            Counts::Wide(values) => values[at],
+            Counts::Stored(stored) => {
+                if self.piece.is_empty() || at >= self.piece_at + self.piece.len() {
+                    self.piece_at = at / PIECE * PIECE;
+                    self.piece = stored.piece(at / PIECE);
+                }
+                widen(self.piece[at - self.piece_at])
+            }
+        })
+    }
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.end - self.at, Some(self.end - self.at))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
 
 impl Counts {
     /// Returns how many there are.
@@ -46,13 +195,14 @@ impl Counts {
         match self {
             Self::Narrow(values) => values.len(),
             Self::Wide(values) => values.len(),
+            Self::Stored(stored) => stored.len(),
         }
     }
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// Returns one of them.
+    /// Returns one of them. Of those in a file, it is much faster to take all in their order.
     ///
     /// # Panics
     /// If there are not as many.
@@ -60,25 +210,81 @@ impl Counts {
         match self {
             Self::Narrow(values) => widen(values[at]),
             Self::Wide(values) => values[at],
+            Self::Stored(stored) => widen(stored.get(at)),
         }
     }
     /// Returns all of them in their order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = f64> + '_ {
-        (0..self.len()).map(|at| self.get(at))
+    pub fn iter(&self) -> Iter<'_> {
+        self.range(0, self.len())
+    }
+    /// Returns `count` of them from one on.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn range(&self, from: usize, count: usize) -> Iter<'_> {
+        assert!(from + count <= self.len(), "{count} from {from} on of {}", self.len());
+        Iter { counts: self, at: from, end: from + count, piece: vec![], piece_at: 0 }
     }
     /// Returns them as doubles.
     pub fn to_vec(&self) -> Vec<f64> {
         match self {
             Self::Narrow(values) => values.iter().map(|&value| widen(value)).collect(),
             Self::Wide(values) => values.clone(),
+            Self::Stored(_) => self.iter().collect(),
         }
+    }
+    /// The file in which they are.
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        if let Self::Stored(stored) = self { Some(&stored.store) } else { None }
+    }
+    /// Puts whole numbers into a file, if there is one; others stay in memory.
+    #[must_use]
+    pub(crate) fn stored(mut self, store: Option<&Arc<Store>>) -> Self {
+        if let Some(store) = store {
+            self.keep(store);
+        }
+        self
+    }
+    /// How many of them are in memory and may be put into a file.
+    pub(crate) fn in_memory(&self) -> usize {
+        match self {
+            Self::Narrow(values) => values.len(),
+            Self::Wide(_) => 0,
+            Self::Stored(stored) => stored.rest.len(),
+        }
+    }
+    /// Puts as many whole numbers into a file as make whole pieces.
+    pub(crate) fn keep(&mut self, store: &Arc<Store>) {
+        if self.in_memory() < PIECE {
+            return;
+        }
+        if let Self::Narrow(values) = self {
+            let (store, rest) = (Arc::clone(store), std::mem::take(values));
+            *self = Self::Stored(Stored { store, pieces: vec![], rest });
+        }
+        if let Self::Stored(stored) = self {
+            stored.keep();
+        }
+    }
+    /// The same in memory.
+    fn loaded(&self) -> std::borrow::Cow<'_, Self> {
+        match self {
+            Self::Stored(stored) => std::borrow::Cow::Owned(Self::Narrow(stored.to_vec())),
+            _ => std::borrow::Cow::Borrowed(self),
+        }
+    }
+    /// Returns those at some places.
+    pub(crate) fn chosen(&self, places: &[usize]) -> Self {
+        let loaded = self.loaded();
+        places.iter().map(|&place| loaded.get(place)).collect()
     }
     /// Adds one at the end.
     pub fn push(&mut self, value: f64) {
         match (&mut *self, narrow(value)) {
             (Self::Narrow(values), Some(whole)) => values.push(whole),
+            (Self::Stored(stored), Some(whole)) => stored.rest.push(whole),
             (Self::Wide(values), _) => values.push(value),
-            (Self::Narrow(_), None) => {
+            (Self::Narrow(_) | Self::Stored(_), None) => {
                 self.make_wide();
                 self.push(value);
             }
@@ -86,13 +292,21 @@ impl Counts {
     }
     /// Replaces one.
     pub(crate) fn set(&mut self, at: usize, value: f64) {
-        match (&mut *self, narrow(value)) {
-            (Self::Narrow(values), Some(whole)) => values[at] = whole,
-            (Self::Wide(values), _) => values[at] = value,
-            (Self::Narrow(_), None) => {
-                self.make_wide();
-                self.set(at, value);
+        let kept = match (&mut *self, narrow(value)) {
+            (Self::Narrow(values), Some(whole)) => {
+                values[at] = whole;
+                true
             }
+            (Self::Wide(values), _) => {
+                values[at] = value;
+                true
+            }
+            (Self::Stored(stored), Some(whole)) => stored.set(at, whole).is_ok(),
+            (Self::Narrow(_) | Self::Stored(_), None) => false,
+        };
+        if !kept {
+            self.make_wide();
+            self.set(at, value);
         }
     }
     /// Makes them longer, with NaN.
@@ -100,6 +314,7 @@ impl Counts {
         match self {
             Self::Narrow(values) => values.resize(to, NAN),
             Self::Wide(values) => values.resize(to, f64::NAN),
+            Self::Stored(stored) => stored.rest.resize(to - stored.pieces.len() * PIECE, NAN),
         }
     }
     fn make_wide(&mut self) {
@@ -109,6 +324,7 @@ impl Counts {
     pub fn extend_from(&mut self, other: &Self) {
         match (&mut *self, other) {
             (Self::Narrow(values), Self::Narrow(more)) => values.extend_from_slice(more),
+            (Self::Narrow(values), Self::Stored(more)) => values.append(&mut more.to_vec()),
             (Self::Wide(values), Self::Wide(more)) => values.extend_from_slice(more),
             _ => other.iter().for_each(|value| self.push(value)),
         }
@@ -118,13 +334,18 @@ impl Counts {
         match self {
             Self::Narrow(values) => values.shrink_to_fit(),
             Self::Wide(values) => values.shrink_to_fit(),
+            Self::Stored(stored) => stored.rest.shrink_to_fit(),
         }
     }
     /// Sorts them in ascending order.
     pub fn sort(&mut self) {
         match self {
-            Self::Narrow(values) => values.sort_unstable(),
+            Self::Narrow(values) => sort_by_digits(values, |value| value),
             Self::Wide(values) => values.sort_unstable_by(f64::total_cmp),
+            Self::Stored(_) => {
+                *self = self.loaded().into_owned();
+                self.sort();
+            }
         }
     }
     /// Returns whether they ascend.
@@ -134,32 +355,29 @@ impl Counts {
     /// Returns their places in ascending order; equal ones keep their order.
     pub fn ascending(&self) -> Vec<u32> {
         match self {
-            Self::Narrow(values) => {
-                let key = |(at, &value): (usize, &u32)| u64::from(value) << 32 | at as u64;
-                let mut keys: Vec<u64> = values.iter().enumerate().map(key).collect();
-                keys.sort_unstable();
-                keys.into_iter().map(|key| key as u32).collect()
-            }
+            Self::Narrow(values) => keys(values).into_iter().map(|key| key as u32).collect(),
             Self::Wide(values) => {
                 let mut order: Vec<u32> = (0..values.len() as u32).collect();
                 order.sort_unstable_by(|&a, &b| values[a as usize].total_cmp(&values[b as usize]).then(a.cmp(&b)));
                 order
             }
+            Self::Stored(_) => self.loaded().ascending(),
         }
     }
     /// Returns twice the rank of each, from 1: equal ones share the mean of their ranks, which may end in one half.
     pub fn doubled_ranks(&self) -> Vec<u32> {
-        let order = self.ascending();
-        let mut ranks = vec![0; order.len()];
-        let mut before = 0;
-        for same in order.chunk_by(|&a, &b| self.get(a as usize) == self.get(b as usize)) {
-            let rank = 2 * before + same.len() as u32 + 1;
-            for &at in same {
-                ranks[at as usize] = rank;
+        match self {
+            Self::Narrow(values) => {
+                let keys = keys(values);
+                ranks_of(keys.chunk_by(|a, b| a >> 32 == b >> 32), keys.len(), |&key| key as u32)
             }
-            before += same.len() as u32;
+            Self::Wide(values) => {
+                let order = self.ascending();
+                let same = |&a: &u32, &b: &u32| values[a as usize] == values[b as usize];
+                ranks_of(order.chunk_by(same), order.len(), |&at| at)
+            }
+            Self::Stored(_) => self.loaded().doubled_ranks(),
         }
-        ranks
     }
 }
 
@@ -221,5 +439,47 @@ mod tests {
         one.sort();
         other.sort();
         assert!(one == other && one.is_sorted() && !narrow.is_sorted());
+    }
+
+    #[test]
+    fn a_file_holds_the_same_counts() {
+        let store = Arc::new(Store::new().unwrap());
+        let values: Vec<f64> = (0..3 * PIECE as u64 + 7).map(|at| (at * 7919 % 10_007) as f64).collect();
+        let plain = Counts::from(values.clone());
+        let mut kept = Counts::default();
+        for &value in &values {
+            kept.push(value);
+            kept.keep(&store);
+        }
+        assert!(matches!(&kept, Counts::Stored(stored) if stored.pieces.len() == 3 && stored.rest.len() == 7));
+        assert!(kept == plain && kept.to_vec() == values && kept.in_memory() == 7);
+        assert_eq!((kept.ascending(), kept.doubled_ranks()), (plain.ascending(), plain.doubled_ranks()));
+        assert_eq!(kept.range(PIECE - 2, 5).collect::<Vec<_>>(), values[PIECE - 2..PIECE + 3]);
+        assert_eq!(kept.chosen(&[1, 9000, 2]), Counts::from(vec![values[1], values[9000], values[2]]));
+        let mut grouped = Counts::from(vec![1.0]);
+        grouped.extend_from(&kept);
+        assert!(grouped.len() == values.len() + 1 && grouped.get(1) == values[0]);
+        // One that a file holds, one after it, one that does not fit.
+        let mut expected = values;
+        for (at, value) in [(5, 12.0), (3 * PIECE + 3, f64::NAN), (2 * PIECE, 9e15)] {
+            kept.set(at, value);
+            expected[at] = value;
+            let bits = |values: &[f64]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&kept.to_vec()), bits(&expected));
+        }
+        kept.sort();
+        assert!(kept.range(0, 4 * PIECE / 2).is_sorted());
+    }
+
+    #[test]
+    fn digits_sort_as_comparisons_do() {
+        for most in [0, 1, 2047, 2048, 5_000_000, u32::MAX] {
+            let value = |at: u32| ((u64::from(at.wrapping_mul(2_654_435_761)) * u64::from(most)) >> 32) as u32;
+            let mut items: Vec<(u32, u32)> = (0..5000).map(|at| (value(at) / 3, at)).collect();
+            let mut expected = items.clone();
+            expected.sort();
+            sort_by_digits(&mut items, |(value, _)| value);
+            assert_eq!(items, expected);
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! Measured counts: sub-experiments, their runs, and the counts of each.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use crate::counts::Counts;
+use crate::counts::{Counts, PIECE};
+use crate::store::Store;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Minimum number of runs of a sub-experiment for a useful correlation: with fewer, the central limit theorem does not
 /// apply (section 4.4, step 1).
@@ -225,6 +227,10 @@ impl Measurements {
         self.sub_experiments.iter().filter_map(|sub| sub.column(event)).for_each(|part| grouped.extend_from(part));
         grouped
     }
+    /// The file in which columns are, if they are too many for memory.
+    pub(crate) fn store(&self) -> Option<&Arc<Store>> {
+        self.sub_experiments.iter().flat_map(|sub| &sub.columns).find_map(Counts::store)
+    }
     /// Returns all counts of an event in ascending order.
     pub fn sorted(&self, event: usize) -> Counts {
         let mut sorted = self.grouped_counts(event);
@@ -276,7 +282,7 @@ impl Measurements {
     pub fn with_runs(&self, mut choose: impl FnMut(usize) -> Vec<usize>) -> Self {
         let choose_from = |sub: &SubExperiment| {
             let chosen = choose(sub.runs());
-            let column = |column: &Counts| chosen.iter().map(|&run| column.get(run)).collect();
+            let column = |column: &Counts| column.chosen(&chosen).stored(self.store());
             SubExperiment {
                 number: sub.number,
                 events: sub.events.clone(),
@@ -373,16 +379,69 @@ pub struct Builder {
     subs: Vec<Partial>,
     by_number: HashMap<u64, usize>,
     last: (usize, usize),
+    /// How many counts were added.
+    added: usize,
+    /// How many of them stay in memory, unless it is [`IN_MEMORY`].
+    in_memory: Option<usize>,
+    /// Where the others are: in memory too if no file can be created.
+    store: Option<Option<Arc<Store>>>,
 }
+
+/// Counts that stay in memory: 64 MiB. Of more, a column keeps the last few.
+const IN_MEMORY: usize = 1 << 24;
 
 /// What no count is: the event's row is there, its count is not.
 const NO_COUNT: f64 = -1.0;
+
+/// Numbers of runs, nearly always each one more than the one before.
+#[derive(Debug, Default)]
+struct Numbers {
+    first: u64,
+    /// How many from the first one on follow each other.
+    count: usize,
+    /// The others.
+    rest: Vec<u64>,
+}
+
+impl Numbers {
+    fn len(&self) -> usize {
+        self.count + self.rest.len()
+    }
+    fn get(&self, at: usize) -> Option<u64> {
+        if at < self.count { Some(self.first + at as u64) } else { self.rest.get(at - self.count).copied() }
+    }
+    fn last(&self) -> Option<u64> {
+        self.get(self.len().checked_sub(1)?)
+    }
+    fn push(&mut self, number: u64) {
+        if self.count == 0 {
+            self.first = number;
+        }
+        if self.rest.is_empty() && number.checked_sub(self.first) == Some(self.count as u64) {
+            self.count += 1;
+        } else {
+            self.rest.push(number);
+        }
+    }
+    /// Where a number is, while all ascend.
+    fn place_of(&self, number: u64) -> Option<usize> {
+        let at = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        if at < self.count {
+            return Some(at);
+        }
+        self.rest.binary_search(&number).ok().map(|at| at + self.count)
+    }
+    fn is_sorted(&self) -> bool {
+        self.rest.is_sorted()
+            && (self.count == 0 || self.rest.first().is_none_or(|&next| self.get(self.count - 1) < Some(next)))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Partial {
     number: u64,
     /// The runs' numbers, in the order of their first rows.
-    order: Vec<u64>,
+    order: Numbers,
     /// Where runs are in `order`, once they do not ascend there.
     places: Option<HashMap<u64, usize>>,
     /// Index by event; NaN where there is no row, [`NO_COUNT`] where its row has no count.
@@ -392,20 +451,20 @@ struct Partial {
 impl Partial {
     /// The place of a run, which gets one if it has none.
     fn row(&mut self, run: u64, last: usize) -> usize {
-        let at = |place: usize| self.order.get(place) == Some(&run);
+        let at = |place: usize| self.order.get(place) == Some(run);
         // Rows of one run follow each other, or those of one event.
         if let Some(place) = [last, last + 1].into_iter().find(|&place| at(place)) {
             return place;
         }
         if self.places.is_none() {
-            if self.order.last().is_none_or(|&last| last < run) {
+            if self.order.last().is_none_or(|last| last < run) {
                 self.order.push(run);
                 return self.order.len() - 1;
             }
-            if let Ok(place) = self.order.binary_search(&run) {
+            if let Some(place) = self.order.place_of(run) {
                 return place;
             }
-            self.places = Some(self.order.iter().enumerate().map(|(place, &run)| (run, place)).collect());
+            self.places = Some((0..self.order.len()).filter_map(|at| Some((self.order.get(at)?, at))).collect());
         }
         let next = self.order.len();
         let place = self.places.as_mut().map_or(next, |places| *places.entry(run).or_insert(next));
@@ -450,6 +509,11 @@ pub enum RowError {
 }
 
 impl Builder {
+    /// Creates one that keeps so many counts in memory, and the others in a temporary file.
+    pub fn with_memory_for(counts: usize) -> Self {
+        Self { in_memory: Some(counts), ..Self::default() }
+    }
+
     /// Adds a count. `value` is NaN if the count is missing, which excludes the run.
     pub fn add(
         &mut self,
@@ -482,6 +546,13 @@ impl Builder {
         let value = if value.is_nan() { NO_COUNT } else { value };
         if column.len() == row {
             column.push(value);
+            self.added += 1;
+            if self.added > self.in_memory.unwrap_or(IN_MEMORY) && column.in_memory() >= PIECE {
+                // Where no file can be created, all stay in memory.
+                if let Some(store) = self.store.get_or_insert_with(|| Store::new().ok().map(Arc::new)) {
+                    column.keep(store);
+                }
+            }
             return Ok(());
         }
         if column.len() < row {
@@ -522,44 +593,44 @@ impl Builder {
         for mut partial in self.subs {
             partial.places = None;
             let rows = partial.order.len();
-            let seen: Vec<usize> = partial
-                .columns
-                .par_iter()
-                .map(|column| column.iter().filter(|value| !value.is_nan()).count())
-                .collect();
+            // Of each column, how many rows have the event, and how many of these a count.
+            let seen = |column: &Counts| {
+                column.iter().fold([0, 0], |[seen, whole], value| {
+                    [seen + usize::from(!value.is_nan()), whole + usize::from(value >= 0.0)]
+                })
+            };
+            let (seen, whole): (Vec<usize>, Vec<usize>) =
+                partial.columns.par_iter().map(seen).map(|[seen, whole]| (seen, whole)).unzip();
             // An event that hardly any run has is in the wrong place: the others are not to suffer.
             let (events, strays): (Vec<_>, Vec<_>) =
                 (0..partial.columns.len()).filter(|&at| seen[at] > 0).partition(|&at| 2 * seen[at] >= rows);
             let named = |at: usize| (partial.number, measurements.events[at].name.clone(), seen[at]);
             measurements.strays.extend(strays.into_iter().map(named));
             let sorted = partial.order.is_sorted();
-            let mut by_number: Vec<u32> = (0..rows as u32).collect();
-            if !sorted {
-                by_number.sort_unstable_by_key(|&row| partial.order[row as usize]);
+            let mut columns: Vec<Counts> = events.iter().map(|&at| std::mem::take(&mut partial.columns[at])).collect();
+            columns.iter_mut().for_each(Counts::shrink);
+            let mut places = vec![];
+            if !sorted || events.iter().any(|&at| whole[at] < rows) {
+                // Rows by their runs' numbers, and which of them have all counts.
+                let mut by_number: Vec<usize> = (0..rows).collect();
+                by_number.sort_by_key(|&row| partial.order.get(row));
+                let mut has_all = vec![true; rows];
+                for column in &columns {
+                    has_all[column.len()..].fill(false);
+                    has_all.iter_mut().zip(column.iter()).for_each(|(has_all, value)| *has_all &= value >= 0.0);
+                }
+                places = (0..rows as u32).filter(|&place| has_all[by_number[place as usize]]).collect();
+                let kept: Vec<usize> = places.iter().map(|&place| by_number[place as usize]).collect();
+                let store = self.store.as_ref().and_then(Option::as_ref);
+                columns = columns.into_iter().map(|column| column.chosen(&kept).stored(store)).collect();
+                if places.is_empty() {
+                    return Err(DataError::NoCompleteRun(partial.number));
+                }
+                measurements.incomplete_runs += rows - places.len();
+                if places.len() == rows {
+                    places = vec![];
+                }
             }
-            partial.order = vec![];
-            let is_count =
-                |at: usize, row: usize| row < partial.columns[at].len() && partial.columns[at].get(row) >= 0.0;
-            let whole = |row: usize| events.iter().all(|&at| is_count(at, row));
-            let complete: Vec<u32> =
-                (0..rows as u32).filter(|&place| whole(by_number[place as usize] as usize)).collect();
-            if complete.is_empty() {
-                return Err(DataError::NoCompleteRun(partial.number));
-            }
-            measurements.incomplete_runs += rows - complete.len();
-            let as_they_are = sorted && complete.len() == rows;
-            let columns = events
-                .iter()
-                .map(|&at| {
-                    let mut column = std::mem::take(&mut partial.columns[at]);
-                    if as_they_are {
-                        column.shrink();
-                        return column;
-                    }
-                    complete.iter().map(|&place| column.get(by_number[place as usize] as usize)).collect()
-                })
-                .collect();
-            let places = if complete.len() == rows { vec![] } else { complete };
             measurements.sub_experiments.push(SubExperiment { number: partial.number, events, columns, places });
         }
         measurements.sub_experiments.sort_by_key(|sub| sub.number);
@@ -657,6 +728,41 @@ mod tests {
         assert_eq!(builder.add(1, 2, Some(3), b"a", 4.0), Err(twice));
         let code = RowError::Code { name: "a".to_owned(), now: 9, before: 3 };
         assert_eq!(builder.add(1, 3, Some(9), b"a", 4.0), Err(code));
+    }
+
+    #[test]
+    fn counts_that_are_too_many_for_memory_are_the_same_counts() {
+        // Three pieces of each column; some files have every ten runs backwards, runs without a count, or counts above 2³².
+        let built = |mut builder: Builder, backwards: bool, missing: bool, wide: bool| {
+            for row in 0..13_000_u64 {
+                let run = if backwards { row / 10 * 10 + 9 - row % 10 } else { row };
+                for (sub, events) in [(0, ["a", "b"]), (1, ["b", "c"]), (2, ["a", "c"])] {
+                    for event in events {
+                        let value = (run * 37 + sub) as f64 + if wide && run == 9000 { 1e12 } else { 0.0 };
+                        let value = if missing && run % 1000 == 7 { f64::NAN } else { value };
+                        builder.add(sub, run, None, event.as_bytes(), value).unwrap();
+                    }
+                }
+            }
+            assert!(matches!(builder.add(1, 4000, None, b"b", 1.0), Err(RowError::Twice { .. })));
+            builder.finish().unwrap()
+        };
+        for [backwards, missing, wide] in
+            [[false; 3], [true, false, false], [false, true, false], [false, false, true], [true; 3]]
+        {
+            let plain = built(Builder::default(), backwards, missing, wide);
+            let stored = built(Builder::with_memory_for(20_000), backwards, missing, wide);
+            assert!(plain.store().is_none() && stored.store().is_some() != wide);
+            assert!(plain == stored, "{backwards} {missing} {wide}");
+            assert_eq!(plain.runs(), 3 * if missing { 12_987 } else { 13_000 });
+            assert_eq!(plain.window(100, Some(5000)), stored.window(100, Some(5000)));
+            assert_eq!(plain.warnings(), stored.warnings());
+            let merged = |data: &Measurements| {
+                let options = crate::merge::Options { vectors: Some(500), ..Default::default() };
+                crate::merge::much(data, &options).unwrap().vectors
+            };
+            assert!(merged(&plain) == merged(&stored));
+        }
     }
 
     #[test]

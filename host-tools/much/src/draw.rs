@@ -1,6 +1,7 @@
 //! A sample of the Gaussian model (section 4.3, equation 2), as an order of every column.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::counts::sort_by_digits;
 use crate::matrix;
 use crate::scores;
 use nalgebra::DMatrix;
@@ -55,7 +56,8 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
         }
     }
     let factor = factor.cast::<f32>();
-    let drawn: Vec<DMatrix<f32>> = starts.par_iter().map(|&from| &factor * part(from)).collect();
+    // Transposed: an event's values follow each other.
+    let drawn: Vec<DMatrix<f32>> = starts.par_iter().map(|&from| (&factor * part(from)).transpose()).collect();
     drop(columns);
     let ranks_of = |event: usize| {
         // The bits of floats ascend with their values once those of negative ones are inverted; equal values keep their
@@ -64,9 +66,10 @@ pub fn draw(target: &DMatrix<f64>, vectors: usize, whiten: bool, seed: u64, atte
             let bits = value.to_bits();
             u64::from(if bits >> 31 == 1 { !bits } else { bits | 1 << 31 })
         };
-        let values = drawn.iter().flat_map(|part| part.row(event).iter().copied().collect::<Vec<_>>());
+        let values = drawn.iter().flat_map(|part| part.column(event).iter().copied().collect::<Vec<_>>());
         let mut keys: Vec<u64> = values.enumerate().map(|(vector, value)| key(value) << 32 | vector as u64).collect();
-        keys.sort_unstable();
+        // Vectors ascend already.
+        sort_by_digits(&mut keys, |key| (key >> 32) as u32);
         let mut ranks = vec![0; vectors];
         for (rank, key) in keys.into_iter().enumerate() {
             ranks[(key & 0xFFFF_FFFF) as usize] = rank as u32;

@@ -42,7 +42,8 @@ const MANY_RUNS: f64 = 1e5;
 ///
 /// With Σ the current estimate, and S_b the moments of a block's events b, EM's step is Σ + Σ M Σ, where M is the sum over blocks
 /// of their share of runs times Σ_bb⁻¹ (S_bb − Σ_bb) Σ_bb⁻¹, put at the places of b. So much is missing that plain steps would
-/// creep: they are lengthened as long as the likelihood grows.
+/// creep. M is the likelihood's gradient, so they are made conjugate (M. Jamshidian, R. I. Jennrich, "Conjugate gradient
+/// acceleration of the EM algorithm", JASA 88, 1993), as long as the likelihood allows.
 pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
     let size = start.nrows();
     let mut varies = vec![false; size];
@@ -56,25 +57,47 @@ pub fn fit(blocks: &[Moments], prior: f64, start: &DMatrix<f64>) -> Fit {
         return Fit { matrix: DMatrix::identity(size, size), steps: 0, converged: false };
     };
     let (mut length, mut converged, mut steps) = (1.0_f64, false, 0);
+    // The step before: EM's own with its slope, and the conjugate one.
+    let mut before: Option<(DMatrix<f64>, f64, DMatrix<f64>)> = None;
     while steps < MOST_STEPS && !converged {
         steps += 1;
-        let step = &sigma * &gradient * &sigma;
+        let own = &sigma * &gradient * &sigma;
+        let slope = gradient.dot(&own);
+        let mut step = own.clone();
+        if let Some((own_before, slope_before, step_before)) = &before {
+            step += step_before * ((slope - gradient.dot(own_before)) / slope_before).max(0.0);
+        }
+        let mut steepness = gradient.dot(&step);
+        let mut is_own = before.is_none() || steepness <= 0.0;
+        if steepness <= 0.0 {
+            (step, steepness) = (own.clone(), slope);
+        }
         let mut gain = 0.0;
-        while length > 1e-6 {
+        loop {
             let mut next = &sigma + &step * length;
             symmetrize(&mut next);
-            if let Some((grown, slope)) = self::likelihood(&next, &all)
+            if let Some((grown, of_next)) = self::likelihood(&next, &all)
                 && grown >= likelihood
             {
                 gain = grown - likelihood;
-                (sigma, likelihood, gradient) = (next, grown, slope);
+                (sigma, likelihood, gradient) = (next, grown, of_next);
+                // Where the slope along the step would be none: about as far as the next one should go.
+                let flatter = steepness - gradient.dot(&step);
+                length *= if flatter > 0.0 { (steepness / flatter).clamp(0.5, 2.0) } else { 2.0 };
                 break;
             }
+            length /= 2.0;
+            if length < 1e-3 && !is_own {
+                (step, steepness, length, is_own) = (own.clone(), slope, 1.0, true);
+            }
             // EM's own step never lowers the likelihood, but for rounding.
-            length = if length > 1.0 { (length / 2.0).max(1.0) } else { length / 2.0 };
+            if length < 1e-6 {
+                break;
+            }
         }
-        converged = gain <= least_gain;
-        length *= 1.3;
+        // A step that gains nothing may have been a bad one: EM's own decides.
+        converged = gain <= least_gain && is_own;
+        before = (gain > least_gain).then_some((own, slope, step));
     }
     Fit { matrix: to_correlation(&sigma), steps, converged }
 }

@@ -3,6 +3,7 @@
 //! The pairwise estimates of section 4.3, and the scores from which all estimates are made.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::counts::Counts;
 use crate::data::{Measurements, is_stepped};
 use crate::matrix::pairs;
 use crate::scores;
@@ -38,8 +39,8 @@ pub struct Scored<'a> {
 /// How an event's scores are made.
 #[derive(Clone, Debug)]
 struct Made {
-    /// Twice the ranks of the grouped sample, unless counts are scored.
-    ranks: Vec<u32>,
+    /// Twice the ranks of the grouped sample, unless counts are scored; where the counts are in a file, they are too.
+    ranks: Counts,
     mean: f64,
     deviation: f64,
 }
@@ -57,6 +58,7 @@ impl<'a> Scored<'a> {
             };
             let (mean, deviation) = scores::moments(&scores);
             let varies = scores::standardize(&mut scores) && !is_stepped(data, event, &scores);
+            let ranks = ranks.into_iter().map(f64::from).collect::<Counts>().stored(data.store());
             (Made { ranks, mean, deviation }, varies)
         };
         let (made_of, varies): (Vec<_>, Vec<_>) = (0..data.events.len()).into_par_iter().map(of_event).unzip();
@@ -86,11 +88,11 @@ impl<'a> Scored<'a> {
             return vec![0.0; sub.runs()];
         }
         let scaled = |score: f64| (score - made.mean) / made.deviation;
-        let ranks = || made.ranks[self.starts[block][at]..][..sub.runs()].iter();
+        let ranks = || made.ranks.range(self.starts[block][at], sub.runs());
         match self.kind {
             Kind::Counts => sub.columns[at].iter().map(scaled).collect(),
-            Kind::Ranks => ranks().map(|&rank| scaled(f64::from(rank) / 2.0)).collect(),
-            Kind::NormalScores => ranks().map(|&rank| scaled(normal_score(rank, made.ranks.len()))).collect(),
+            Kind::Ranks => ranks().map(|rank| scaled(rank / 2.0)).collect(),
+            Kind::NormalScores => ranks().map(|rank| scaled(normal_score(rank as u32, made.ranks.len()))).collect(),
         }
     }
 }
@@ -118,7 +120,9 @@ pub fn runs_of_pairs(data: &Measurements) -> DMatrix<f64> {
 pub fn pairwise(data: &Measurements, kind: Kind) -> DMatrix<f64> {
     let scored = |values: Vec<f64>| match kind {
         Kind::Counts => values,
-        Kind::Ranks => scores::ranks(&values),
+        Kind::Ranks => {
+            Counts::from(values).doubled_ranks().into_iter().map(|doubled| f64::from(doubled) / 2.0).collect()
+        }
         Kind::NormalScores => scores::normal_scores(&values),
     };
     let blocks: Vec<&[usize]> = data.sub_experiments.iter().map(|sub| sub.events.as_slice()).collect();

@@ -19,6 +19,7 @@
 //! | [`copula`] | what a Gaussian copula with the observed counts implies for correlations |
 //! | [`draw`] | a sample of the Gaussian model |
 //! | [`swap`] | exchanges of values to approach Pearson's and Spearman's correlations |
+//! | `store` | a temporary file for columns that are too many for memory |
 //! | [`table`] | merged vectors |
 //! | [`merge`] | MUCH, HRM and the blind merge from end to end |
 //! | [`evaluate`] | accuracy of the merged correlations |
@@ -40,6 +41,7 @@ pub mod merge;
 pub mod plan;
 pub mod read;
 pub mod scores;
+mod store;
 pub mod swap;
 pub mod table;
 pub mod target;

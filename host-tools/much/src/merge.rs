@@ -189,10 +189,18 @@ fn ordered(
     whiten: bool,
     goals: [&DMatrix<f64>; 2],
 ) -> Vectors {
-    let observed: Vec<Arc<Counts>> =
-        (0..data.events.len()).into_par_iter().map(|event| Arc::new(data.sorted(event))).collect();
-    let most = observed.iter().map(|observed| observed.len()).max().unwrap_or(0);
+    let counted = |event: usize| data.sub_experiments.iter().filter_map(|sub| sub.column(event)).map(Counts::len).sum();
+    let most: usize = (0..data.events.len()).map(counted).max().unwrap_or(0);
     let vectors = options.vectors.unwrap_or(most).max(1);
+    // Where there are fewer vectors than counts, only those that they get are kept.
+    let of_event = |event: usize| {
+        let all = data.sorted(event);
+        if vectors >= all.len() {
+            return Arc::new(all);
+        }
+        Arc::new((0..vectors).map(|rank| all.get(quantile_index(rank, vectors, all.len()))).collect())
+    };
+    let observed: Vec<Arc<Counts>> = (0..data.events.len()).into_par_iter().map(of_event).collect();
     let order = |attempt: u64| {
         let ranks = draw::draw(model, vectors, whiten, options.seed, attempt);
         let columns = ranks

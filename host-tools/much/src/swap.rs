@@ -134,8 +134,16 @@ pub fn swap(
         round += 1;
     };
     drop(kinds);
-    let columns: Vec<Vec<u32>> =
-        (0..events).into_par_iter().map(|event| chosen.iter().skip(event).step_by(events).copied().collect()).collect();
+    // Some events at a time, whose numbers are in one line of the cache.
+    let firsts: Vec<usize> = (0..events).step_by(2 * LANES).collect();
+    let some = |&first: &usize| {
+        let mut columns = vec![Vec::with_capacity(count); (2 * LANES).min(events - first)];
+        for row in chosen.chunks_exact(events) {
+            columns.iter_mut().zip(&row[first..]).for_each(|(column, &at)| column.push(at));
+        }
+        columns
+    };
+    let columns: Vec<Vec<u32>> = firsts.par_iter().flat_map_iter(some).collect();
     for (column, chosen) in vectors.columns.iter_mut().zip(columns) {
         *column = crate::table::Column::new(std::sync::Arc::clone(column.observed()), chosen);
     }

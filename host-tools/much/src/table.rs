@@ -153,10 +153,13 @@ impl Vectors {
                 .par_iter()
                 .map(|&from| {
                     let rows = ROWS.min(self.len() - from);
-                    let scores = DMatrix::from_fn(events, rows, |event, row| {
-                        let column = &self.columns[event];
-                        scales[event][which].score(column, column.chosen[from + row] as usize)
-                    });
+                    let mut scores = DMatrix::zeros(events, rows);
+                    // Event by event: the scores of one stay in a core's cache.
+                    for (event, column) in self.columns.iter().enumerate() {
+                        for (score, &at) in scores.row_mut(event).iter_mut().zip(&column.chosen[from..from + rows]) {
+                            *score = scales[event][which].score(column, at as usize);
+                        }
+                    }
                     &scores * scores.transpose()
                 })
                 .collect();

@@ -250,6 +250,7 @@ fn located(path: &Path, error: &ReadError) -> miette::Report {
             "fix the line, or leave out the whole run"
         }
         ReadError::Utf16 => "save it as UTF-8",
+        ReadError::Packed(_) => "unpack it, or compress it with gzip",
         ReadError::Contents(_) => "write it again, or as CSV",
         ReadError::Compression(_) => "write it again with zstd, snappy or gzip",
         ReadError::Parquet(_) => "was it copied whole? The end of a Parquet file says where everything is",

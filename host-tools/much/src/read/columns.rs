@@ -78,6 +78,9 @@ pub enum ReadError {
     /// A Parquet file whose end is there, but not all before it.
     #[error("is a Parquet file with damaged contents")]
     Contents(#[source] ::parquet::errors::ParquetError),
+    /// The file as a whole is compressed, but not with gzip.
+    #[error("is compressed with {0}")]
+    Packed(&'static str),
     /// A compression that is not supported.
     #[error("has columns compressed with {0}, which is not supported")]
     Compression(String),
@@ -121,6 +124,10 @@ const CYCLES: &[u8] = b"cycles";
 /// Whether a count overflowed, as the column says it: as a number, or as the words that pandas and R write. Nothing, and R's NA, say
 /// that nothing is known of an overflow. `None` where it is none of these.
 pub fn overflowed(text: &[u8]) -> Option<bool> {
+    // As nearly all rows say it.
+    if matches!(text, b"" | b"0") {
+        return Some(false);
+    }
     let text = std::str::from_utf8(text).ok()?.trim();
     match text.to_ascii_lowercase().as_str() {
         "" | "na" | "nan" | "false" | "f" => Some(false),
@@ -177,6 +184,14 @@ pub struct Row<'a> {
     pub program: (&'a str, Option<u64>, Option<u64>),
 }
 
+/// Whether a program is this one. Most files name none, and a comparison of nothing with nothing takes its time too.
+pub(super) fn is_program(
+    one: &(String, Option<u64>, Option<u64>),
+    (vm, vcpu, workload): (&str, Option<u64>, Option<u64>),
+) -> bool {
+    one.0.len() == vm.len() && (vm.is_empty() || one.0 == vm) && (one.1, one.2) == (vcpu, workload)
+}
+
 /// Collects rows and builds measurements.
 pub struct Taker<'a> {
     builder: Builder,
@@ -214,7 +229,7 @@ impl<'a> Taker<'a> {
     pub fn take(&mut self, row: &Row<'_>) -> Result<(), ReadError> {
         self.rows += 1;
         let (vm, vcpu, workload) = row.program;
-        let same = self.last.as_ref().is_some_and(|last| (last.0.as_str(), last.1, last.2) == row.program);
+        let same = self.last.as_ref().is_some_and(|last| is_program(last, row.program));
         if !same {
             let program = (vm.to_owned(), vcpu, workload);
             self.programs.insert(program.clone());

@@ -23,17 +23,24 @@ enum Kind {
     Gzip,
     Binary,
     Utf16,
+    /// Compressed with something else than gzip.
+    Packed(&'static str),
     Text,
 }
 
 fn open(path: &Path) -> Result<(Kind, File), ReadError> {
     let mut start = vec![];
     let mut file = File::open(path).map_err(ReadError::File)?;
-    file.by_ref().take(4).read_to_end(&mut start).map_err(ReadError::File)?;
+    file.by_ref().take(6).read_to_end(&mut start).map_err(ReadError::File)?;
     file.rewind().map_err(ReadError::File)?;
     let kind = match start.as_slice() {
         [] => Kind::Empty,
-        b"PAR1" => Kind::Parquet,
+        [b'P', b'A', b'R', b'1', ..] => Kind::Parquet,
+        // As pandas and R name them: bzip2, xz, zstd, zip.
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41] => Kind::Packed("bzip2"),
+        [0xfd, b'7', b'z', b'X', b'Z', 0] => Kind::Packed("xz"),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Kind::Packed("zstd"),
+        [b'P', b'K', 3, 4, ..] => Kind::Packed("zip"),
         [0x1f, 0x8b, ..] => Kind::Gzip,
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Kind::Utf16,
         [0, ..] => Kind::Binary,
@@ -51,6 +58,7 @@ pub fn read(path: &Path, selection: &Selection) -> Result<Measurements, ReadErro
         Kind::Gzip => csv::read(flate2::read::MultiGzDecoder::new(file), selection),
         Kind::Binary => Err(ReadError::NotText),
         Kind::Utf16 => Err(ReadError::Utf16),
+        Kind::Packed(with) => Err(ReadError::Packed(with)),
         Kind::Text => csv::read(file, selection),
     }
 }
@@ -69,6 +77,7 @@ pub fn read_vectors(path: &Path) -> Result<crate::table::Vectors, ReadError> {
         Kind::Gzip => csv::read_vectors(flate2::read::MultiGzDecoder::new(file)),
         Kind::Binary => Err(ReadError::NotText),
         Kind::Utf16 => Err(ReadError::Utf16),
+        Kind::Packed(with) => Err(ReadError::Packed(with)),
         Kind::Text => csv::read_vectors(file),
     }
 }
