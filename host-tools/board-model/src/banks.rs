@@ -8,6 +8,7 @@
 //! limit to the reads that wait.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+use crate::calendar::Calendar;
 use crate::refresh::Refresh;
 
 /// Parts of a cycle in which the memory's times are kept: a burst is no whole number of cycles.
@@ -15,8 +16,6 @@ pub const TICKS: u64 = 256;
 /// Maximum number of address bits that choose a bank.
 pub const BANK_BITS: usize = 6;
 
-/// Slots in a word of a calendar.
-const WORD: u64 = 64;
 /// Words of a calendar: no access is as far from another one.
 const WORDS: usize = 1024;
 /// Activations of a bank that are remembered at least.
@@ -45,44 +44,6 @@ pub struct BankTiming {
     pub turnaround: u64,
     /// Writes that are collected before they are written.
     pub writes: usize,
-}
-
-/// A resource that serves one at a time, in slots of equal length.
-#[derive(Clone, Debug)]
-struct Calendar {
-    slot: u64,
-    /// Number of the word, plus one, and its slots: set if taken.
-    words: Vec<(u64, u64)>,
-}
-
-impl Calendar {
-    fn new(slot: u64) -> Self {
-        Self { slot: slot.max(1), words: vec![(0, 0); WORDS] }
-    }
-    fn clear(&mut self) {
-        self.words.fill((0, 0));
-    }
-    /// Takes the first free slot that ends after `time`. Returns when it begins, or `time` if it has begun.
-    fn take(&mut self, time: u64) -> u64 {
-        let first = time / self.slot;
-        let mut mask = u64::MAX << (first % WORD);
-        let word = first / WORD;
-        // Beyond half of what is remembered, a word could belong to two times; the excess is then free.
-        for number in word..word + WORDS as u64 / 2 {
-            let (known, taken) = &mut self.words[number as usize % WORDS];
-            if *known <= number {
-                (*known, *taken) = (number + 1, 0);
-            }
-            let free = !*taken & mask;
-            if *known == number + 1 && free != 0 {
-                let at = free.trailing_zeros();
-                *taken |= 1 << at;
-                return ((number * WORD + u64::from(at)) * self.slot).max(time);
-            }
-            mask = u64::MAX;
-        }
-        time
-    }
 }
 
 /// A row that a bank opened.
@@ -170,8 +131,8 @@ impl Banks {
             refresh: Refresh { interval: interval * TICKS, cycles: cycles * TICKS, phase: phase * TICKS },
             interval: 0,
             banks: vec![Bank::default(); 1 << timing.bank_bits],
-            bus: Calendar::new(timing.burst),
-            activations: Calendar::new(timing.activation),
+            bus: Calendar::new(timing.burst, WORDS),
+            activations: Calendar::new(timing.activation, WORDS),
             pending: Vec::with_capacity(timing.writes),
             written: 0,
         }
@@ -204,7 +165,7 @@ impl Banks {
     #[cold]
     fn drain(&mut self, time: u64) -> u64 {
         let wait = self.written.saturating_sub(time);
-        for _ in 0..self.timing.turnaround.div_ceil(self.bus.slot) {
+        for _ in 0..self.timing.turnaround.div_ceil(self.bus.slot()) {
             self.use_bus(time);
         }
         let mut pending = std::mem::take(&mut self.pending);

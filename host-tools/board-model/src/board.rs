@@ -3,6 +3,7 @@
 
 use crate::banks::{BANK_BITS, BankTiming, TICKS};
 use crate::cache::{Cache, Policy};
+use crate::cluster::L2Limits;
 use crate::geometry::{Geometry, GeometryError};
 use crate::issue::MOST_LOADS;
 use crate::prefetch::{DataPrefetch, MOST_LINES, MOST_STREAMS};
@@ -90,6 +91,8 @@ pub struct Board {
     pub quantum: u64,
     /// When data is allocated in the L2.
     pub l2_data: L2Data,
+    /// How much the L2 does at a time.
+    pub l2_limits: L2Limits,
     /// L1 instruction cache of each core.
     pub l1i: Level,
     /// L1 data cache of each core.
@@ -445,6 +448,12 @@ struct L2File {
     #[serde(default)]
     seed: u64,
     data: L2Data,
+    #[serde(default)]
+    lookup_cycles: Option<Spanned<u64>>,
+    #[serde(default)]
+    line_cycles: Option<Spanned<u64>>,
+    #[serde(default)]
+    outstanding_writes: Option<Spanned<u64>>,
 }
 
 impl LevelFile {
@@ -481,13 +490,14 @@ impl Board {
     }
 
     /// Returns the board with cores that wait for each line, prefetch none, allocate all that they write, do not know of
-    /// each other's, and translate for nothing.
+    /// each other's, and translate for nothing; and an L2 that does any number of things at a time.
     pub const fn simple(mut self) -> Self {
         self.prefetch = Prefetch::NONE;
         self.streaming = Streaming::NONE;
         self.timing.load_linefills = 0;
         self.timing.load_to_use = 1;
         self.timing.snoop = 0;
+        self.l2_limits = L2Limits::NONE;
         self.tlb = None;
         self
     }
@@ -509,7 +519,8 @@ impl Board {
     /// Validates the text of a board file.
     pub fn parse(text: &str) -> Result<Self, BoardError> {
         let file: File = toml::from_str(text)?;
-        let L2File { size, ways, line, replacement, seed, data } = file.l2;
+        let L2File { size, ways, line, replacement, seed, data, lookup_cycles, line_cycles, outstanding_writes } =
+            file.l2;
         let second = LevelFile { size, ways, line, replacement, seed };
         let text = Text(text);
         let range = |field, value: &Spanned<u64>, from, to| text.range(field, value, *value.get_ref(), from, to);
@@ -537,6 +548,11 @@ impl Board {
             banks: banks.filter(|_| *memory.queues.get_ref() == Queues::Banks),
             quantum: range("core.quantum", &file.core.quantum, 10, 100_000)?,
             l2_data: data,
+            l2_limits: L2Limits {
+                lookup: optional("l2.lookup_cycles", &lookup_cycles, 0, 100)?,
+                line: optional("l2.line_cycles", &line_cycles, 0, 100)?,
+                writes: optional("l2.outstanding_writes", &outstanding_writes, 0, 1000)?,
+            },
             l1i: file.l1i.check(&text, "l1i")?,
             l1d: file.l1d.check(&text, "l1d")?,
             l2: second.check(&text, "l2")?,
@@ -684,6 +700,7 @@ mod tests {
                 at("micro_entries"),
                 "tlb.micro_entries = 65: must be from 0 to 64",
             ),
+            ("line_cycles = ", "line_cycles = 101 #", at("line_cycles"), "l2.line_cycles = 101: must be from 0 to 100"),
             ("load_to_use = ", "load_to_use = 0 #", at("load_to_use"), "core.load_to_use = 0: must be from 1 to 100"),
             (
                 "line = 64",
@@ -735,7 +752,9 @@ mod tests {
     fn the_model_whose_stage_2_has_blocks_differs_in_nothing_else() {
         let blocks = include_str!("../../../configs/models/zcu102-blocks.toml");
         assert!(Board::parse(blocks).expect("it is valid").tlb.expect("it has TLBs").blocks);
-        let pages = blocks.replace("stage2_blocks = true\n", "").replace("zcu102-model-blocks", "zcu102-model");
+        let pages = blocks
+            .replace("stage2_blocks = true\n", "stage2_blocks = false\n")
+            .replace("zcu102-model-blocks", "zcu102-model");
         let tables = |text: &str| text.parse::<toml::Table>().expect("TOML");
         let mut shipped = tables(SHIPPED);
         shipped.remove("sensitivity");
@@ -754,6 +773,10 @@ mod tests {
         }
         let latency = text.get_mut("latency").and_then(toml::Value::as_table_mut).expect("it is there");
         latency.remove("snoop").expect("it is there");
+        let l2 = text.get_mut("l2").and_then(toml::Value::as_table_mut).expect("it is there");
+        for field in ["lookup_cycles", "line_cycles", "outstanding_writes"] {
+            l2.remove(field).expect("it is there");
+        }
         assert_eq!(Board::parse(&text.to_string()).expect("it is valid"), Board::zcu102().simple());
         assert!(Board::zcu102().overlaps() && !Board::zcu102().simple().overlaps());
     }

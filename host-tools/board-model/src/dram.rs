@@ -53,6 +53,11 @@ impl Dram {
         }
     }
 
+    /// Returns the cycles that an access takes whose row is open, or any if there are no banks.
+    pub const fn latency(&self) -> u64 {
+        if self.banks.is_some() { self.latency / TICKS } else { self.latency }
+    }
+
     /// Sets the memory's time zero, when the model is turned on. That moment depends on the host; the phase of the
     /// refreshes must not.
     pub fn begin(&mut self, now: u64) {

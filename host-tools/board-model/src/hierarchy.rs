@@ -5,6 +5,7 @@
 
 use crate::board::{Board, L2Data, Timing};
 use crate::cache::{Cache, Evicted, Outcome};
+use crate::cluster::Cluster;
 use crate::dram::Dram;
 use crate::events::Counts;
 use crate::geometry::Line;
@@ -93,6 +94,7 @@ pub struct Hierarchy {
     cores: Vec<Core>,
     l2: Cache,
     l2_data: L2Data,
+    cluster: Cluster,
     dram: Dram,
     timing: Timing,
     line_shift: u32,
@@ -122,11 +124,13 @@ impl Hierarchy {
             writes: Writes::new(board.streaming),
             counts: Counts::default(),
         };
+        let dram = Dram::new(board.timing.dram, board.timing.dram_line, board.refresh, board.banks);
         Self {
             cores: vec![core; cores],
             l2: board.l2.cache(),
             l2_data: board.l2_data,
-            dram: Dram::new(board.timing.dram, board.timing.dram_line, board.refresh, board.banks),
+            cluster: Cluster::new(board.l2_limits, cores, dram.latency()),
+            dram,
             timing: board.timing,
             line_shift: board.l2.geometry.line_bytes().trailing_zeros(),
             noncacheable: Pages::default(),
@@ -165,6 +169,7 @@ impl Hierarchy {
     /// Tells the memory that the model is turned on at time `now`.
     pub fn begin(&mut self, now: u64) {
         self.dram.begin(now);
+        self.cluster.clear();
         for core in &mut self.cores {
             core.data_flights = Flights::NONE;
             core.fetch_flights = Flights::NONE;
@@ -270,11 +275,12 @@ impl Hierarchy {
             Written::Whole(line, destination) => {
                 let counts = &mut self.cores[core].counts;
                 counts.streamed += 1;
+                let moved = self.cluster.transfer(core, now) + self.cluster.look_up(now);
                 if destination == Destination::L2 || self.l2.contains(line) {
-                    return self.l2_take(core, line, true, now);
+                    return moved.max(self.l2_take(core, line, true, now));
                 }
-                counts.bus_writes += (1 << self.line_shift) / BEAT;
-                self.dram.write(now, line.0 << self.line_shift)
+                self.cores[core].counts.bus_writes += (1 << self.line_shift) / BEAT;
+                moved.max(self.dram_write(line, now))
             }
         }
     }
@@ -368,7 +374,8 @@ impl Hierarchy {
         let counts = &mut self.cores[core].counts;
         counts.l2_fills += 1;
         counts.snoops += 1;
-        Some(self.timing.snoop)
+        let began = self.cluster.look_up(now);
+        Some(self.arrive(core, now, began + self.timing.snoop))
     }
 
     /// Brings a line of data from another L1, the L2 or from memory. Returns the cycles until it is there.
@@ -532,19 +539,27 @@ impl Hierarchy {
     #[inline]
     fn l2_fill(&mut self, core: usize, line: Line, now: u64) -> u64 {
         self.cores[core].counts.l2_fills += 1;
-        match self.l2.access(line, false) {
+        let began = self.cluster.look_up(now);
+        let wait = match self.l2.access(line, false) {
             Outcome::Hit => self.timing.l2,
             Outcome::Miss(evicted) => {
                 let counts = &mut self.cores[core].counts;
                 counts.l2_refills += 1;
                 counts.bus_reads += (1 << self.line_shift) / BEAT;
-                let wait = self.dram.read(now, line.0 << self.line_shift);
+                let wait = self.dram.read(now + began, line.0 << self.line_shift);
                 if let Some(Evicted { line, dirty: true }) = evicted {
-                    self.write_to_memory(core, line, now);
+                    self.write_to_memory(core, line, now + began);
                 }
                 self.timing.l2 + wait
             }
-        }
+        };
+        self.arrive(core, now, began + wait)
+    }
+
+    /// Lets a core's path to the L2 take a line that is there `wait` cycles from now. Returns the cycles until it arrives.
+    #[inline]
+    fn arrive(&mut self, core: usize, now: u64, wait: u64) -> u64 {
+        wait + self.cluster.transfer(core, now + wait)
     }
 
     /// Asks the L2 for a line of data that it takes only when the L1 evicts it.
@@ -552,12 +567,14 @@ impl Hierarchy {
     fn l2_pass(&mut self, core: usize, line: Line, now: u64) -> u64 {
         let counts = &mut self.cores[core].counts;
         counts.l2_fills += 1;
-        if self.l2.look_up(line) {
-            return self.timing.l2;
+        let began = self.cluster.look_up(now);
+        let mut wait = began + self.timing.l2;
+        if !self.l2.look_up(line) {
+            counts.l2_refills += 1;
+            counts.bus_reads += (1 << self.line_shift) / BEAT;
+            wait += self.dram.read(now + began, line.0 << self.line_shift);
         }
-        counts.l2_refills += 1;
-        counts.bus_reads += (1 << self.line_shift) / BEAT;
-        self.timing.l2 + self.dram.read(now, line.0 << self.line_shift)
+        self.arrive(core, now, wait)
     }
 
     /// Handles the victim of an L1 data cache.
@@ -574,6 +591,9 @@ impl Hierarchy {
         let counts = &mut self.cores[core].counts;
         counts.l1d_victims += 1;
         counts.l1d_writebacks += u64::from(dirty);
+        // Nobody waits for it, but for its path and its lookup.
+        self.cluster.transfer(core, now);
+        self.cluster.look_up(now);
         self.l2_take(core, line, dirty, now);
     }
 
@@ -592,7 +612,13 @@ impl Hierarchy {
         let counts = &mut self.cores[core].counts;
         counts.l2_writebacks += 1;
         counts.bus_writes += (1 << self.line_shift) / BEAT;
-        self.dram.write(now, line.0 << self.line_shift)
+        self.dram_write(line, now)
+    }
+
+    /// Writes a line to memory. Returns how long who does so without end must wait.
+    fn dram_write(&mut self, line: Line, now: u64) -> u64 {
+        let wait = self.cluster.write(now);
+        wait.max(self.dram.write(now + wait, line.0 << self.line_shift))
     }
 }
 
@@ -602,6 +628,7 @@ mod tests {
     use crate::Event;
     use crate::board::Prefetch;
     use crate::cache::Policy;
+    use crate::cluster::L2Limits;
     use crate::streaming::Streaming;
 
     /// Returns the shipped board with a memory whose every line costs the same: without refreshes and banks.
@@ -641,6 +668,44 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_from_the_l2_gets_as_many_lines_as_its_path_has_room_for() {
+        let pass = |l2_limits| {
+            let mut caches = Hierarchy::new(&Board { streaming: Streaming::NONE, l2_limits, ..flat() }, 1);
+            let mut now = 0;
+            let mut cycles = 0;
+            for _ in 0..2 {
+                let start = now;
+                for line in 0..2048 {
+                    now += 1 + caches.data(0, line * 64, 8, false, now);
+                }
+                cycles = now - start;
+            }
+            cycles as f64 / 2048.0
+        };
+        let (free, limited) = (pass(L2Limits::NONE), pass(Board::zcu102().l2_limits));
+        // A line that comes, and one that goes, of 4 cycles each.
+        assert!(free < 5.0 && (7.9..8.8).contains(&limited), "{free} and {limited} cycles a line");
+    }
+
+    #[test]
+    fn cores_delay_each_other_in_the_l2_whatever_their_lines() {
+        let pass = |cores: usize| {
+            let l2_limits = L2Limits { lookup: 4, line: 0, writes: 0 };
+            let mut caches = Hierarchy::new(&Board { l2_limits, ..flat().simple() }, 4);
+            let mut now = [0; 4];
+            for _ in 0..2 {
+                for line in 0..1024 {
+                    for core in 0..cores {
+                        now[core] += 1 + caches.data(core, (core as u64 * 1024 + line) * 64, 8, false, now[core]);
+                    }
+                }
+            }
+            now[0]
+        };
+        assert!(pass(4) > pass(1) * 11 / 10, "{} and {}", pass(4), pass(1));
+    }
+
+    #[test]
     fn the_next_line_of_instructions_is_on_its_way() {
         let run = |lines| {
             let mut board = flat().simple();
@@ -660,7 +725,8 @@ mod tests {
 
     #[test]
     fn a_line_is_dirty_in_one_l1_at_most_and_comes_from_there() {
-        let board = Board { prefetch: Prefetch::NONE, streaming: Streaming::NONE, ..flat() };
+        let (prefetch, streaming, l2_limits) = (Prefetch::NONE, Streaming::NONE, L2Limits::NONE);
+        let board = Board { prefetch, streaming, l2_limits, ..flat() };
         let timing = board.timing;
         let mut caches = Hierarchy::new(&board, 2);
         let fill = timing.l2 + timing.dram;

@@ -10,7 +10,9 @@
 pub mod banks;
 pub mod board;
 pub mod cache;
+pub mod calendar;
 pub mod clock;
+pub mod cluster;
 pub mod decode;
 pub mod dram;
 pub mod events;

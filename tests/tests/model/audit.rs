@@ -281,7 +281,7 @@ fn cores_pay_for_a_line_that_they_share() {
 fn tours(program: u64, blocks: bool, names: &[&str]) -> [[u64; 4]; 4] {
     let change = |text: String| {
         let text = with(names)(text);
-        if blocks { text.replace("main_ways = 4", "main_ways = 4\nstage2_blocks = true") } else { text }
+        if blocks { text.replace("stage2_blocks = false", "stage2_blocks = true") } else { text }
     };
     let run = run_on(program, "roi=always", change);
     [0, 1, 2, 3].map(|at| {

@@ -40,8 +40,8 @@ pub fn build_guest(directory: &Path, name: &str) -> PathBuf {
 }
 
 /// What turns the mechanisms of the shipped board off: cores wait for each line, do not know of each other's, and translate
-/// addresses for nothing.
-pub const SIMPLE: [(&str, &str); 7] = [
+/// addresses for nothing, and their L2 does any number of things at a time.
+pub const SIMPLE: [(&str, &str); 10] = [
     ("data_lines = 5", "data_lines = 0"),
     ("instruction_lines = 1", "instruction_lines = 0"),
     ("l1_lines = 4", "l1_lines = 0"),
@@ -49,6 +49,9 @@ pub const SIMPLE: [(&str, &str); 7] = [
     ("load_to_use = 3", "load_to_use = 1"),
     ("snoop = 26", "snoop = 0"),
     ("micro_entries = 10", "micro_entries = 0"),
+    ("lookup_cycles = 1", "lookup_cycles = 0"),
+    ("line_cycles = 4", "line_cycles = 0"),
+    ("outstanding_writes = 16", "outstanding_writes = 0"),
 ];
 
 /// Writes the shipped board file with this replacement policy in all its caches, and cores that wait for each line.

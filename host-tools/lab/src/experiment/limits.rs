@@ -5,6 +5,7 @@ use cloison_board_model::Board;
 use cloison_board_model::banks::TICKS;
 use cloison_board_model::board::{L2Data, Prefetch};
 use cloison_board_model::cache::Policy;
+use cloison_board_model::cluster::L2Limits;
 use cloison_board_model::streaming::Streaming;
 
 /// Bytes of an instruction.
@@ -39,14 +40,25 @@ pub fn limits(model: &Board) -> String {
             cycles(timing.dram_line)
         ),
     };
+    let L2Limits { lookup, writes, .. } = model.l2_limits;
+    let mut shared = vec![];
+    if lookup > 0 {
+        shared.push(format!("its lookups, one in {}", cycles(lookup)));
+    }
+    if writes > 0 {
+        shared.push(format!("its writes to memory, of which {writes} may be outstanding"));
+    }
+    let shared = match shared.as_slice() {
+        [] => "Nothing but lines is shared in the L2, so in its own colors a core is never disturbed there".to_owned(),
+        some => format!("What cores share in the L2 besides lines: {}", some.join(", and ")),
+    };
     let loads = match timing.load_linefills {
         0 => "a load waits for its line".to_owned(),
         lines => format!("the first use of what a load reads waits for its line, of which {lines} may be on their way"),
     };
     format!(
         "Modelled, not measured: cores execute {} per instruction, in order, at {} MHz; {loads}, {} to \
-         the L2 and {} more to memory; {memory}; stores wait when {} lines are being fetched. The L2's buffers are not \
-         modelled, so in its own colors a core is never disturbed in the L2. There is {}. Of a full set the victim is: in the L1 data caches {}, in \
+         the L2 and {} more to memory; {memory}; stores wait when {} lines are being fetched. {shared}. There is {}. Of a full set the victim is: in the L1 data caches {}, in \
          the L2 {}; the latter is an assumption. {data}. The board runs at another clock, 1.2 or 1.5 GHz: ratios of run \
          times may apply to it, microseconds and MB/s do not.",
         cycles(timing.instruction),
@@ -104,6 +116,13 @@ mod tests {
             text[text.find("There is").expect("said")..].split('.').next().expect("a sentence").to_owned()
         };
         assert_eq!(mechanisms(&board), "There is no dual issue");
+        assert!(
+            text.contains(
+                "in the L2 besides lines: its lookups, one in 1 cycle, and its writes to memory, of which 16"
+            )
+        );
+        board.l2_limits = L2Limits::NONE;
+        assert!(limits(&board).contains("in its own colors a core is never disturbed there"));
         (board.prefetch, board.streaming, board.timing.snoop, board.tlb) = (Prefetch::NONE, Streaming::NONE, 0, None);
         let none = "There is no prefetcher, no write streaming, no coherence between the L1 data caches, no TLB";
         assert_eq!(mechanisms(&board), none);
