@@ -31,6 +31,8 @@ pub struct Clocks {
     cycles: Vec<u64>,
     states: Vec<State>,
     quantum: u64,
+    /// When all clocks were set last: turns end at times that are counted from here.
+    origin: u64,
     turn: Option<usize>,
     gave_way: bool,
 }
@@ -38,7 +40,7 @@ pub struct Clocks {
 impl Clocks {
     /// Creates the clocks for zero cores.
     pub fn new(quantum: u64) -> Self {
-        Self { cycles: Vec::new(), states: Vec::new(), quantum, turn: None, gave_way: false }
+        Self { cycles: Vec::new(), states: Vec::new(), quantum, origin: 0, turn: None, gave_way: false }
     }
     /// Adds a core.
     pub fn add_core(&mut self) {
@@ -61,6 +63,7 @@ impl Clocks {
     }
     /// Sets all clocks.
     pub fn set_all(&mut self, cycles: u64) {
+        self.origin = cycles;
         self.cycles.fill(cycles);
     }
     /// Records that all cores have waited.
@@ -137,7 +140,8 @@ impl Clocks {
         let runs = |state: &&State| **state == State::Runs;
         let (before, all) = (self.states[..core].iter().filter(runs).count(), self.states.iter().filter(runs).count());
         let shift = self.quantum * before as u64 / all.max(1) as u64;
-        (end + self.quantum - shift) / self.quantum * self.quantum + shift - self.quantum
+        let first = (self.origin + shift) % self.quantum;
+        (end + self.quantum - first) / self.quantum * self.quantum + first - self.quantum
     }
 
     /// Returns the cycle up to which the core may run: a quantum beyond the slowest other one, or the time of the
@@ -218,6 +222,17 @@ mod tests {
         assert!(clocks.is_new_turn(1));
         clocks.takes_turn(1, 4000);
         assert_eq!((clocks.cycles(1), clocks.slowest()), (4000, Some(4000)));
+    }
+
+    #[test]
+    fn turns_end_at_times_that_count_from_when_the_model_is_turned_on() {
+        let ends = |start: u64| {
+            let mut clocks = three();
+            clocks.set_all(start);
+            [0, 1, 2].map(|core| clocks.limit(core, 0) - start)
+        };
+        assert_eq!(ends(1_000_000), [300, 100, 200]);
+        assert_eq!(ends(1_000_000), ends(17_000_000));
     }
 
     #[test]

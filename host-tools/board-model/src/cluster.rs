@@ -37,6 +37,8 @@ struct Outstanding {
 #[derive(Clone, Debug)]
 pub struct Cluster {
     limits: L2Limits,
+    /// When the model was turned on: time zero of the calendars.
+    origin: u64,
     lookups: Calendar,
     paths: Vec<Calendar>,
     writes: Option<Outstanding>,
@@ -51,11 +53,13 @@ impl Cluster {
         });
         let cores = if limits.line > 0 { cores } else { 0 };
         let lookups = Calendar::new(limits.lookup, WORDS);
-        Self { limits, lookups, paths: vec![Calendar::new(limits.line, WORDS); cores], writes }
+        Self { limits, origin: 0, lookups, paths: vec![Calendar::new(limits.line, WORDS); cores], writes }
     }
 
-    /// Forgets all that is under way.
-    pub fn clear(&mut self) {
+    /// Forgets all that is under way: the model is turned on at time `now`. That moment depends on the host; what begins
+    /// when must not.
+    pub fn begin(&mut self, now: u64) {
+        self.origin = now;
         self.lookups.clear();
         for path in &mut self.paths {
             path.clear();
@@ -68,6 +72,7 @@ impl Cluster {
     /// Starts a lookup. Returns the cycles until it starts.
     #[inline]
     pub fn look_up(&mut self, now: u64) -> u64 {
+        let now = now.saturating_sub(self.origin);
         if self.limits.lookup > 0 {
             self.lookups.take(now) - now
         } else if self.writes.is_some() {
@@ -80,6 +85,7 @@ impl Cluster {
     /// Moves a line, which is there at `now`, between the L2 and a core. Returns the cycles until this begins.
     #[inline]
     pub fn transfer(&mut self, core: usize, now: u64) -> u64 {
+        let now = now.saturating_sub(self.origin);
         self.paths.get_mut(core).map_or(0, |path| path.take(now) - now)
     }
 
@@ -87,6 +93,7 @@ impl Cluster {
     /// cycles until then.
     pub fn write(&mut self, now: u64) -> u64 {
         let Some(Outstanding { starts, most }) = &mut self.writes else { return 0 };
+        let now = now.saturating_sub(self.origin);
         let time = now * PARTS;
         let wait = (starts.take(time) - time).saturating_sub(*most).div_ceil(PARTS);
         if wait > 0 {
@@ -119,6 +126,19 @@ mod tests {
         assert_eq!(cluster.write(960), 6, "then as many as end");
         assert_eq!([cluster.look_up(961), cluster.look_up(970)], [5, 0]);
         assert_eq!(cluster.write(2000), 0, "later they have ended");
+    }
+
+    #[test]
+    fn times_count_from_when_the_model_is_turned_on() {
+        let waits = |start: u64| {
+            let mut cluster = Cluster::new(L2Limits { lookup: 3, line: 7, writes: 16 }, 1, 92);
+            cluster.begin(start);
+            let waits = (0..200)
+                .map(|at| start + at * 2)
+                .map(|now| [cluster.look_up(now), cluster.transfer(0, now), cluster.write(now)]);
+            waits.collect::<Vec<_>>()
+        };
+        assert_eq!(waits(1_000_000), waits(17_000_000));
     }
 
     #[test]

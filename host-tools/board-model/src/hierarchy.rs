@@ -169,7 +169,7 @@ impl Hierarchy {
     /// Tells the memory that the model is turned on at time `now`.
     pub fn begin(&mut self, now: u64) {
         self.dram.begin(now);
-        self.cluster.clear();
+        self.cluster.begin(now);
         for core in &mut self.cores {
             core.data_flights = Flights::NONE;
             core.fetch_flights = Flights::NONE;
