@@ -54,7 +54,7 @@ fn every_bad_file_of_measurements_has_its_message() {
             for problem in errors.problems() {
                 let (line, column) = problem.line_and_column();
                 assert!(shown.contains(&format!("[{}:{line}:{column}]", problem.file())), "{shown}");
-                assert!(problem.field().starts_with("point") || problem.field().starts_with("source"), "{shown}");
+                assert!(["point", "source", "board"].iter().any(|name| problem.field().starts_with(name)), "{shown}");
             }
             assert!(shown.contains("help: "), "{shown}");
             insta::assert_snapshot!(name, shown);

@@ -41,7 +41,8 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    fn read(text: &str) -> Option<Self> {
+    /// Reads a number that is not negative, has no exponent, and at most six decimals.
+    pub fn read(text: &str) -> Option<Self> {
         let text = text.replace('_', "");
         let (whole, fraction) = text.split_once('.').unwrap_or((&text, ""));
         let decimals = u32::try_from(fraction.len()).ok().filter(|decimals| *decimals <= 6)?;

@@ -180,7 +180,7 @@ pub fn conclude(points: &Points, compared: &[Compared<'_>]) -> Result<(), Errors
 
 #[cfg(test)]
 mod tests {
-    use super::super::points::{Benchmark, Buffer};
+    use super::super::points::{Benchmark, Buffer, Pages};
     use super::*;
     use cloison_config::problem::SourceFile;
     use std::path::Path;
@@ -198,6 +198,7 @@ mod tests {
             place: "table".to_owned(),
             benchmark: Benchmark::Chase(Buffer { kib: 64 }),
             prefetcher: true,
+            pages: Pages::Small,
             why: why.map(str::to_owned),
             span: 0..1,
         }
@@ -233,7 +234,9 @@ mod tests {
             (point("explained", 10.0, Usage::Predicted, Some("no prefetcher")), 20.0),
             (point("far", 10.0, Usage::Fitted, None), 4.9),
         ];
-        let points = Points { source: file, points: all.iter().map(|(point, _)| point.clone()).collect() };
+        let boards = std::collections::BTreeMap::new();
+        let points = all.iter().map(|(point, _)| point.clone()).collect();
+        let points = Points { source: file, boards, points };
         let compare = |count: usize| -> Vec<Compared<'_>> {
             points
                 .points

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::experiment::spec;
+use crate::parameters::{Decimal, Value as Setting};
 use cloison_config::files;
 use cloison_config::problem::{Errors, Problem, SourceFile};
 use cloison_config::suggest;
@@ -24,6 +25,29 @@ pub struct Points {
     pub source: SourceFile,
     /// The measurements, in the file's order.
     pub points: Vec<Point>,
+    /// What is known of boards other than the modelled one, by name.
+    pub boards: BTreeMap<String, Facts>,
+}
+
+/// What is known of a board: values that the model has there instead of its own.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// The model's parameters and their values.
+    pub set: Vec<(String, Setting)>,
+    /// Position of its name in the file.
+    pub span: Range<usize>,
+}
+
+/// The pages in which a benchmark's buffer is mapped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Pages {
+    /// Of 4 KiB, in all colors but the hypervisor's.
+    #[default]
+    #[serde(rename = "4K")]
+    Small,
+    /// Of 2 MiB, in contiguous memory: it has all colors.
+    #[serde(rename = "2M")]
+    Huge,
 }
 
 /// A published measurement, and the benchmark on the model that it is compared with.
@@ -51,6 +75,8 @@ pub struct Point {
     pub benchmark: Benchmark,
     /// Whether the measured cores prefetched data, if they could.
     pub prefetcher: bool,
+    /// How the measured buffer was mapped.
+    pub pages: Pages,
     /// Why the model is far off.
     pub why: Option<String>,
     /// Position of its name in the file.
@@ -213,7 +239,35 @@ struct File {
     #[serde(default)]
     source: BTreeMap<Spanned<String>, SourceEntry>,
     #[serde(default)]
+    board: BTreeMap<Spanned<String>, BoardEntry>,
+    #[serde(default)]
     point: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BoardEntry {
+    model: Spanned<BTreeMap<String, Spanned<toml::Value>>>,
+    source: Spanned<String>,
+}
+
+impl BoardEntry {
+    /// Returns the values that the model has for the board; those that it cannot have are left out.
+    fn settings(&self) -> Vec<(String, Setting)> {
+        let values = self.model.get_ref().iter();
+        values.filter_map(|(name, value)| Some((name.clone(), setting(value.get_ref())?))).collect()
+    }
+}
+
+/// Returns a value of a model's file.
+fn setting(value: &toml::Value) -> Option<Setting> {
+    match value {
+        toml::Value::Integer(number) => Decimal::read(&number.to_string()).map(Setting::Number),
+        toml::Value::Float(number) => Decimal::read(&number.to_string()).map(Setting::Number),
+        toml::Value::Boolean(on) => Some(Setting::Switch(*on)),
+        toml::Value::String(text) => Some(Setting::Text(text.clone())),
+        _ => None,
+    }
 }
 
 #[derive(Deserialize)]
@@ -240,6 +294,7 @@ struct Entry {
     place: Spanned<String>,
     benchmark: Spanned<Benchmark>,
     prefetcher: Option<Spanned<bool>>,
+    pages: Option<Spanned<Pages>>,
     why: Option<Spanned<String>>,
 }
 
@@ -268,7 +323,11 @@ pub fn load(path: &Path) -> Result<Points, Errors> {
     let titles: BTreeMap<&str, &str> =
         file.source.iter().map(|(name, entry)| (name.get_ref().as_str(), entry.title.get_ref().as_str())).collect();
     let points = file.point.iter().map(|entry| point(entry, &titles)).collect();
-    Ok(Points { points, source })
+    let facts = |(name, entry): (&Spanned<String>, &BoardEntry)| {
+        (name.get_ref().clone(), Facts { set: entry.settings(), span: name.span() })
+    };
+    let boards = file.board.iter().map(facts).collect();
+    Ok(Points { points, boards, source })
 }
 
 fn point(entry: &Entry, titles: &BTreeMap<&str, &str>) -> Point {
@@ -284,6 +343,7 @@ fn point(entry: &Entry, titles: &BTreeMap<&str, &str>) -> Point {
         place: entry.place.get_ref().clone(),
         benchmark: entry.benchmark.get_ref().clone(),
         prefetcher: entry.prefetcher.as_ref().is_none_or(|prefetcher| *prefetcher.get_ref()),
+        pages: entry.pages.as_ref().map_or(Pages::Small, |pages| *pages.get_ref()),
         why: entry.why.as_ref().map(|why| why.get_ref().clone()),
         span: entry.name.span(),
     }
@@ -308,6 +368,9 @@ impl Checker<'_> {
                 let message = format!("no measurement is from source `{}`", name.get_ref());
                 self.add("source", name.span(), &message, "unused", "name it in `source` of a point, or remove it");
             }
+        }
+        for (name, entry) in &file.board {
+            self.board(name, entry);
         }
         for (index, entry) in file.point.iter().enumerate() {
             self.entry(entry);
@@ -360,6 +423,32 @@ impl Checker<'_> {
         self.benchmark(entry);
     }
 
+    fn board(&mut self, name: &Spanned<String>, entry: &BoardEntry) {
+        self.text("board.source", &entry.source);
+        let of_it = |point: &&Entry| point.board.get_ref() == name.get_ref();
+        if !self.file.point.iter().any(|point| of_it(&point)) {
+            let message = format!("no measurement is of board `{}`", name.get_ref());
+            self.add("board", name.span(), &message, "unused", "name it in `board` of a point, or remove it");
+        }
+        for point in self.file.point.iter().filter(of_it) {
+            if let Benchmark::Experiment(_) = point.benchmark.get_ref() {
+                let message = format!("an experiment does not know the values of board `{}`", name.get_ref());
+                let help = "experiments run on the model as it is: compare with another benchmark, or remove the board";
+                self.add("point.board", point.board.span(), &message, "of an experiment", help);
+            }
+        }
+        if entry.model.get_ref().is_empty() {
+            self.add("board.model", entry.model.span(), "no values", "empty", "give one, or remove the board");
+        }
+        for (parameter, value) in entry.model.get_ref() {
+            if setting(value.get_ref()).is_none() {
+                let message = format!("`{parameter}` cannot be {}", value.get_ref());
+                let help = "give a number that is not negative, true or false, or a text";
+                self.add("board.model", value.span(), &message, "no value of a model", help);
+            }
+        }
+    }
+
     fn clock(&mut self, entry: &Entry) {
         let unit = *entry.unit.get_ref();
         match &entry.clock_mhz {
@@ -398,6 +487,13 @@ impl Checker<'_> {
         {
             let help = "remove it: only experiments run on a model whose prefetcher is turned off";
             self.add("point.prefetcher", prefetcher.span(), "`prefetcher` is for experiments", "no experiment", help);
+        }
+        if let Some(pages) = &entry.pages {
+            let shared = matches!(benchmark, Benchmark::Stream(stream) if stream.cores > 1);
+            if shared || matches!(benchmark, Benchmark::Experiment(_)) {
+                let help = "remove it: benchmarks of several cores, and experiments, choose their pages themselves";
+                self.add("point.pages", pages.span(), "`pages` is for benchmarks on one core", "here", help);
+            }
         }
         let kib = match benchmark {
             Benchmark::Chase(buffer) | Benchmark::Stride(buffer) | Benchmark::RandomReads(buffer) => Some(buffer.kib),

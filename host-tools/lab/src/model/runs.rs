@@ -1,14 +1,16 @@
 //! The benchmarks on the board model: which boots they need, and what a boot's cycles are in the unit of a measurement.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use super::points::{Benchmark, Operation, Point, Points};
+use super::points::{Benchmark, Operation, Pages, Point, Points};
 use crate::boards::{Absent, Boards};
 use crate::experiment::analysis::Analysis;
 use crate::experiment::measured::{Measure, Measured};
 use crate::experiment::overrides::{Path as TomlPath, Value};
 use crate::experiment::{self, Scope, runner, spec};
-use cloison_config::Errors;
+use crate::parameters::{self, Decimal, Value as Setting};
+use cloison_config::problem::SourceFile;
 use cloison_config::shipped::DEFAULT_BOARD;
+use cloison_config::{Errors, Problem, suggest};
 use cloison_engine::files::{self, write_atomic};
 use cloison_engine::installation;
 use cloison_engine::model::{Conditions, Model};
@@ -25,6 +27,8 @@ const LINE: u64 = 64;
 const STRIDE: u64 = 128;
 /// Accesses of a measured run, at least: the hypercalls around it are less than a thousandth of it.
 const ACCESSES: u64 = 1 << 18;
+/// What is set aside for a VM in contiguous memory.
+const CONTIGUOUS: &str = "32M";
 /// The buffer of random reads that is subtracted from the others: it fits in an L1 cache.
 const SMALL_KIB: u64 = 1;
 
@@ -101,11 +105,17 @@ impl Boot {
         }
     }
 
-    /// Returns the run of an experiment that boots it, for the point at this position of the file.
+    /// Returns the run of an experiment that boots it, for a point of the file.
     fn point(self, point: &Point) -> Result<spec::Point> {
         let parse = |path: String| TomlPath::parse(&path).map_err(|error| miette!("{error}"));
         let mut set = vec![];
         let mut remove = vec![];
+        if point.pages == Pages::Huge {
+            let region = |field: &str| parse(format!("vm.victim.region.ram.{field}"));
+            set.push((parse("hypervisor.contiguous".to_owned())?, Value::from(CONTIGUOUS), point.span.clone()));
+            set.push((region("contiguous")?, Value::Boolean(true), point.span.clone()));
+            remove.push((region("pool")?, point.span.clone()));
+        }
         for core in 0..4 {
             let vm = if core == 0 { "victim".to_owned() } else { format!("other-{core}") };
             if core >= self.cores() {
@@ -123,11 +133,66 @@ impl Boot {
     }
 }
 
+/// What the model is for a boot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Setup {
+    /// Clock of its cores.
+    clock_mhz: u64,
+    /// The board whose facts it has.
+    board: Option<String>,
+    pages: Pages,
+}
+
+impl Setup {
+    /// Returns that of a point; none if its benchmark is an experiment's figure.
+    fn of(points: &Points, point: &Point) -> Option<Self> {
+        let board = points.boards.contains_key(&point.board).then(|| point.board.clone());
+        Some(Self { clock_mhz: point.clock_mhz?, board, pages: point.pages })
+    }
+
+    /// Returns its name, for files.
+    fn name(&self) -> String {
+        let board: String =
+            self.board.iter().flat_map(|board| board.chars()).filter(char::is_ascii_alphanumeric).collect();
+        let parts = [Some(format!("at-{}", self.clock_mhz)), self.board.as_ref().map(|_| board.to_lowercase())];
+        let huge = (self.pages == Pages::Huge).then(|| "2m".to_owned());
+        parts.into_iter().chain([huge]).flatten().collect::<Vec<_>>().join("-")
+    }
+
+    /// Returns the text of a model's file with its values.
+    fn model(&self, model_file: &Path, points: &Points) -> Result<String> {
+        let source = SourceFile::new(model_file, files::read_text(model_file, files::CONFIGURATION)?);
+        let known = parameters::all(&source).map_err(|problem| Errors::new(source.name(), vec![*problem]))?;
+        let find = |name: &str| known.iter().find(|parameter| parameter.name == name);
+        let clock = find("core.clock_mhz");
+        let clock = clock.ok_or_else(|| miette!("the model in {} has no core.clock_mhz", model_file.display()))?;
+        let mut changes = vec![(clock, Setting::Number(Decimal { digits: self.clock_mhz, decimals: 0 }))];
+        if let Some(facts) = self.board.as_ref().and_then(|board| points.boards.get(board)) {
+            for (name, value) in &facts.set {
+                let Some(parameter) = find(name) else {
+                    let message = format!("the model has no value `{name}`");
+                    let help = suggest(name, "values in it", known.iter().map(|parameter| parameter.name.as_str()));
+                    let problem = Problem::error(&points.source, "board.model", facts.span.clone(), message);
+                    return Err(
+                        Errors::new(points.source.name(), vec![problem.label("of this board").help(help)]).into()
+                    );
+                };
+                changes.push((parameter, value.clone()));
+            }
+        }
+        // A model that lacks it translates for nothing.
+        if let (Pages::Huge, Some(blocks)) = (self.pages, find("tlb.stage2_blocks")) {
+            changes.push((blocks, Setting::Switch(true)));
+        }
+        Ok(parameters::replaced(source.text(), changes))
+    }
+}
+
 /// The results of all boots and experiments that a file's points need.
 #[derive(Debug, Default)]
 pub struct Results {
-    /// Cycles of each boot, by the clock of the model's cores in MHz.
-    cycles: BTreeMap<(u64, Boot), u64>,
+    /// Cycles of each boot.
+    cycles: BTreeMap<(Setup, Boot), u64>,
     /// The figures of each experiment, by whether the model's cores prefetch data.
     figures: BTreeMap<(String, bool), BTreeMap<String, f64>>,
     images: Vec<String>,
@@ -145,9 +210,12 @@ impl Results {
     ///
     /// If the point names a figure that its experiment does not have.
     pub fn of(&self, points: &Points, point: &Point) -> Result<f64> {
-        let clock_mhz = point.clock_mhz.unwrap_or(1);
-        let clock = clock_mhz as f64;
-        let cycles = |boot: Boot| self.cycles.get(&(clock_mhz, boot)).copied().unwrap_or(0) as f64;
+        let clock = point.clock_mhz.unwrap_or(1) as f64;
+        let setup = Setup::of(points, point);
+        let cycles = |boot: Boot| {
+            let found = setup.clone().and_then(|setup| self.cycles.get(&(setup, boot)));
+            found.copied().unwrap_or(0) as f64
+        };
         let per_access = |boot: Boot| cycles(boot) / boot.accesses() as f64;
         let nanos = |cycles: f64| cycles * 1000.0 / clock;
         Ok(match &point.benchmark {
@@ -190,28 +258,26 @@ impl Results {
 pub fn perform(boards: &Boards, points: &Points, model_file: &Path, out: &Path) -> Result<Results> {
     let mut results = Results::default();
     let mut absent: BTreeSet<(String, bool)> = BTreeSet::new();
-    let mut boots: BTreeMap<u64, BTreeMap<Boot, &Point>> = BTreeMap::new();
+    let mut boots: BTreeMap<Setup, BTreeMap<Boot, &Point>> = BTreeMap::new();
     for point in &points.points {
-        let Some(clock_mhz) = point.clock_mhz else { continue };
+        let Some(setup) = Setup::of(points, point) else { continue };
         for boot in Boot::of(&point.benchmark) {
-            boots.entry(clock_mhz).or_default().entry(boot).or_insert(point);
+            boots.entry(setup.clone()).or_default().entry(boot).or_insert(point);
         }
     }
-    for (clock_mhz, boots) in boots {
-        let file = out.join(format!("model-at-{clock_mhz}.toml"));
-        let changed = with_number(model_file, "core", "clock_mhz", clock_mhz)?;
-        let changed = changed.ok_or_else(|| miette!("the model in {} has no core.clock_mhz", model_file.display()))?;
-        write_atomic(&file, changed.as_bytes())?;
+    for (setup, boots) in boots {
+        let file = out.join(format!("model-{}.toml", setup.name()));
+        write_atomic(&file, setup.model(model_file, points)?.as_bytes())?;
         let runs = boots.iter().map(|(boot, point)| boot.point(point)).collect::<Result<Vec<_>>>()?;
         let experiment = benchmarks(points, &file, runs);
         let model = Model::load(&file)?;
-        let directory = out.join(format!("benchmarks-at-{clock_mhz}"));
+        let directory = out.join(format!("benchmarks-{}", setup.name()));
         let Some((measured, _)) = boards.defer(runner::run(boards, &experiment, &model, &directory))? else {
-            absent.insert((format!("benchmarks at {clock_mhz} MHz"), true));
+            absent.insert((format!("benchmarks {}", setup.name()), true));
             continue;
         };
         let cycles = measured.iter().map(Measured::cycles);
-        results.cycles.extend(boots.into_keys().map(|boot| (clock_mhz, boot)).zip(cycles));
+        results.cycles.extend(boots.into_keys().map(|boot| (setup.clone(), boot)).zip(cycles));
         results.images.extend(measured.into_iter().map(|run| run.image));
     }
     for point in &points.points {
@@ -284,7 +350,7 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
 
 #[cfg(test)]
 mod tests {
-    use super::super::points::{Buffer, Stream, Unit, Usage};
+    use super::super::points::{Buffer, Facts, Stream, Unit, Usage};
     use super::*;
     use cloison_config::problem::SourceFile;
 
@@ -301,6 +367,7 @@ mod tests {
             place: String::new(),
             benchmark,
             prefetcher: true,
+            pages: Pages::Small,
             why: None,
             span: 0..1,
         }
@@ -308,10 +375,10 @@ mod tests {
 
     fn result(point: &Point, cycles: &[(Boot, u64)]) -> f64 {
         let source = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
-        let clock = point.clock_mhz.expect("a clock");
-        let cycles = cycles.iter().map(|(boot, cycles)| ((clock, *boot), *cycles)).collect();
-        let results = Results { cycles, ..Results::default() };
-        results.of(&Points { source, points: vec![] }, point).expect("a result")
+        let points = Points { source, boards: BTreeMap::new(), points: vec![] };
+        let setup = Setup::of(&points, point).expect("a clock");
+        let cycles = cycles.iter().map(|(boot, cycles)| ((setup.clone(), *boot), *cycles)).collect();
+        Results { cycles, ..Results::default() }.of(&points, point).expect("a result")
     }
 
     #[test]
@@ -351,11 +418,36 @@ mod tests {
         let shipped = installation::root().join("configs/models/zcu102.toml");
         let text = std::fs::read_to_string(&shipped).expect("the shipped model");
         let with = |table, field, number| with_number(&shipped, table, field, number).expect("it is TOML");
-        let changed = with("core", "clock_mhz", 1500).expect("it has a clock");
-        assert_eq!(changed, text.replacen("clock_mhz = 1000", "clock_mhz = 1500", 1));
-        assert_ne!(changed, text);
         let changed = with("prefetch", "data_lines", 0).expect("it has a prefetcher");
         assert_eq!(changed, text.replacen("data_lines = 5", "data_lines = 0", 1));
         assert_eq!(with("core", "wings", 2), None);
+    }
+
+    #[test]
+    fn a_board_has_its_facts_and_everything_else_of_the_model() {
+        let shipped = installation::root().join("configs/models/zcu102.toml");
+        let text = std::fs::read_to_string(&shipped).expect("the shipped model");
+        let number = |digits| Setting::Number(Decimal { digits, decimals: 0 });
+        let facts = |name: &str| Facts { set: vec![(name.to_owned(), number(150))], span: 0..1 };
+        let source = SourceFile::new(Path::new("points.toml"), "x\n".to_owned());
+        let boards =
+            BTreeMap::from([("slow".into(), facts("memory.latency_ns")), ("odd".into(), facts("memory.wings"))]);
+        let points = Points { source, boards, points: vec![] };
+        let at = |board: &str, pages| Point {
+            board: board.to_owned(),
+            pages,
+            ..point(Benchmark::Chase(Buffer { kib: 64 }), Unit::Nanos, 1500)
+        };
+        let model = |point: &Point| Setup::of(&points, point).expect("a clock").model(&shipped, &points);
+        let clock = text.replacen("clock_mhz = 1000", "clock_mhz = 1500", 1);
+        assert_eq!(model(&at("fast", Pages::Small)).expect("a model"), clock, "no facts");
+        let slow = clock.replacen("\nlatency_ns = 124", "\nlatency_ns = 150", 1);
+        assert_eq!(model(&at("slow", Pages::Small)).expect("a model"), slow);
+        let blocks = slow.replacen("stage2_blocks = false", "stage2_blocks = true", 1);
+        assert_eq!(model(&at("slow", Pages::Huge)).expect("a model"), blocks);
+        assert!(model(&at("odd", Pages::Small)).is_err(), "no such value");
+        let names = [("fast", Pages::Small), ("slow", Pages::Small), ("slow", Pages::Huge)];
+        let names = names.map(|(board, pages)| Setup::of(&points, &at(board, pages)).expect("a clock").name());
+        assert_eq!(names, ["at-1500", "at-1500-slow", "at-1500-slow-2m"]);
     }
 }
