@@ -80,7 +80,9 @@ fn a_victim_that_fits_its_colors_misses_as_if_it_were_alone() -> Result<()> {
     assert!(figure(&figures, "latency_medium_slowdown") > 5.0, "{figures:?}");
     let each = figure(&figures, "latency_medium_cycles_per_extra_refill");
     assert!((124.0..124.0 * 2.0).contains(&each), "{each}");
-    assert!(figure(&figures, "latency_medium_best_colored_slowdown") < 1.01);
+    // Its lookups of the L2 wait for those of the other cores.
+    let best = figure(&figures, "latency_medium_best_colored_slowdown");
+    assert!((1.005..1.05).contains(&best), "{best}");
     Ok(())
 }
 

@@ -160,8 +160,8 @@ fn say(found: &mut Findings, seen: &Seen<'_>, model: &Board) {
     found.say(format!(
         "In {fitting} colorings the victim's memory fits in its colors: alone, it refills no line of the L2, and in \
          {equal} of them none under Interf either. That is so by construction: no neighbor evicts a line of a color that \
-         it does not have, and nothing else of the L2 is modelled. It is no timing isolation: a board's L2 also has \
-         buffers and queues that all cores share, and memory is shared here too. Where \
+         it does not have. It is no timing isolation: cores share the L2's lookups and outstanding writes, and a board's \
+         also has buffers; and memory is shared here too. Where \
          the memory does not fit, the refills differ by at most {:.2} %: the victim evicts its own lines, and which \
          ones depends on the order in which its L1 writes lines back, which the hypervisor's work on its core \
          disturbs.",
