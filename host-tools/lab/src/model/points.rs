@@ -29,7 +29,7 @@ pub struct Points {
     pub boards: BTreeMap<String, Facts>,
 }
 
-/// What is known of a board: values that the model has there instead of its own.
+/// What is known of a board: values that the model has there instead of those in its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Facts {
     /// The model's parameters and their values.
