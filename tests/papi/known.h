@@ -1,6 +1,11 @@
 /* Code whose instructions and accesses are known, and output. */
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
+#include <stdint.h>
+#if __STDC_HOSTED__
+#include <stdio.h>
+#else
 #include "cloison.h"
+#endif
 
 /* Executes 2 * turns instructions. */
 #define INSTRUCTIONS(turns)                                                                                    \
@@ -21,11 +26,15 @@
     } while (0)
 
 /* Prints `known: what=number`, less than zero too. */
-static void say(const char *what, long long number)
+static inline void say(const char *what, long long number)
 {
+#if __STDC_HOSTED__
+    printf("known: %s=%lld\n", what, number);
+#else
     cloison_puts("known: ");
     cloison_puts(what);
     cloison_puts(number < 0 ? "=-" : "=");
     cloison_putu((uint64_t)(number < 0 ? -number : number));
     cloison_puts("\n");
+#endif
 }

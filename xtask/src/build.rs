@@ -13,10 +13,18 @@ pub struct BuildArgs {
     /// Write the figures here too
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Build libepapi.a instead, for bare-metal guests in C and for programs of Linux guests
+    #[arg(long, conflicts_with = "json")]
+    pub epapi: bool,
 }
 
 /// Runs `cargo xtask build`.
 pub fn build(args: &BuildArgs) -> Result<()> {
+    if args.epapi {
+        println!("bare-metal  {}", installation::display(&cargo::epapi()?));
+        println!("Linux       {}", installation::display(&cargo::epapi_for_linux()?));
+        return Ok(());
+    }
     let mut figures = Figures::new("build");
     let hypervisor = (HYPERVISOR.1.to_owned(), cargo::hypervisor(&[])?);
     for (name, elf) in std::iter::once(hypervisor).chain(cargo::guests()?) {

@@ -217,6 +217,16 @@ pub fn epapi() -> Result<PathBuf> {
     Ok(target.join(TARGET).join("release").join(file))
 }
 
+/// Builds `libepapi.a` for programs of Linux guests, and returns its file.
+pub fn epapi_for_linux() -> Result<PathBuf> {
+    let shell = Shell::new().into_diagnostic()?;
+    let (package, file) = EPAPI;
+    let target = installation::target_dir().join("epapi");
+    let command = linux_cargo(&shell, "rustc")?.args(["--package", package, "--release", "--lib"]);
+    executables(command.args(["--crate-type", "staticlib"]).arg("--target-dir").arg(&target))?;
+    Ok(target.join(LINUX_TARGET).join("release").join(file))
+}
+
 /// Builds all shipped guests, once per process. Returns their names and ELF files, sorted.
 pub fn guests() -> Result<Vec<(String, PathBuf)>> {
     static BUILT: Mutex<Option<Vec<(String, PathBuf)>>> = Mutex::new(None);

@@ -34,6 +34,9 @@ pub struct BenchArgs {
     /// What is measured; without it, the hypervisor's own paths
     #[arg(value_enum)]
     pub what: Option<What>,
+    /// With `epapi`: the board, such as virt-a72; by default virt
+    #[arg(long, value_name = "BOARD", requires = "what")]
+    pub board: Option<String>,
     /// Write the figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -112,7 +115,7 @@ impl Aim {
 /// Runs `cloison bench`.
 pub fn bench(args: &BenchArgs) -> Result<()> {
     if args.what == Some(What::Epapi) {
-        return epapi::bench(args.json.as_deref());
+        return epapi::bench(args.board.as_deref(), args.json.as_deref());
     }
     let path = installation::root().join(CONFIG);
     let mut checked = configuration::load(&path, Some(BOARD))?;

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// The board that is measured.
+/// The board that is measured, unless another is named.
 const BOARD: &str = "virt";
 /// The system that measures, by its path in a checkout or a bundle.
 pub const CONFIG: &str = "tests/configs/epapi.toml";
@@ -56,8 +56,9 @@ struct Found {
     costs: BTreeMap<u64, [i64; 2]>,
 }
 
-/// Runs `cloison bench epapi`.
-pub fn bench(json: Option<&Path>) -> Result<()> {
+/// Runs `cloison bench epapi`. A board without a board model is measured under `-icount` alone.
+pub fn bench(board: Option<&str>, json: Option<&Path>) -> Result<()> {
+    let board = board.unwrap_or(BOARD);
     let path = installation::root().join(CONFIG);
     stage("set-up", || {
         parts::prepare()?;
@@ -66,11 +67,11 @@ pub fn bench(json: Option<&Path>) -> Result<()> {
     let scratch = tempfile::Builder::new().prefix("cloison-").tempdir().map_err(|error| miette!("{error}"))?;
     let file = scratch.path().join("Image");
     let build = |counting: Counting| {
-        let mut checked = configuration::load(&path, Some(BOARD))?;
+        let mut checked = configuration::load(&path, Some(board))?;
         counting::prepare_for(&mut checked, counting.machine())?;
         image::build(&checked, &[])?.write(&file)
     };
-    let emulation = configuration::emulation(BOARD)?;
+    let emulation = configuration::emulation(board)?;
     let machine = |file: &Path| Machine::new(&emulation, file).limit(Duration::from_secs(300));
     stage("build", || build(Counting::Icount))?;
     let counted = stage("instructions", || run(&machine(&file).icount(Some(0)).cntfrq(CNTFRQ)))?;
@@ -79,18 +80,24 @@ pub fn bench(json: Option<&Path>) -> Result<()> {
         let guest = parts::guest(WORKLOAD)?;
         run(&machine(&guest).icount(Some(0)).cntfrq(CNTFRQ).args(["-machine", "virtualization=off"]))
     })?;
-    let modelled = stage("board model", || {
-        build(Counting::Model)?;
-        let model = Model::load(model::of(&emulation)?)?;
-        run(&model.attach(machine(&file), Conditions::default(), &scratch.path().join("model.json")))
-    })?;
+    let modelled = match &emulation.model {
+        None => None,
+        Some(_) => Some(stage("board model", || {
+            build(Counting::Model)?;
+            let model = Model::load(model::of(&emulation)?)?;
+            run(&model.attach(machine(&file), Conditions::default(), &scratch.path().join("model.json")))
+        })?),
+    };
 
-    let mut figures = Figures::new("bench-epapi").board(BOARD).config(&path);
-    let missed = aims(&counted) + aims(&modelled);
+    let mut figures = Figures::new("bench-epapi").board(board).config(&path);
+    let missed = aims(&counted) + modelled.as_ref().map_or(0, aims);
     println!("{}", table("Under -icount: instructions", &counted).to_text());
-    println!("{}", table("On the board model (modelled)", &modelled).to_text());
+    if let Some(modelled) = &modelled {
+        println!("{}", table("On the board model (modelled)", modelled).to_text());
+    }
     println!("{}", costs(&counted, &alone).to_text());
-    for (machine, found) in [("icount", &counted), ("model", &modelled)] {
+    for (machine, found) in [("icount", Some(&counted)), ("model", modelled.as_ref())] {
+        let Some(found) = found else { continue };
         for row in &found.rows {
             let name = format!("{machine}_{}", row.name.to_lowercase());
             for (way, counts) in [("bare", row.bare), ("read", row.read), ("accum", row.accum)] {

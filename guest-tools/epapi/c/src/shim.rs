@@ -21,7 +21,7 @@ pub fn stopped(f: impl FnOnce(&mut Library<Way>) -> Result<c_int, Error>) -> c_i
 }
 
 /// Exports a function that counts, around one that does what it should while the counters are stopped.
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(target_arch = "aarch64", not(target_os = "linux")))]
 macro_rules! counting {
     ($($exported:ident = $inner:ident($($argument:ident: $kind:ty),*): $what:literal;)*) => {$(
         // Without a PMU its registers are undefined: then `inner` calls the hypervisor. By the calling convention x16 is nobody's.
@@ -59,6 +59,22 @@ macro_rules! counting {
             /// # Safety
             /// Pointers are null, or valid for what PAPI's documentation says.
             pub fn $exported($($argument: $kind),*) -> core::ffi::c_int;
+        }
+    )*};
+}
+
+/// Exports a function that counts, in a process: the kernel or the hypervisor stops the counters, by calls.
+#[cfg(all(target_arch = "aarch64", target_os = "linux"))]
+macro_rules! counting {
+    ($($exported:ident = $inner:ident($($argument:ident: $kind:ty),*): $what:literal;)*) => {$(
+        #[doc = $what]
+        ///
+        /// # Safety
+        /// Pointers are null, or valid for what PAPI's documentation says.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $exported($($argument: $kind),*) -> core::ffi::c_int {
+            // SAFETY: the caller keeps what this function promises about pointers.
+            unsafe { $inner($($argument),*) }
         }
     )*};
 }
