@@ -84,7 +84,7 @@ mod machine {
     use std::cell::RefCell;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// Threads that have used the library: each has event sets with numbers of its own.
+    /// Threads that have used the library: no two have sets with the same numbers.
     static THREADS: AtomicU32 = AtomicU32::new(0);
     /// Numbers of sets are not negative.
     const MOST: u32 = i32::MAX as u32 / NUMBERS as u32;
