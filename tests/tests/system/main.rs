@@ -15,6 +15,7 @@ mod fatal;
 mod instructions;
 mod isolation;
 mod kernels;
+mod libpapi;
 mod linux;
 mod migration;
 mod modelled;
