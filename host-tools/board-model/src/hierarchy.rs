@@ -695,8 +695,8 @@ mod tests {
             let mut now = [0; 4];
             for _ in 0..2 {
                 for line in 0..1024 {
-                    for core in 0..cores {
-                        now[core] += 1 + caches.data(core, (core as u64 * 1024 + line) * 64, 8, false, now[core]);
+                    for (core, now) in now[..cores].iter_mut().enumerate() {
+                        *now += 1 + caches.data(core, (core as u64 * 1024 + line) * 64, 8, false, *now);
                     }
                 }
             }
