@@ -105,16 +105,26 @@ fn list(program: &Program) -> Result<Vec<String>> {
     Ok(text.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
-/// Returns the groups of a program's tests whose name contains the filter: one for each module, and one for each test
-/// that is in none.
+/// Tests of a module that are in one group, at most. The fewer there are, the less is left for one core alone at the end.
+const MOST: usize = 4;
+
+/// Returns the groups of a program's tests whose name contains the filter: one for each [`MOST`] of a module, and one for each
+/// test that is in none.
 fn grouped(program: &Program, tests: &[String], filter: Option<&str>) -> Vec<Group> {
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for test in tests.iter().filter(|test| filter.is_none_or(|filter| test.contains(filter))) {
         let part = test.split_once("::").map_or(test.as_str(), |(module, _)| module);
         found.entry(part).or_default().push(test.clone());
     }
-    let group = |(part, tests)| Group { program: program.clone(), name: format!("{} {part}", program.name), tests };
-    found.into_iter().map(group).collect()
+    let group = |part: &str, tests: &[String], number: usize, all: usize| {
+        let which = if all > 1 { format!(", {number} of {all}") } else { String::new() };
+        Group { program: program.clone(), name: format!("{} {part}{which}", program.name), tests: tests.to_vec() }
+    };
+    let of_module = |(part, tests): (&str, Vec<String>)| {
+        let all = tests.len().div_ceil(MOST);
+        (1..).zip(tests.chunks(MOST)).map(|(number, tests)| group(part, tests, number, all)).collect::<Vec<_>>()
+    };
+    found.into_iter().flat_map(of_module).collect()
 }
 
 /// Runs a group, and prints what it says when it has ended: of one that passes, only the tests' lines.
@@ -159,14 +169,17 @@ mod tests {
 
     fn names(filter: Option<&str>) -> Vec<(String, usize)> {
         let program = Program { name: "system".into(), executable: PathBuf::new(), package: PathBuf::new() };
-        let tests = ["one", "linux::boots", "linux::ends", "papi::one", "papi::deep::two"].map(str::to_owned);
+        let mut tests =
+            ["one", "linux::boots", "linux::ends", "papi::one", "papi::deep::two"].map(str::to_owned).to_vec();
+        tests.extend((1..=5).map(|number| format!("quota::{number}")));
         let groups = grouped(&program, &tests, filter);
         groups.into_iter().map(|group| (group.name, group.tests.len())).collect()
     }
 
     #[test]
-    fn a_module_is_a_group_and_so_is_a_test_without_one() {
-        let expected = [("system linux", 2), ("system one", 1), ("system papi", 2)];
+    fn a_module_is_a_group_or_several_and_so_is_a_test_without_one() {
+        let quota = [("system quota, 1 of 2", 4), ("system quota, 2 of 2", 1)];
+        let expected = [("system linux", 2), ("system one", 1), ("system papi", 2), quota[0], quota[1]];
         assert_eq!(names(None), expected.map(|(name, tests)| (name.to_owned(), tests)));
         assert_eq!(names(Some("one")), [("system one".to_owned(), 1), ("system papi".to_owned(), 1)]);
         assert_eq!(names(Some("nothing")), []);
