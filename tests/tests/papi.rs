@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::installation;
+use cloison_lab::much::input::{Chosen, measurements};
+use cloison_tests::{Clock, VIRT, load, run};
+use miette::Result;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -9,10 +12,8 @@ fn text(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat()
 }
 
-/// Creates a guest with this program and boots it. Returns the numbers that it says, in order.
-fn numbers(program: &str, flags: &str, options: &str, change: impl Fn(&str) -> String) -> Vec<(String, i64)> {
-    let scratch = tempfile::tempdir().expect("a scratch directory");
-    let guest = scratch.path().join("known");
+/// Creates a guest with this program.
+fn create(guest: &Path, program: &str, change: impl Fn(&str) -> String) {
     let path = guest.to_str().expect("a plain path");
     let mut new = Command::new(cloison_tests::program());
     let made = new.args(["new", "guest", path, "--c", "--papi"]).current_dir(installation::root()).output();
@@ -23,6 +24,13 @@ fn numbers(program: &str, flags: &str, options: &str, change: impl Fn(&str) -> S
     copy("known.h", "known.h");
     copy(program, "main.c");
     edit(&guest.join("system.toml"), change);
+}
+
+/// Creates a guest with this program and boots it. Returns the numbers that it says, in order.
+fn numbers(program: &str, flags: &str, options: &str, change: impl Fn(&str) -> String) -> Vec<(String, i64)> {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let guest = scratch.path().join("known");
+    create(&guest, program, change);
     let mut make = Command::new("make");
     make.args(["run", &format!("OPTIONS={options}"), &format!("CC=aarch64-linux-gnu-gcc -Werror {flags}")]);
     let run = make.current_dir(&guest).stdin(Stdio::null()).output().expect("make starts");
@@ -88,19 +96,26 @@ fn high_level_functions_add_no_access_to_a_cache() {
     assert_eq!(counts, [100, 4_096, 1, 100, 4_096, 1, 0, 0, 0, -1], "{found:?}");
 }
 
-/// The paper's table 4: no access of data more, and at most 12 instructions.
-#[test]
-fn the_bench_shows_what_the_library_adds() {
+/// Runs `bench epapi` on a board and returns its figures. No aim is missed: no access of data more, at most 12 instructions.
+fn bench(board: &str) -> serde_json::Value {
     let scratch = tempfile::tempdir().expect("a scratch directory");
     let json = scratch.path().join("figures.json");
     let mut bench = Command::new(cloison_tests::program());
-    let output = bench.args(["bench", "epapi", "--json"]).arg(&json).current_dir(installation::root()).output();
-    let output = output.expect("it starts");
+    bench.args(["bench", "epapi", "--board", board, "--json"]).arg(&json);
+    let output = bench.current_dir(installation::root()).output().expect("it starts");
     assert!(output.status.success(), "{}", text(&output));
     let figures: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(&json).expect("it was written")).expect("JSON");
-    let figure = |name: &str| figures["figures"][name].as_i64().unwrap_or_else(|| panic!("no {name}"));
-    assert_eq!((figure("aims_missed"), figure("repeats_exactly")), (0, 1), "{}", text(&output));
+    let figures = figures["figures"].clone();
+    assert_eq!((&figures["aims_missed"], &figures["repeats_exactly"]), (&0.into(), &1.into()), "{}", text(&output));
+    figures
+}
+
+/// The paper's table 4.
+#[test]
+fn the_bench_shows_what_the_library_adds() {
+    let figures = bench(VIRT);
+    let figure = |name: &str| figures[name].as_i64().unwrap_or_else(|| panic!("no {name}"));
     for way in ["bare", "read", "accum"] {
         // 256 lines are loaded, and the L2 has none of them.
         assert_eq!(figure(&format!("model_papi_l1_dca_{way}_event")), 256);
@@ -109,6 +124,17 @@ fn the_bench_shows_what_the_library_adds() {
     for call in ["read_1", "accum_3"] {
         assert!(figure(&format!("{call}_el1_instructions")) > 100 && figure(&format!("{call}_el2_instructions")) > 100);
     }
+}
+
+/// The presets of a Cortex-A72, on a board whose caches nothing models.
+#[test]
+fn the_bench_counts_the_presets_of_a_cortex_a72() {
+    let figures = bench("virt-a72");
+    let figure = |name: &str| figures[name].as_i64().unwrap_or_else(|| panic!("no {name}"));
+    assert!((35_000..35_020).contains(&figure("icount_papi_tot_ins_bare_event")));
+    // A Cortex-A53 has no event for reads alone.
+    assert_eq!(figure("icount_papi_l1_dcr_read_instructions") - figure("icount_papi_l1_dcr_bare_instructions"), 5);
+    assert!(figures.get("model_papi_tot_ins_bare_event").is_none());
 }
 
 #[test]
@@ -149,12 +175,14 @@ fn without_a_pmu_the_counter_service_counts() {
     assert_eq!((of("overflow"), of("handled")), (0, 0));
 }
 
+/// Returns a system whose guest counts in observation segments.
+fn hems(system: &str) -> String {
+    system.replace("pmu = \"emulated\" ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"CPU_CYCLES\"] ")
+}
+
 /// The same over observation segments: the configuration says what is counted, and other events are conflicts.
 #[test]
 fn without_either_observation_segments_count() {
-    let hems = |system: &str| {
-        system.replace("pmu = \"emulated\" ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"LD_RETIRED\"] ")
-    };
     let found = numbers("counts.c", "-DEVENTS=PAPI_TOT_INS -DNUM_EVENTS=1", "--icount", hems);
     let counts: Vec<i64> = found.iter().map(|(_, count)| *count).collect();
     let [first, sum, last, late] = counts[..] else { panic!("{found:?}") };
@@ -188,4 +216,33 @@ fn without_a_pmu_there_are_error_codes_and_no_fault() {
         ("tick", 0),
     ];
     assert_eq!(found, expected.map(|(name, number)| (name.to_owned(), number)));
+}
+
+/// What is counted in observation segments is in the log, as a workload of its own, from which MUCH takes it.
+#[test]
+fn segments_of_the_library_are_in_the_log() -> Result<()> {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let guest = scratch.path().join("known");
+    create(&guest, "counts.c", hems);
+    let mut make = Command::new("make");
+    make.arg("CC=aarch64-linux-gnu-gcc -Werror -DEVENTS=PAPI_TOT_INS -DNUM_EVENTS=1").current_dir(&guest);
+    let made = make.stdin(Stdio::null()).output().expect("make starts");
+    assert!(made.status.success(), "{}", text(&made));
+    let run = run(&load(&guest.join("system.toml"), VIRT)?, VIRT, Clock::Counted)?.whole();
+    let said: Vec<&str> = run.outcome.console.lines().filter(|line| line.contains("known: ")).collect();
+    // The first start of all finds out what can be counted.
+    let logged: Vec<_> = run.telemetry.hem_runs().map(|run| *run.record).collect();
+    let numbers: Vec<_> = logged.iter().map(|record| (record.workload, record.sub_experiment, record.run)).collect();
+    assert_eq!(numbers, [(99, 0, 0), (99, 0, 1)], "{run}");
+    // Reads set the library's counts back to zero, and the log has all of the segment.
+    let all: u64 =
+        said[..3].iter().map(|line| line.rsplit('=').next().expect("a number").parse::<u64>().expect("one")).sum();
+    let counted = u64::from(logged[1].counts[0]);
+    assert!((112_000..all + 5_000).contains(&counted), "{counted} of {all}: {run}");
+    let log = scratch.path().join("log.bin");
+    std::fs::write(&log, &run.outcome.telemetry).expect("a log");
+    let read = measurements(&log, &Chosen::default())?;
+    let instructions = read.event("INST_RETIRED").expect("what the system counts");
+    assert_eq!(read.grouped(instructions), [f64::from(logged[0].counts[0]), counted as f64]);
+    Ok(())
 }

@@ -22,6 +22,8 @@ pub struct Hems<H = Hvc> {
     events: [u16; MOST],
     number: u32,
     is_open: bool,
+    /// The number of the next record, by which those who read the log tell runs apart.
+    run: u32,
 }
 
 impl<H: Default> Default for Hems<H> {
@@ -40,7 +42,7 @@ impl Hems {
 impl<H> Hems<H> {
     /// Returns a way to count over a way to call the hypervisor.
     pub const fn over(hypervisor: H) -> Self {
-        Self { hypervisor, events: [0; MOST], number: 0, is_open: false }
+        Self { hypervisor, events: [0; MOST], number: 0, is_open: false, run: 0 }
     }
 }
 
@@ -105,7 +107,8 @@ impl<H: Hypervisor> Counters for Hems<H> {
 
     fn enable(&mut self, _: u32) -> Result<(), Error> {
         if !self.is_open {
-            self.hypervisor.call(Call::SegmentBegin, [WORKLOAD, 0, 0])?;
+            self.hypervisor.call(Call::SegmentBegin, [WORKLOAD, 0, self.run.into()])?;
+            self.run = self.run.wrapping_add(1);
             self.is_open = true;
         }
         Ok(())
