@@ -218,7 +218,7 @@ fn without_a_pmu_there_are_error_codes_and_no_fault() {
     assert_eq!(found, expected.map(|(name, number)| (name.to_owned(), number)));
 }
 
-/// What is counted in observation segments is in the log, as a workload of its own, from which MUCH takes it.
+/// What is counted in observation segments is in the log, as a workload apart, from which MUCH takes it.
 #[test]
 fn segments_of_the_library_are_in_the_log() -> Result<()> {
     let scratch = tempfile::tempdir().expect("a scratch directory");
