@@ -68,6 +68,10 @@ impl Kernel for Disparity {
         6 * self.frame.pixels() + self.integral_words()
     }
 
+    fn input(&self) -> usize {
+        2 * self.frame.pixels()
+    }
+
     fn prepare(&self, memory: &mut [u32], seed: u64) {
         let scene = Scene::new(self.frame, seed);
         let arrays = self.arrays(memory);

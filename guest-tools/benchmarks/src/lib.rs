@@ -59,6 +59,9 @@ pub trait Kernel: fmt::Display {
     /// Returns the size of its memory in 32-bit words.
     fn words(&self) -> usize;
 
+    /// Returns the number of words at the start of the memory that hold the input.
+    fn input(&self) -> usize;
+
     /// Writes the input for this seed into `memory`, which has [`words`](Self::words) words.
     fn prepare(&self, memory: &mut [u32], seed: u64);
 

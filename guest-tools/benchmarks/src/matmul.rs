@@ -39,9 +39,13 @@ impl Kernel for Matmul {
         (2 * self.rows + self.n) * self.n
     }
 
+    fn input(&self) -> usize {
+        (self.rows + self.n) * self.n
+    }
+
     fn prepare(&self, memory: &mut [u32], seed: u64) {
         let mut random = Random::new(seed);
-        for element in &mut memory[..(self.rows + self.n) * self.n] {
+        for element in &mut memory[..self.input()] {
             *element = random.bits() as u32;
         }
     }

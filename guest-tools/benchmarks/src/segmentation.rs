@@ -84,6 +84,10 @@ impl Kernel for Segmentation {
         (6 + 2 * EDGES) * self.frame.pixels() + WEIGHTS
     }
 
+    fn input(&self) -> usize {
+        self.frame.pixels()
+    }
+
     fn prepare(&self, memory: &mut [u32], seed: u64) {
         Scene::new(self.frame, seed).paint(Eye::Left, self.arrays(memory).image);
     }

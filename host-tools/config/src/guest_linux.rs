@@ -98,7 +98,7 @@ pub enum KernelSource {
 }
 
 /// Programs of Cloison for Linux guests that a configuration can ask for; `cloisonctl` is always there.
-pub const TOOLS: [&str; 2] = ["bbprof", "bbprof-staircase"];
+pub const TOOLS: [&str; 5] = ["bbprof", "bbprof-benchmark", "bbprof-c2is", "bbprof-interf", "bbprof-staircase"];
 
 /// How the VM's Linux kernel sees a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
