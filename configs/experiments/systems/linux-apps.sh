@@ -24,7 +24,7 @@ measure() {
     bbprof export --format json t.toml | tr -d ' \n' | sed 's/.*"all":{[^}]*"mean":\([0-9.]*\).*/\1/'
 }
 
-times() {
+each_time() {
     for size in 1 2; do
         for name in disparity segmentation; do
             echo "printed ${name}_$size $(measure $name $size)"
@@ -66,7 +66,7 @@ times)
     vms) sleep 11 ;;
     processes) processes "$3" ;;
     esac
-    times
+    each_time
     ;;
 sweep)
     echo "printed solo $(measure segmentation 1)"
