@@ -177,7 +177,7 @@ fn without_a_pmu_the_counter_service_counts() {
 
 /// Returns a system whose guest counts in observation segments.
 fn hems(system: &str) -> String {
-    system.replace("pmu = \"emulated\" ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"CPU_CYCLES\"] ")
+    system.replace("pmu = \"emulated\" ", "services = [\"hem\"]\nhems = [\"INST_RETIRED\", \"LD_RETIRED\"] ")
 }
 
 /// The same over observation segments: the configuration says what is counted, and other events are conflicts.
