@@ -208,23 +208,23 @@ fn linux_cargo_with<'a>(shell: &'a Shell, subcommand: &str, symbols: Symbols) ->
 /// Builds `libepapi.a`, PAPI for guests in C, and returns its file.
 pub fn epapi() -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
-    let (package, file) = EPAPI;
-    // A separate directory: the library is built with another feature than for guests in Rust.
-    let target = installation::target_dir().join("epapi");
-    let arguments = ["--release", "--lib", "--crate-type", "staticlib", "--features", "standalone"];
-    let command = cargo(&shell, "rustc")?.args(["--package", package]).args(arguments);
-    executables(command.arg("--target-dir").arg(&target))?;
-    Ok(target.join(TARGET).join("release").join(file))
+    epapi_of(cargo(&shell, "rustc")?.args(["--features", "standalone"]), TARGET)
 }
 
 /// Builds `libepapi.a` for programs of Linux guests, and returns its file.
 pub fn epapi_for_linux() -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
+    epapi_of(linux_cargo(&shell, "rustc")?, LINUX_TARGET)
+}
+
+/// Builds `libepapi.a` with a `cargo rustc` for this target, and returns its file.
+fn epapi_of(command: Cmd<'_>, triple: &str) -> Result<PathBuf> {
     let (package, file) = EPAPI;
+    // A separate directory: the library is built with another feature than for guests in Rust.
     let target = installation::target_dir().join("epapi");
-    let command = linux_cargo(&shell, "rustc")?.args(["--package", package, "--release", "--lib"]);
-    executables(command.args(["--crate-type", "staticlib"]).arg("--target-dir").arg(&target))?;
-    Ok(target.join(LINUX_TARGET).join("release").join(file))
+    let command = command.args(["--package", package, "--release", "--lib", "--crate-type", "staticlib"]);
+    executables(command.arg("--target-dir").arg(&target))?;
+    Ok(target.join(triple).join("release").join(file))
 }
 
 /// Builds all shipped guests, once per process. Returns their names and ELF files, sorted.
