@@ -89,8 +89,8 @@ pub fn hypervisor() -> Result<Flat> {
     image::flatten(hypervisor_elf()?)
 }
 
-/// Returns the program `cloison`, built once per test program; of all default members, as `cargo xtask` is, so that nothing
-/// is compiled again with other features.
+/// Returns the program `cloison`, built once per test program, with `xtask` beside it; of all default members, as `cargo
+/// xtask` is, so that nothing is compiled again with other features.
 pub fn program() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let mut build = Command::new(env!("CARGO"));

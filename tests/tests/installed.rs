@@ -1,7 +1,6 @@
 //! The installed `cloison` without a checkout and without Rust: the program and a bundle, in an empty folder.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
-use cloison_engine::installation;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -19,13 +18,9 @@ impl Machine {
         for folder in ["bin", "tools", "work"] {
             fs::create_dir(machine.path(folder)).expect("a folder");
         }
-        // Of all default members, as `cargo xtask` is built, so that nothing is compiled again with other features.
-        let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "--bin", "xtask", "--bin", "cloison"]);
-        succeed(build.current_dir(installation::root()));
-        let built = installation::target_dir().join("debug");
-        fs::copy(built.join("cloison"), machine.path("bin/cloison")).expect("the program is built");
-        succeed(Command::new(built.join("xtask")).args(["bundle", "--output"]).arg(machine.path("bundle")));
+        let built = cloison_tests::program();
+        fs::copy(built, machine.path("bin/cloison")).expect("the program is built");
+        succeed(Command::new(built.with_file_name("xtask")).args(["bundle", "--output"]).arg(machine.path("bundle")));
 
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let qemu = std::env::split_paths(&paths).map(|folder| folder.join("qemu-system-aarch64"));
