@@ -110,8 +110,25 @@ fn with_links_followed(directories: &[(PathBuf, PathBuf)]) -> Vec<(PathBuf, Path
     directories.iter().flat_map(both).filter(|(from, _)| from.is_absolute()).collect()
 }
 
-/// Builds the EL2 image and returns its ELF file.
+/// Returns the file of a part that this process has built already, or builds it. A study boots hundreds of systems, and even a
+/// build that has nothing to do takes a good part of a second.
+fn once(part: &str, build: impl FnOnce() -> Result<PathBuf>) -> Result<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(built) = built.get(part) {
+        return Ok(built.clone());
+    }
+    let file = build()?;
+    built.insert(part.to_owned(), file.clone());
+    Ok(file)
+}
+
+/// Builds the EL2 image, once per process for these features, and returns its ELF file.
 pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
+    once(&format!("hypervisor {}", features.join(",")), || build_hypervisor(features))
+}
+
+fn build_hypervisor(features: &[&str]) -> Result<PathBuf> {
     let shell = Shell::new().into_diagnostic()?;
     let mut command = cargo(&shell, "build")?.args(["--release", "--package", HYPERVISOR.0, "--bin", HYPERVISOR.1]);
     // The exception paths go through several crates: all of them are one program to the optimizer.
@@ -129,27 +146,15 @@ pub fn hypervisor(features: &[&str]) -> Result<PathBuf> {
 
 /// Builds the `cloisonctl` command for Linux guests, once per process, and returns its ELF file.
 pub fn client() -> Result<PathBuf> {
-    static BUILT: Mutex<Option<PathBuf>> = Mutex::new(None);
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(built) = &*built {
-        return Ok(built.clone());
-    }
     let (package, binary) = CLIENT;
-    Ok(built.insert(linux_program(package, binary, Symbols::Stripped)?).clone())
+    once(binary, || linux_program(package, binary, Symbols::Stripped))
 }
 
 /// Builds one of the programs that a Linux guest may have, once per process, and returns its ELF file.
 pub fn tool(name: &str) -> Result<PathBuf> {
-    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(built) = built.get(name) {
-        return Ok(built.clone());
-    }
     // What is profiled has symbols, the profiler needs none.
     let symbols = if name == PROFILER { Symbols::Stripped } else { Symbols::Kept };
-    let file = linux_program(PROFILER, name, symbols)?;
-    built.insert(name.to_owned(), file.clone());
-    Ok(file)
+    once(name, || linux_program(PROFILER, name, symbols))
 }
 
 /// Builds one of the tests' programs for Linux guests and returns its ELF file.
@@ -271,8 +276,12 @@ fn executables(command: Cmd<'_>) -> Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// Builds the plugin and returns its file.
+/// Builds the plugin, once per process, and returns its file.
 pub fn model_plugin() -> Result<PathBuf> {
+    once("board model", build_model_plugin)
+}
+
+fn build_model_plugin() -> Result<PathBuf> {
     // In a separate directory: cargo holds the lock of the ordinary one while tests run.
     let target = installation::target_dir().join("board-model");
     let arguments = ["build", "--release", "--package", "cloison-board-model", "--lib", "--quiet", "--target-dir"];
