@@ -6,7 +6,7 @@ use super::plot::Chart;
 use cloison_engine::report::Section;
 use cloison_engine::text::grouped;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The results of an experiment.
 #[derive(Debug, Default)]
@@ -50,6 +50,10 @@ pub enum Cell {
 }
 
 impl Cell {
+    /// Returns a run's label on an axis, as a number if it is one.
+    pub fn label(run: &Measured, axis: &str) -> Self {
+        run.number(axis).map_or_else(|| Self::Text(run.label(axis).to_owned()), Self::Count)
+    }
     /// Converts it to JSON.
     pub fn json(&self) -> Value {
         match self {
@@ -149,6 +153,10 @@ impl Findings {
 pub struct Runs<'a>(pub &'a [Measured]);
 
 impl<'a> Runs<'a> {
+    /// Returns the names of all axes, in order.
+    pub fn axes(self) -> BTreeSet<&'a str> {
+        self.0.iter().flat_map(|run| run.axes.keys()).map(String::as_str).collect()
+    }
     /// Returns the runs of a variant.
     pub fn of(self, variant: &str) -> impl Iterator<Item = &'a Measured> {
         self.0.iter().filter(move |run| run.variant == variant)

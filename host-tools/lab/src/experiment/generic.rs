@@ -1,57 +1,61 @@
-//! The analysis of any experiment: every run's median and spread, its slowdown against the baseline, and its events.
+//! The analysis of any experiment: every run's median and spread, its slowdown against the baseline, its events, and what was printed.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::check::Quantity;
 use super::findings::{Cell, Findings, Runs, Series, shown};
-use super::measured::{Measured, key};
+use super::measured::{Measured, figure_name, key};
+use super::numbers;
 use super::plot::{Chart, Line, Marks};
+use cloison_engine::model::Roi;
 use cloison_engine::text::grouped;
 use std::collections::BTreeSet;
 
 /// The facts about the model that hold for any system.
-const MODEL: &str = "Modelled, not measured: what is modelled is in docs/board-model.md. Each case is one run, which repeats exactly: the spread is that of its \
-     segments, not of repeated runs.";
+const MODEL: &str = "Modelled, not measured: what is modelled is in docs/board-model.md.";
+/// What holds if the model is on from the first instruction.
+const EXACT: &str =
+    "Each case is one run, which repeats exactly: the spread is that of its segments, not of repeated runs.";
+/// What holds if it is on in regions of interest alone.
+const HINT: &str = "The model is on in regions of interest alone (roi = \"hint\"), and in between the guests run in the host's time. So a run does \
+     not repeat exactly: repeat the experiment, with another --out, to see by how much figures differ.";
 
 /// From this ratio of its ends on, an axis is logarithmic.
 const WIDE: f64 = 16.0;
 
 /// Evaluates the runs; slowdowns refer to the variant `baseline`.
-pub fn find(runs: Runs<'_>, baseline: &str) -> Findings {
+pub fn find(runs: Runs<'_>, baseline: &str, roi: Roi) -> Findings {
     let mut found = Findings::default();
     let series = table(runs, baseline, &mut found);
-    let note = format!(
-        "Median of the segments after the warm-up, with the shortest and the longest. Slowdown: relative to the run of \
-         `{baseline}` with the same values on the axes that both have. Events are medians, by the hypervisor's HEM log."
-    );
-    found.tables.push(series.table("Every run", &note));
+    if names(runs).next().is_none() {
+        let note = format!(
+            "Median of the segments after the warm-up, with the shortest and the longest. Slowdown: relative to the run of \
+             `{baseline}` with the same values on the axes that both have. Events are medians, by the hypervisor's HEM log."
+        );
+        found.tables.push(series.table("Every run", &note));
+    }
     found.series.push(series);
-    found.series.extend(printed(runs));
+    numbers::find(runs, baseline, &mut found);
     if let Some(segments) = segments(runs) {
         found.series.push(segments);
     }
-    for axis in axes(runs) {
+    for axis in runs.axes().into_iter().filter(|_| names(runs).next().is_none()) {
         let chart = by_axis(runs, baseline, axis);
         found.charts.push(chart);
     }
     found.charts.extend(bars(runs, baseline));
     say(runs, baseline, &mut found);
+    let repeats = match roi {
+        Roi::Always => EXACT,
+        Roi::Hint => HINT,
+    };
+    found.say(format!("{MODEL} {repeats}"));
     found
-}
-
-/// Returns the names of all axes, in order.
-fn axes(runs: Runs<'_>) -> BTreeSet<&str> {
-    runs.0.iter().flat_map(|run| run.axes.keys()).map(String::as_str).collect()
 }
 
 /// Returns the names of all events.
 fn events(runs: Runs<'_>) -> BTreeSet<&str> {
     let segments = runs.0.iter().flat_map(|run| &run.segments);
     segments.flat_map(|segment| segment.events.keys()).map(String::as_str).collect()
-}
-
-/// Returns a name for figures: small letters, digits and underscores.
-fn figure_name(name: &str) -> String {
-    name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 /// Returns a cell with the value of a quantity, empty if the run does not have it.
@@ -98,7 +102,7 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
         }
     }
     let mut columns = vec!["variant".to_owned()];
-    columns.extend(axes(runs).into_iter().map(str::to_owned));
+    columns.extend(runs.axes().into_iter().map(str::to_owned));
     for (name, ..) in &quantities {
         columns.push(name.clone());
         if name == "cycles" {
@@ -108,11 +112,11 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
     let mut rows = vec![];
     for run in runs.0 {
         let mut row = vec![Cell::Text(run.variant.clone())];
-        row.extend(axes(runs).into_iter().map(|axis| label(run, axis)));
+        row.extend(runs.axes().into_iter().map(|axis| Cell::label(run, axis)));
         for (name, quantity, is_count) in &quantities {
             let value = quantity.of(run, runs, baseline);
             if let Some(value) = value {
-                found.figure(format!("{}_{}", figure_name(&run.key()), figure_name(name)), value);
+                found.figure(format!("{}_{}", run.figure_name(), figure_name(name)), value);
             }
             row.push(cell(value, *is_count));
             if name == "cycles" {
@@ -126,37 +130,14 @@ fn table(runs: Runs<'_>, baseline: &str, found: &mut Findings) -> Series {
     Series { name: "runs".into(), columns, rows }
 }
 
-/// Returns a run's label on an axis as a number if it is one.
-fn label(run: &Measured, axis: &str) -> Cell {
-    run.number(axis).map_or_else(|| Cell::Text(run.label(axis).to_owned()), Cell::Count)
-}
-
 /// Returns the names of all printed numbers.
 fn names(runs: Runs<'_>) -> impl Iterator<Item = &str> {
     runs.0.iter().filter_map(|run| run.printed.as_ref()).flat_map(|printed| printed.keys()).map(String::as_str)
 }
 
-/// Returns one row per printed number, if any were.
-pub fn printed(runs: Runs<'_>) -> Option<Series> {
-    let mut rows = vec![];
-    for run in runs.0 {
-        for (name, numbers) in run.printed.iter().flatten() {
-            for number in numbers {
-                let mut row = vec![Cell::Text(run.variant.clone())];
-                row.extend(axes(runs).into_iter().map(|axis| label(run, axis)));
-                row.extend([Cell::Text(name.clone()), Cell::Value(*number)]);
-                rows.push(row);
-            }
-        }
-    }
-    let columns: Vec<String> =
-        ["variant"].into_iter().chain(axes(runs)).chain(["name", "number"]).map(str::to_owned).collect();
-    (!rows.is_empty()).then(|| Series { name: "printed".into(), columns, rows })
-}
-
 /// Returns one row per segment, if segments were measured.
 fn segments(runs: Runs<'_>) -> Option<Series> {
-    let (axes, events) = (axes(runs), events(runs));
+    let (axes, events) = (runs.axes(), events(runs));
     let mut columns = vec!["variant".to_owned()];
     columns.extend(axes.iter().map(|axis| (*axis).to_owned()));
     columns.extend(["segment".to_owned(), "cycles".to_owned()]);
@@ -165,7 +146,7 @@ fn segments(runs: Runs<'_>) -> Option<Series> {
     for run in runs.0 {
         for (number, segment) in run.segments.iter().enumerate() {
             let mut row = vec![Cell::Text(run.variant.clone())];
-            row.extend(axes.iter().map(|axis| label(run, axis)));
+            row.extend(axes.iter().map(|axis| Cell::label(run, axis)));
             row.extend([Cell::Count(number as u64), Cell::Count(segment.cycles)]);
             let count = |event: &&str| cell(segment.events.get(*event).map(|count| *count as f64), true);
             row.extend(events.iter().map(count));
@@ -250,7 +231,7 @@ fn groups(runs: Runs<'_>, baseline: &str, axis: &str) -> Marks {
 
 /// Returns the slowdown of every run as bars, if no axis shows them.
 fn bars(runs: Runs<'_>, baseline: &str) -> Option<Chart> {
-    if runs.0.len() < 2 || !axes(runs).is_empty() {
+    if runs.0.len() < 2 || !runs.axes().is_empty() || names(runs).next().is_some() {
         return None;
     }
     let group = |run: &Measured| Some((run.key(), vec![runs.slowdown(run, baseline)?]));
@@ -302,7 +283,6 @@ fn say(runs: Runs<'_>, baseline: &str, found: &mut Findings) {
     } else if runs.0.iter().any(|run| run.segments.len() == 1) {
         found.say("Runs have one measured segment each, so nothing is known of their spread.");
     }
-    found.say(MODEL);
 }
 
 #[cfg(test)]
@@ -317,7 +297,7 @@ mod tests {
             run("budget", &[("events", "200")], 110),
             run("budget", &[("events", "4000")], 520),
         ];
-        let found = find(Runs(&runs), "solo");
+        let found = find(Runs(&runs), "solo", Roi::Always);
         assert_eq!(found.figures["budget_events_4000_slowdown"], 5.2);
         assert_eq!(found.figures["solo_l2d_cache_refill"], 7.0);
         let table = &found.series[0];
@@ -345,7 +325,7 @@ mod tests {
             run("busy", &[("input", "b"), ("kib", "64")], 600),
         ];
         assert_eq!(Runs(&runs).slowdown(&runs[2], "alone"), Some(3.0));
-        let found = find(Runs(&runs), "alone");
+        let found = find(Runs(&runs), "alone", Roi::Hint);
         let kinds: Vec<_> = found.charts.iter().map(|chart| matches!(chart.marks, Marks::Lines(_))).collect();
         assert_eq!(kinds, [false, true], "names are bars, numbers are lines");
         // A single variant has its first run as the baseline.

@@ -86,6 +86,10 @@ impl Measured {
     pub fn key(&self) -> String {
         key(&self.variant, &self.axes)
     }
+    /// Returns its name in the names of figures.
+    pub fn figure_name(&self) -> String {
+        figure_name(&self.key())
+    }
     /// Returns the median cycles of the segments; the lower one if their number is even.
     pub fn cycles(&self) -> u64 {
         median(self.segments.iter().map(|segment| segment.cycles))
@@ -129,6 +133,11 @@ fn median(values: impl Iterator<Item = u64>) -> u64 {
 pub fn key(variant: &str, axes: &BTreeMap<String, String>) -> String {
     let labels: String = axes.iter().map(|(axis, label)| format!("-{axis}={label}")).collect();
     format!("{variant}{labels}").replace(['/', ' '], "_")
+}
+
+/// Returns a name for figures: small letters, digits and underscores.
+pub fn figure_name(name: &str) -> String {
+    name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! | [`measured`] | the results of one run |
 //! | [`runner`] | performs the runs, each once, and keeps their results |
 //! | [`findings`] | figures, series and the account |
-//! | [`generic`] | evaluation of any experiment |
+//! | [`generic`], [`numbers`] | evaluation of any experiment, and of numbers that its programs print |
 //! | [`cases`], [`c2is`], [`wss`], [`colors`], [`migration`], [`quota`], [`matrix`], [`latency`], [`staircase`], [`rank`] | evaluation of each experiment |
 //! | [`printed`], [`cyclictest`], [`profiled`] | results that programs print: numbers, cyclictest's and bbprof's |
 //! | [`axis`], [`plot`] | plots as SVG |
@@ -31,6 +31,7 @@ pub mod limits;
 pub mod matrix;
 pub mod measured;
 pub mod migration;
+pub mod numbers;
 pub mod overrides;
 pub mod page;
 pub mod plot;
@@ -334,7 +335,7 @@ const VICTIM_CORE: usize = 0;
 fn find(experiment: &Experiment, runs: &[Measured], model: &Board) -> Result<Findings> {
     let all = Runs(runs);
     match experiment.analysis {
-        Analysis::Generic => Ok(generic::find(all, experiment.baseline())),
+        Analysis::Generic => Ok(generic::find(all, experiment.baseline(), experiment.conditions.roi)),
         Analysis::C2is => c2is::find(all, model),
         Analysis::Cyclictest => latency::find(all),
         Analysis::Demo => cases::find(all),

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::findings::{Cell, Findings, Runs, Series, columns, falls};
-use super::generic;
 use super::measured::Measured;
+use super::numbers;
 use super::plot::{Chart, Line, Marks};
 use super::printed::{self, Printed};
 use miette::{Result, miette};
@@ -114,7 +114,7 @@ pub fn find(runs: Runs<'_>) -> Result<Findings> {
         }
         found.figure(format!("{}_wins", program.name), f64::from(program.wins("top", "random")));
     }
-    found.series.extend(generic::printed(runs));
+    found.series.extend(numbers::all(runs));
     ranked(&programs, &mut found)?;
     beside_interf(&programs, &mut found)?;
     exchanged(&programs, &mut found);
