@@ -160,6 +160,9 @@ pub struct Rank {
     /// Only find the k that is enough, by halving
     #[arg(long)]
     pub coarse: bool,
+    /// Measure only every so many k, and all pages
+    #[arg(long, value_name = "STEP", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "coarse")]
+    pub every: u32,
     /// How close to the time with all pages is enough, as a part of the difference between none and all
     #[arg(long, default_value_t = cloison_profile::knee::TOLERANCE, value_parser = part)]
     pub tolerance: f64,

@@ -82,9 +82,14 @@ fn point(sampler: &mut Sampler<'_>, ranked: &[PageName], k: usize, samples: u32)
     taken.ok_or_else(|| Error::Other("no samples".to_owned()))
 }
 
+/// Returns each k of a curve over this number of pages.
+fn steps(pages: usize, every: u32) -> Vec<usize> {
+    (0..pages).step_by(every as usize).chain([pages]).collect()
+}
+
 /// `rank`.
 pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
-    let command::Rank { common, coarse, tolerance, out, profiled } = wanted;
+    let command::Rank { common, coarse, every, tolerance, out, profiled } = wanted;
     let profile = files::read(&profiled.profile)?;
     let mut machine = Machine::prepare(common)?;
     let mut sampler = start(&mut machine.held, common, &profile, profiled)?;
@@ -100,13 +105,14 @@ pub fn rank(wanted: &command::Rank) -> Result<ExitCode, Error> {
         curve.sort_by_key(|(k, _)| *k);
         search.found()
     } else {
-        let mut progress = Progress::new(ranked.len() + 1, common.quiet);
-        for k in 0..=ranked.len() {
+        let steps = steps(ranked.len(), *every);
+        let mut progress = Progress::new(steps.len(), common.quiet);
+        for k in steps {
             curve.push((k, point(&mut sampler, &ranked, k, common.samples)?));
             progress.step();
         }
         let means: Vec<f64> = curve.iter().map(|(_, samples)| samples.times.mean).collect();
-        knee::of(&means, *tolerance)
+        knee::of(&means, *tolerance).map(|at| curve[at].0)
     };
     // The paper's normalization (figure 8): the time with the most important page alone.
     let one = curve.iter().find(|(k, _)| *k == 1).map(|(_, samples)| samples.times.mean);
@@ -197,6 +203,14 @@ mod tests {
         assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), 30);
         assert!(drawn.iter().any(|page| page.offset > 60) && drawn.iter().any(|page| page.offset < 40));
         assert_eq!(shuffled(&pages, 100, 7).iter().collect::<BTreeSet<_>>().len(), 100);
+    }
+
+    #[test]
+    fn a_curve_begins_without_pages_and_ends_with_all() {
+        assert_eq!(steps(3, 1), [0, 1, 2, 3]);
+        assert_eq!(steps(10, 4), [0, 4, 8, 10]);
+        assert_eq!(steps(8, 4), [0, 4, 8]);
+        assert_eq!((steps(3, 100), steps(0, 5)), (vec![0, 3], vec![0]));
     }
 
     #[test]
