@@ -19,6 +19,7 @@ fn start() -> Result<Running> {
     let ImageSource::Linux(source) = &mut checked.images[0] else { panic!("a Linux") };
     source.programs.push(cargo::linux_tool_with_symbols("black-box")?);
     source.programs.push(cargo::linux_tool("count-self")?);
+    source.programs.push(cargo::linux_tool("witness")?);
     let mut linux = Running::start(&checked, VIRT, Clock::Counted)?;
     linux.open("linux")?;
     Ok(linux)
@@ -44,6 +45,21 @@ fn is_as_before(linux: &mut Running, when: &str) {
     assert_eq!(left.trim(), "0", "{when}: {}", linux.output("linux", "ps"));
     let free = linux.output("linux", "bbprof restore");
     assert_eq!(free.trim(), "no profiler has left anything", "{when}");
+}
+
+/// Starts a process that nobody profiles, and that watches its own pages.
+fn call_witness(linux: &mut Running) {
+    linux.output("linux", "(witness >/tmp/witness 2>&1 &) ; sleep 1");
+}
+
+/// The witness has looked again, and has seen no change.
+#[track_caller]
+fn witness_saw_no_change(linux: &mut Running, when: &str) {
+    let last = |linux: &mut Running| linux.output("linux", "tail -n 1 /tmp/witness").trim().to_owned();
+    let first = last(linux);
+    linux.output("linux", "sleep 1");
+    let now = last(linux);
+    assert!(first.starts_with("look ") && now.starts_with("look ") && now != first, "{when}: {first}, then {now}");
 }
 
 #[test]
@@ -187,11 +203,13 @@ fn ends(linux: &mut Running, signal: &str, who: &str, after: u64) {
     // What was killed outright leaves its lease, which the next one ends.
     linux.output("linux", "bbprof restore");
     is_as_before(linux, &when);
+    witness_saw_no_change(linux, &when);
 }
 
 #[test]
 fn however_a_profiler_ends_its_pages_are_as_before() -> Result<()> {
     let mut linux = start()?;
+    call_witness(&mut linux);
     for (signal, who, after) in
         [("INT", "bbprof", 700), ("KILL", "bbprof", 900), ("KILL", "black-box", 1100), ("KILL", "bbprof", 1303)]
     {
@@ -210,6 +228,7 @@ fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
         std::iter::successors(Some(16807), |point| Some(point * 16807 % 0x7fff_ffff)).take(50).collect();
     for points in points.chunks(10) {
         let mut linux = start()?;
+        call_witness(&mut linux);
         for (index, point) in points.iter().enumerate() {
             let after = point % 4000;
             let ways = [("INT", "bbprof"), ("KILL", "bbprof"), ("KILL", "black-box")];
@@ -221,6 +240,7 @@ fn fifty_profilers_end_anywhere_and_leave_nothing() -> Result<()> {
                 linux.type_in("linux", "reboot -f\n")?;
                 linux.open("linux")?;
                 is_as_before(&mut linux, &format!("a restart after {after} ms"));
+                call_witness(&mut linux);
             }
         }
         linux.stop()?;
@@ -253,6 +273,29 @@ fn a_profile_costs_two_calls_for_each_run_and_list() -> Result<()> {
         assert_eq!(before(cost, " runs,"), pages + 5, "{done}");
         let lists = |pages: u64| pages.div_ceil(list::LONGEST);
         assert_eq!(calls, 2 * (pages * lists(pages - 1) + lists(pages)), "{done}");
+    }
+    is_as_before(&mut linux, "after profiles");
+    linux.stop()?;
+    Ok(())
+}
+
+/// What docs/bbprof.md says of the cost of a profile by groups: that of its first pass, and that each block to refine costs a run for
+/// each of its pages.
+#[test]
+#[ignore = "prints a table, and takes a minute"]
+fn groups_cost_two_calls_for_each_block() -> Result<()> {
+    let mut linux = start()?;
+    for wanted in [100, 1000] {
+        let program = format!("-s bbprof_staircase::access bbprof-staircase 1 steps {wanted}");
+        let first_pass = format!("bbprof group --covered 0 --block 16 -m nc -f h -o /tmp/g.toml {program} 2>&1");
+        let done = linux.output("linux", &first_pass);
+        let (pages, blocks) = (before(&done, " pages to profile"), before(&done, " blocks refined"));
+        let cost = done.lines().last().expect("what it has cost");
+        println!("{wanted}: {blocks} blocks; {cost}");
+        assert!(done.contains(&format!("0 of {blocks} blocks refined")), "{done}");
+        assert!((pages.div_ceil(16)..=pages.div_ceil(16) + 2).contains(&blocks), "{done}");
+        assert_eq!(before(cost, " runs,"), blocks + 5, "{done}");
+        assert_eq!(before(cost, " calls that changed pages"), 2 * (blocks + pages.div_ceil(list::LONGEST)), "{done}");
     }
     is_as_before(&mut linux, "after profiles");
     linux.stop()?;

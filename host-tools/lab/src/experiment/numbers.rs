@@ -154,7 +154,7 @@ fn along(runs: Runs<'_>, baseline: &str, axis: &str) -> Option<Chart> {
 }
 
 /// Returns the means of the names that the baseline and another run have printed and that are no curves, if there are any. Runs
-/// on an axis of numbers are in a plot of their own.
+/// on an axis of numbers are in another plot.
 fn beside(runs: Runs<'_>, baseline: &str) -> Option<Beside> {
     let in_curves = |printed| curves(printed).into_keys().map(str::to_owned).collect::<Vec<_>>();
     let stems: BTreeSet<String> = printing(runs).flat_map(|(_, printed)| in_curves(printed)).collect();
