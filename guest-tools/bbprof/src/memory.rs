@@ -99,7 +99,7 @@ impl Memory {
 /// Returns mappings by kind.
 fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
     let mut layout: Vec<Mapping> = Vec::new();
-    for (index, map) in (0..).zip(maps) {
+    for map in maps {
         let access = Access {
             read: map.perms.contains(MMPermissions::READ),
             write: map.perms.contains(MMPermissions::WRITE),
@@ -125,6 +125,16 @@ fn layout(maps: &[MemoryMap], program: &Path) -> Vec<Mapping> {
             other => (Kind::Kernel, format!("{other:?}")),
         };
         let pages = u32::try_from((end - start) / PAGE).unwrap_or(u32::MAX);
+        // Without randomized addresses, the heap follows the variables without initial value. The kernel calls both so, and makes one
+        // mapping of the two when they are locked.
+        match layout.last_mut() {
+            Some(last) if kind == Kind::Heap && last.kind == kind && last.end() == start && last.access == access => {
+                last.pages = last.pages.saturating_add(pages);
+                continue;
+            }
+            _ => {}
+        }
+        let index = u32::try_from(layout.len()).unwrap_or(u32::MAX);
         layout.push(Mapping { index, kind, name, start, pages, access });
     }
     layout
@@ -175,5 +185,17 @@ mod tests {
         assert_eq!((layout[4].pages, layout[4].start), (195, 0x1f0e_d000));
         assert_eq!(layout[3].name, "/usr/bin/tool [bss]");
         assert!(layout[10].access.shared && !layout[9].access.shared);
+    }
+
+    #[test]
+    fn a_heap_that_the_kernel_joins_to_what_is_before_it_is_the_same() {
+        let parts = "00492000-00498000 rw-p 00000000 00:00 0                                  [heap]\n\
+            00498000-0062b000 rw-p 00000000 00:00 0                                  [heap]\n\
+            7fe57a7000-7fe57c8000 rw-p 00000000 00:00 0                              [stack]\n";
+        let joined = "00492000-0062b000 rw-p 00000000 00:00 0                                  [heap]\n\
+            7fe57a7000-7fe57c8000 rw-p 00000000 00:00 0                              [stack]\n";
+        let of = |maps: &str| layout(&MemoryMaps::from_read(maps.as_bytes()).unwrap().0, Path::new("/usr/bin/tool"));
+        assert_eq!(of(parts), of(joined));
+        assert_eq!((of(parts)[0].pages, of(parts)[1].index), (409, 1));
     }
 }
