@@ -599,7 +599,7 @@ mod tests {
         assert_eq!(c2is.analysis, Analysis::Generic);
         for name in names().expect("a directory") {
             let shipped = load(&directory.path().join("..").join(self::directory()).join(format!("{name}.toml")), true);
-            let generic = ["c2is-linux", "interf-linux", "price-of-color", "reclaim"];
+            let generic = ["c2is-linux", "interf-linux", "price-of-color", "profile-apps", "rank-inputs", "reclaim"];
             let own = if generic.contains(&&*name) { "generic" } else { &name };
             assert_eq!(shipped.expect("right").analysis.name(), own);
         }
