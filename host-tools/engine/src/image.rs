@@ -1,6 +1,7 @@
 //! The system image that a board boots: the hypervisor, its configuration and the guests in one file.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+pub mod prelude;
 pub mod seal;
 
 use crate::files::{self, write_atomic};
