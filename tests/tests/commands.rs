@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_engine::counting::Counting;
-use cloison_engine::installation;
 use cloison_engine::telemetry::Telemetry;
+use cloison_engine::{configuration, installation};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -429,4 +430,91 @@ fn counts_from_elsewhere_are_judged_without_a_board() {
     assert!(paper.contains(&("inst_misc".into(), "corrected".into())), "{paper:?}");
     let done = cloison(&["events", "validate", "--counts", &hypotheses, "--manifest", &manifest]);
     assert!(done.code == Some(1) && done.err.contains("`machine` is missing"), "{}", done.err);
+}
+
+/// Runs `cloison bbprof` on the staircase. Returns the result, and the rows of pages.csv: number, importance.
+fn profiled(arguments: &[&str], out: &Path) -> (Done, Vec<(u64, f64)>) {
+    let (config, directory) = ("tests/configs/bbprof/staircase.toml", out.display().to_string());
+    let all = [&["bbprof", config, "--vm", "staircase", "-f", "h", "--out", &directory], arguments].concat();
+    let done = good(&all);
+    let text = std::fs::read_to_string(out.join("pages.csv")).expect("pages.csv");
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        (cells[1].parse().expect("a page"), cells[5].parse().expect("an importance"))
+    };
+    let rows = text.lines().skip(1).map(row).collect();
+    (done, rows)
+}
+
+/// The mean importance of each step's pages, relative to the first step's.
+fn steps(rows: &[(u64, f64)]) -> Vec<f64> {
+    let of = |step: u64| {
+        let pages = 256 + 20 * step..256 + 20 * (step + 1);
+        let own: Vec<f64> = rows.iter().filter(|(page, _)| pages.contains(page)).map(|(_, it)| *it).collect();
+        assert_eq!(own.len(), 20, "step {step}");
+        own.iter().sum::<f64>() / 20.0
+    };
+    (0..5).map(|step| of(step) / of(0)).collect()
+}
+
+/// The pages of the staircase's profile in a configuration, the most important first, as addresses.
+fn ranked(config: &Path) -> Vec<u64> {
+    let checked = configuration::load(config, None).unwrap_or_else(|errors| panic!("{errors:?}"));
+    let profile = checked.system.vms[0].profile.as_ref().expect("a profile");
+    profile.pages.iter().map(|ipa| ipa.0).collect()
+}
+
+/// The steps of the staircase are read 1 to 5 times, by blocks of a step each.
+#[test]
+fn the_steps_of_a_bare_metal_staircase_are_found_and_kept() {
+    let scratch = tempfile::tempdir().expect("a scratch directory");
+    let (out, file) = (scratch.path().join("out"), scratch.path().join("not-made-yet.toml"));
+    let path = file.display().to_string();
+    let blocks = ["--pages", "ram:256-355", "-b", "20", "--covered", "0", "--coarse", "-o", &path];
+    let (done, rows) = profiled(&blocks, &out);
+    let found = steps(&rows);
+    for (step, wanted) in found.iter().zip(1..) {
+        assert!((step - f64::from(wanted)).abs() <= 0.15 * f64::from(wanted), "{found:?}");
+    }
+    assert!(done.out.contains("k* is "), "{}", done.out);
+    // The configuration, whose profile did not exist, takes it, and has the same pages on top as with that written by hand.
+    let text =
+        std::fs::read_to_string(installation::root().join("tests/configs/bbprof/staircase.toml")).expect("it is there");
+    let (config, other) = (scratch.path().join("own.toml"), scratch.path().join("by-hand.toml"));
+    std::fs::write(&config, text.replace("[\"420K\", 0]", "[\"8K\", 1]")).expect("it can be written");
+    let shipped = installation::root().join("profiles/staircase.toml").display().to_string();
+    std::fs::write(&other, text.replace("not-made-yet.toml", &shipped)).expect("it can be written");
+    let (own, by_hand) = (ranked(&config), ranked(&other));
+    assert_eq!(own.len(), 100);
+    for part in (20..=100).step_by(20) {
+        let top = |pages: &[u64]| pages[..part].iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(top(&own), top(&by_hand), "the first {part}");
+    }
+    // What was measured is there.
+    let (again, same) = profiled(&blocks, &out);
+    assert_eq!(same, rows);
+    let runs = again.err.lines().find(|line| line.starts_with("bbprof: ")).expect("a summary");
+    let numbers: Vec<u32> = runs.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+    assert_eq!(numbers.first(), numbers.get(1), "all runs are kept: {runs}");
+    let repeated = good(&["run", &out.join("runs/all").display().to_string()]);
+    assert!(repeated.out.contains("staircase: run=0"), "{}", repeated.out);
+    // A guest that has no segment.
+    let out = scratch.path().join("none").display().to_string();
+    let none = cloison(&["bbprof", &config.display().to_string(), "--vm", "interf", "-f", "t", "--out", &out]);
+    assert!(none.code == Some(1) && none.err.contains("`interf` has marked 0 regions of interest"), "{}", none.err);
+}
+
+/// Page by page, both ways.
+#[test]
+#[ignore = "on demand: 204 boots on the model"]
+fn every_page_of_a_bare_metal_staircase_is_found() {
+    for mode in ["c", "nc"] {
+        let scratch = tempfile::tempdir().expect("a scratch directory");
+        let (done, rows) = profiled(&["--pages", "ram:256-355", "-m", mode, "--rank"], scratch.path());
+        println!("{}", done.out);
+        let found = steps(&rows);
+        for (step, wanted) in found.iter().zip(1..) {
+            assert!((step - f64::from(wanted)).abs() <= 0.15 * f64::from(wanted), "{mode}: {found:?}");
+        }
+    }
 }

@@ -12,6 +12,7 @@ use crate::run::{self, RunArgs};
 use crate::setup::{self, SetupArgs};
 use crate::top::{self, TopArgs};
 use cloison_engine::setup::Missing;
+use cloison_lab::bbprof::{self, BbprofArgs};
 use cloison_lab::bench::{self, BenchArgs};
 use cloison_lab::campaign::{self, CampaignArgs};
 use cloison_lab::demo::{self, DemoArgs};
@@ -39,6 +40,8 @@ pub enum Command {
     New(NewArgs),
     /// Run an interference experiment on the board model, or list them
     Experiment(ExperimentArgs),
+    /// Find the pages of a bare-metal guest that matter to its segments, and write them as the VM's profile
+    Bbprof(BbprofArgs),
     /// Compare the board model with measurements on boards
     Model(ModelArgs),
     /// Count the instructions on the hypervisor's own paths
@@ -90,6 +93,7 @@ pub fn run(command: Command) -> Result<ExitCode> {
         Command::Inspect(args) => inspect::inspect(&args),
         Command::New(args) => new::new(&args),
         Command::Experiment(args) => experiment::experiment(&args),
+        Command::Bbprof(args) => bbprof::bbprof(&args),
         Command::Model(args) => model::model(&args),
         Command::Bench(args) => bench::bench(&args),
         Command::Events(args) => events::events(&args),
@@ -116,6 +120,7 @@ pub fn examples(program: &str) -> String {
         ("inspect configs/demo.toml", "who holds which colors and pages"),
         ("inspect --live configs/demo.toml", "boot it and verify every page"),
         ("experiment c2is --quick", "interference and its remedies, modelled"),
+        ("bbprof configs/pvt-sh.toml --vm staircase -f h -b 16", "which pages matter: a profile for the VM"),
         ("run configs/pvt-sh.toml", "boot it, console on this terminal"),
         ("new guest hello --c", "a guest of your own, ready to run"),
         ("image configs/demo.toml --board zcu102 -o /media/card", ""),

@@ -6,6 +6,7 @@
 //! | [`campaign`] | runs for each of several sets of events, merged and compared with the truth |
 //! | [`much`] | plans which events to count together, and merges their counts |
 //! | [`events`] | which events of a machine can be trusted |
+//! | [`bbprof`] | which pages of a bare-metal guest matter to the time of its segments |
 //! | [`demo`] | the main task from end to end |
 //! | [`boards`] | boards that are started many times: here, or elsewhere as jobs |
 //! | [`jobs`] | the same boards as jobs, for other machines, and the report of all together |
@@ -19,6 +20,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #![forbid(unsafe_code)]
 
+pub mod bbprof;
 pub mod bench;
 pub mod boards;
 pub mod boot_cost;

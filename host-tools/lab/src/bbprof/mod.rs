@@ -1,0 +1,589 @@
+//! `cloison bbprof`: which pages of a bare-metal guest matter to the time of its segments.
+//!
+//! The system boots once for each page, with that page alone cacheable (or all others) among those that are profiled. The
+//! guest is not changed: a program before its first instruction makes the pages non-cacheable.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | [`layout`] | where the guest's pages are, by kind |
+//! | [`runs`] | boots, and the times of their segments |
+//! | [`written`] | the profile as a file, and tables |
+// SPDX-License-Identifier: MIT OR Apache-2.0
+
+pub mod layout;
+pub mod runs;
+pub mod written;
+
+use crate::boards::{Boards, seconds};
+use crate::experiment::overrides::{self, Path as TomlPath, Value};
+use cloison_config::problem::{count, display_path};
+use cloison_config::{Checked, Errors, ImageSource, suggest};
+use cloison_engine::board_argument::BoardArgument;
+use cloison_engine::counting::{self, Counting};
+use cloison_engine::figures::Figures;
+use cloison_engine::files::{self, Claim, keep_apart, sha256, write_atomic};
+use cloison_engine::image::prelude::Others;
+use cloison_engine::model::{self, Caches, Conditions, Model, Roi};
+use cloison_engine::progress::bar;
+use cloison_engine::report::Section;
+use cloison_engine::{configuration, installation, parts, setup};
+use cloison_formats::addr::Ipa;
+use cloison_formats::image::Region;
+use cloison_profile::groups::{self, Span};
+use cloison_profile::knee::{self, Search};
+use cloison_profile::layout::Selection;
+use cloison_profile::{Baseline, Block, Kind, Mapping, Mode, PageName, Profile, Provenance, Times, VmaProfile};
+use layout::{LayoutError, Program};
+use miette::{Result, WrapErr, miette};
+use runs::{Point, Runs, Subject};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use written::Page;
+
+/// Pages that the table on the terminal shows.
+const SHOWN: usize = 20;
+
+/// Options of `cloison bbprof`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BbprofArgs {
+    /// The configuration; the profile that its VM names need not exist yet
+    #[arg(value_name = "CONFIG")]
+    pub config: PathBuf,
+    /// The VM, which runs a bare-metal guest
+    #[arg(long, value_name = "NAME")]
+    pub vm: String,
+    /// Which pages: t text, r rodata, b data, h heap (RAM that is free after the image), s stack, a first other region, A all others
+    #[arg(short, long, value_name = "LETTERS", default_value = "hs")]
+    pub flags: String,
+    /// Only these pages of a region, such as ram:256-355
+    #[arg(long, value_name = "REGION:FIRST-LAST", value_parser = wanted)]
+    pub pages: Option<Wanted>,
+    /// How a page is treated apart: c, it alone is cacheable; nc, it alone is not
+    #[arg(short, long, default_value = "c", value_parser = ["c", "nc"])]
+    pub mode: String,
+    /// Measure blocks of N pages first, and only those that matter page by page
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub block: u32,
+    /// Part of the sum of all importances that the blocks to refine make up
+    #[arg(long, value_name = "PART", default_value_t = 0.9, value_parser = part)]
+    pub covered: f64,
+    /// Then measure the time with the k most important pages cacheable, for each k
+    #[arg(long)]
+    pub rank: bool,
+    /// Then find the number of pages that is enough, by halving
+    #[arg(long, conflicts_with = "rank")]
+    pub coarse: bool,
+    /// How close to the time with all pages is enough, as a part of the difference between none and all
+    #[arg(long, value_name = "PART", default_value_t = knee::TOLERANCE, value_parser = part)]
+    pub tolerance: f64,
+    /// Importance of the pages in the profile, at least, as a part of the greatest
+    #[arg(long, value_name = "PART", default_value_t = 0.01, value_parser = part)]
+    pub least: f64,
+    /// Number of first segments to leave out
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub warm_up: usize,
+    /// Run the other VMs too, which otherwise turn themselves off at their first instruction
+    #[arg(long)]
+    pub neighbors: bool,
+    /// The board, if not the configuration's
+    #[arg(long, value_parser = BoardArgument)]
+    pub board: Option<String>,
+    /// Another board model than the board's: a file as those in configs/models
+    #[arg(long, value_name = "FILE.toml")]
+    pub model: Option<PathBuf>,
+    /// Seed of the model's replacement and refreshes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// Also write the profile here
+    #[arg(short = 'o', long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Directory for runs and tables [default: bbprof/NAME-VM in target/cloison, without a checkout in cloison-output]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Also write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Pages of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    region: String,
+    pages: RangeInclusive<u64>,
+}
+
+fn wanted(text: &str) -> Result<Wanted, String> {
+    let parsed = || {
+        let (region, pages) = text.split_once(':')?;
+        let (first, last) = pages.split_once('-').unwrap_or((pages, pages));
+        let pages = first.parse().ok()?..=last.parse().ok()?;
+        (!pages.is_empty()).then(|| Wanted { region: region.to_owned(), pages })
+    };
+    parsed().ok_or_else(|| "write a region and its pages: ram:256-355".to_owned())
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(part) if (0.0..=1.0).contains(&part) => Ok(part),
+        _ => Err("write a number from 0 to 1".to_owned()),
+    }
+}
+
+/// Runs `cloison bbprof`.
+///
+/// # Errors
+///
+/// If the configuration or the guest cannot be profiled, or a run fails.
+pub fn bbprof(args: &BbprofArgs) -> Result<()> {
+    let config = installation::find(&args.config);
+    keep_apart([config.as_path()], args.json.as_deref())?;
+    keep_apart([config.as_path()], args.profile.as_deref())?;
+    let (mut checked, vm) = load(args, &config)?;
+    counting::prepare_for(&mut checked, Counting::Model.machine())?;
+    let vm_of = &checked.system.vms[vm];
+    let selection = select(args, &vm_of.regions)?;
+    let file = elf_of(&checked, vm)?;
+    let bytes = files::read(&file, files::IMAGE)?;
+    let program = Program::parse(&bytes).map_err(|error| match error {
+        LayoutError::File(error) => miette!("{} cannot be read: {error}", installation::display(&file)),
+        LayoutError::Machine => miette!("{} is no program for AArch64", installation::display(&file)),
+    })?;
+    let mappings = layout::of(&program, &vm_of.regions);
+    let profiled = Profiled { program: &program, mappings: &mappings, regions: &vm_of.regions };
+    let pages = profiled.choose(&selection, args)?;
+    println!("{}", profiled.table(&pages).to_text());
+    parts::prepare()?;
+    setup::qemu()?;
+    let emulation = checked.emulation()?;
+    let model = Model::load(&match &args.model {
+        Some(model) => installation::find(model),
+        None => model::of(emulation)?.to_path_buf(),
+    })?;
+    let name = format!("{}-{}", checked.system.name, args.vm);
+    let claim = match &args.out {
+        Some(out) => Claim::wait(out, &format!("bbprof {} {}", display_path(&config).display(), args.vm))?,
+        None => configuration::run_directory("bbprof", &name, &config)?,
+    };
+    let out = claim.directory();
+    let board = board_of(args, &checked, &config);
+    let subject = Subject {
+        checked: &checked,
+        board: &board,
+        vm,
+        others: if args.neighbors { Others::Run } else { Others::Off },
+        warm_up: args.warm_up,
+        conditions: Conditions { seed: args.seed, caches: Caches::Warm, roi: Roi::Always },
+    };
+    let boards = Boards::here();
+    let runs = Runs::new(subject, &model, out)?;
+    let started = Instant::now();
+    let mut profiler =
+        Profiler { args, boards: &boards, runs: &runs, profiled: &profiled, pages, boots: 0, segments: None };
+    let profile = profiler.profile()?;
+    let ranked = profile.ranked();
+    let order: Vec<PageName> = ranked.iter().map(|ranked| ranked.page).collect();
+    let curve = profiler.rank(&order)?;
+    let (boots, segments) = (profiler.boots, profiler.segments.unwrap_or_default());
+    runs.clean();
+    seconds::remember(&format!("bbprof {name}"), &boards.seconds());
+    let plain = order.len() + 2;
+    eprintln!(
+        "bbprof: {} in {:.1} s, {} of them kept from earlier; page by page, a profile takes {plain}",
+        count(boots, "run"),
+        started.elapsed().as_secs_f64(),
+        runs.reused()
+    );
+
+    let all = profiled.describe(&profile);
+    let matter = written::that_matter(&all, args.least);
+    let (none, whole) = (mean(profile.baseline.none), mean(profile.baseline.all));
+    let what = format!(
+        "VM {} of {}, {segments} segments, mode {}, pages {}",
+        args.vm, checked.system.name, args.mode, args.flags
+    );
+    let comment = format!(
+        "Made by `cloison bbprof` on the board model {} (modelled), seed {}: {what}.\n\
+         All {} pages uncached {none:.0} cycles, cached {whole:.0}. Guest {}.",
+        model.name,
+        args.seed,
+        order.len(),
+        sha256(&bytes)
+    );
+    let text = written::profile(&comment, &what, matter);
+    let file = out.join("profile.toml");
+    if matter.is_empty() {
+        eprintln!("bbprof: no page matters to the segments, so there is no profile to write");
+    } else {
+        write_atomic(&file, text.as_bytes())?;
+        args.profile.iter().try_for_each(|path| write_atomic(path, text.as_bytes()))?;
+    }
+    write_atomic(&out.join("pages.csv"), written::csv(&all).as_bytes())?;
+    println!("{}", shown(&all, none, whole).to_text());
+    let mut figures = Figures::new("bbprof")
+        .board(&checked.board.board.name)
+        .config(&config)
+        .images([runs.image()])
+        .parameter("modelled", true)
+        .parameter("model", &model.name)
+        .parameter("vm", &args.vm)
+        .parameter("mode", &args.mode)
+        .parameter("pages", &args.flags)
+        .parameter("block", args.block)
+        .parameter("seed", args.seed)
+        .parameter("warm_up_segments", args.warm_up)
+        .parameter("neighbors", args.neighbors);
+    figures
+        .count("pages", order.len() as u64)
+        .count("pages_in_profile", matter.len() as u64)
+        .count("runs", boots as u64)
+        .count("segments", segments as u64)
+        .value("none_cycles", none)
+        .value("all_cycles", whole);
+    let row = |page: &Page| json!({ "region": page.place.region, "page": page.place.page, "kind": page.kind.to_string(), "importance": page.importance });
+    figures.series("pages", all.iter().map(row).collect());
+    if let Some(Curve { points, found }) = &curve {
+        println!("{}", curve_table(points, *found, order.len()).to_text());
+        figures.count("k_star", found.unwrap_or_default() as u64);
+        let row =
+            |(k, times): &(usize, Times)| json!({ "k": k, "min": times.min, "mean": times.mean, "max": times.max });
+        figures.series("rank", points.iter().map(row).collect());
+    }
+    figures.write(Some(&out.join("figures.json")))?;
+    figures.write(args.json.as_deref())?;
+    if !matter.is_empty() {
+        println!("Profile: {}, {} of version 1", installation::display(&file), count(matter.len(), "page"));
+    }
+    println!("Data:    pages.csv, figures.json and runs/ in {}", installation::display(out));
+    Ok(())
+}
+
+fn mean(times: Option<Times>) -> f64 {
+    times.map_or(0.0, |times| times.mean)
+}
+
+/// Reads the configuration, and finds the VM. A profile of the VM that does not exist yet is left out.
+fn load(args: &BbprofArgs, config: &Path) -> Result<(Checked, usize)> {
+    let board = args.board.as_deref();
+    let checked =
+        configuration::load(config, board).or_else(|errors: Errors| match without_profile(config, &args.vm) {
+            Some(text) => configuration::load_text(config, text, board),
+            None => Err(errors),
+        })?;
+    let vms = &checked.system.vms;
+    let Some(vm) = vms.iter().position(|vm| vm.name == args.vm) else {
+        let help = suggest(&args.vm, "VMs", vms.iter().map(|vm| vm.name.as_str()));
+        return Err(miette!(help = help, "{} has no VM `{}`", display_path(config).display(), args.vm));
+    };
+    if matches!(checked.images[vm], ImageSource::Linux(_)) {
+        let help = "the pages of its programs are found in the guest, by the program bbprof: tools = [\"bbprof\"] (docs/bbprof.md)";
+        return Err(miette!(help = help, "VM `{}` runs Linux, whose kernel moves pages as it likes", args.vm));
+    }
+    Ok((checked, vm))
+}
+
+/// Returns the text of a configuration in which a VM's pages move to the pool of its profile only when asked to, if the file of
+/// its profile does not exist.
+fn without_profile(config: &Path, vm: &str) -> Option<String> {
+    let text = files::read_text(config, files::CONFIGURATION).ok()?;
+    let mut system: Value = toml::from_str(&text).ok()?;
+    let vms = system.get("vm")?.as_array()?;
+    let own = vms.iter().find(|table| table.get("name").and_then(Value::as_str) == Some(vm))?;
+    let profile = own.get("profile")?;
+    let file = config.parent().unwrap_or(Path::new(".")).join(profile.get("file")?.as_str()?);
+    let pool = profile.get("pool")?.clone();
+    if file.exists() {
+        return None;
+    }
+    overrides::remove(&mut system, &TomlPath::parse(&format!("vm.{vm}.profile")).ok()?).ok()?;
+    overrides::set(&mut system, &TomlPath::parse(&format!("vm.{vm}.migrate_to")).ok()?, &pool).ok()?;
+    toml::to_string_pretty(&system).ok()
+}
+
+/// Returns the ELF file of a VM's guest.
+fn elf_of(checked: &Checked, vm: usize) -> Result<PathBuf> {
+    let file = match &checked.images[vm] {
+        ImageSource::Workload(name) => parts::guest(name)?,
+        ImageSource::File(file) | ImageSource::FileWithTree(file, _) => file.clone(),
+        ImageSource::Linux(_) => return Err(miette!("a Linux kernel is not profiled")),
+    };
+    if files::read(&file, files::IMAGE)?.starts_with(b"\x7fELF") {
+        return Ok(file);
+    }
+    let (vm, file) = (&checked.system.vms[vm].name, installation::display(&file));
+    let help = "name the ELF file from which it was made as the VM's image";
+    Err(miette!(help = help, "VM `{vm}`: {file} is no ELF file, so that nothing says what its pages are for"))
+}
+
+/// Returns the board as a kept run names it.
+fn board_of(args: &BbprofArgs, checked: &Checked, config: &Path) -> String {
+    let name = args.board.clone().unwrap_or_else(|| checked.board.board.name.clone());
+    let own = config.parent().unwrap_or(Path::new(".")).join("boards").join(format!("{name}.toml"));
+    if own.is_file() { std::path::absolute(&own).unwrap_or(own).display().to_string() } else { name }
+}
+
+/// Returns the kinds of pages that are to be profiled.
+fn select(args: &BbprofArgs, regions: &[Region]) -> Result<Selection> {
+    let names = || regions.iter().map(|region| region.name.as_str());
+    if let Some(wanted) = args.pages.as_ref().filter(|wanted| !names().any(|name| name == wanted.region)) {
+        let help = suggest(&wanted.region, "regions", names());
+        return Err(miette!(help = help, "--pages: VM `{}` has no region `{}`", args.vm, wanted.region));
+    }
+    let kinds = "t, r, b, h, s, a and A are kinds of pages of a bare-metal guest";
+    Selection::parse(&args.flags).map_err(|letter| miette!(help = kinds, "--flags: `{letter}` is no kind of pages"))
+}
+
+/// The guest's pages.
+struct Profiled<'a> {
+    program: &'a Program,
+    mappings: &'a [Mapping],
+    regions: &'a [Region],
+}
+
+impl Profiled<'_> {
+    /// Returns the pages that are to be profiled, in order.
+    fn choose(&self, selection: &Selection, args: &BbprofArgs) -> Result<Vec<PageName>> {
+        let names = |mapping: &&Mapping| {
+            let vma = mapping.index;
+            (0..mapping.pages).map(move |offset| PageName { vma, offset })
+        };
+        let is_wanted = |page: &PageName| {
+            let Some(wanted) = &args.pages else { return true };
+            let place = layout::place(self.mappings, self.regions, *page);
+            place.is_some_and(|place| place.region == wanted.region && wanted.pages.contains(&place.page))
+        };
+        let pages: Vec<PageName> = selection.of(self.mappings).iter().flat_map(names).filter(is_wanted).collect();
+        if pages.is_empty() {
+            let of = |kind: Kind| {
+                let pages: u32 = self.mappings.iter().filter(|it| it.kind == kind).map(|mapping| mapping.pages).sum();
+                (pages > 0).then(|| format!("{kind} ({}) {pages}", kind.meaning()))
+            };
+            let kinds: Vec<String> = Kind::ALL.into_iter().filter_map(of).collect();
+            let help = match kinds.is_empty() {
+                true => {
+                    "only pages of regions with `pool = ...` can move, and none of the VM's regions has one".to_owned()
+                }
+                false => format!("its pages that can move are, by letter: {}", kinds.join(", ")),
+            };
+            return Err(miette!(
+                help = help,
+                "VM `{}` has no page that --flags {} and --pages choose",
+                args.vm,
+                args.flags
+            ));
+        }
+        Ok(pages)
+    }
+
+    fn table(&self, pages: &[PageName]) -> Section {
+        let mut table = Section::new("Pages", &["kind", "what", "from", "pages", "profiled"]);
+        for mapping in self.mappings {
+            let chosen = pages.iter().filter(|page| page.vma == mapping.index).count();
+            let kind = format!("{} ({})", mapping.kind, mapping.kind.meaning());
+            let (name, from) = (mapping.name.clone(), Ipa(mapping.start).to_string());
+            table.row([kind, name, from, mapping.pages.to_string(), chosen.to_string()]);
+        }
+        table
+    }
+
+    fn address(&self, page: PageName) -> Result<Ipa> {
+        layout::address(self.mappings, page).ok_or_else(|| miette!("there is no page {page}"))
+    }
+
+    /// Returns the profile's pages in order of importance.
+    fn describe(&self, profile: &Profile) -> Vec<Page> {
+        let describe = |ranked: &cloison_profile::profile::Ranked| {
+            let place = layout::place(self.mappings, self.regions, ranked.page)?;
+            let (mapping, ipa) =
+                (self.mappings.get(ranked.page.vma as usize)?, layout::address(self.mappings, ranked.page)?);
+            let blocks = profile.vmas.iter().filter(|vma| vma.index == mapping.index).flat_map(|vma| &vma.blocks);
+            let mut of =
+                blocks.filter(|block| (block.offset..block.offset + block.pages).contains(&ranked.page.offset));
+            let what = self.program.symbol_on(ipa.0).unwrap_or(&mapping.name).to_owned();
+            let block = of.next().map_or(1, |block| block.pages);
+            Some(Page { place, ipa: ipa.0, kind: mapping.kind.letter(), what, block, importance: ranked.importance })
+        };
+        profile.ranked().iter().filter_map(describe).collect()
+    }
+}
+
+/// What the time is with the k most important pages cacheable.
+struct Curve {
+    points: Vec<(usize, Times)>,
+    found: Option<usize>,
+}
+
+/// A run of the profiler.
+struct Profiler<'a> {
+    args: &'a BbprofArgs,
+    boards: &'a Boards,
+    runs: &'a Runs<'a>,
+    profiled: &'a Profiled<'a>,
+    /// The pages that are profiled.
+    pages: Vec<PageName>,
+    boots: usize,
+    /// Number of segments that each boot has.
+    segments: Option<usize>,
+}
+
+impl Profiler<'_> {
+    /// Boots once for each set of pages that the caches may not hold.
+    fn measure(&mut self, what: &str, sets: Vec<(String, Vec<PageName>)>) -> Result<Vec<Times>> {
+        let point = |(key, pages): (String, Vec<PageName>)| {
+            let uncached: Result<BTreeSet<Ipa>> = pages.into_iter().map(|page| self.profiled.address(page)).collect();
+            uncached.map(|uncached| Point { key, uncached })
+        };
+        let points: Vec<Point> = sets.into_iter().map(point).collect::<Result<_>>()?;
+        self.boots += points.len();
+        let bar = bar(&format!("bbprof {what}"), points.len());
+        let done = self.runs.measure(self.boards, &bar, &points, self.segments);
+        bar.finish_and_clear();
+        let done = done?;
+        self.segments = self.segments.or(done.first().map(Vec::len));
+        let times = |cycles: Vec<u64>| Times::of(cycles).ok_or_else(|| miette!("a run without segments"));
+        done.into_iter().map(times).collect()
+    }
+
+    /// Measures blocks, each treated apart from all other pages.
+    fn apart(&mut self, what: &str, spans: &[Span], mode: Mode) -> Result<Vec<Times>> {
+        let set = |span: &Span| {
+            let own: BTreeSet<PageName> = span.names().collect();
+            let is_uncached = |page: &&PageName| own.contains(page) == (mode == Mode::NonCacheable);
+            let place = layout::place(self.profiled.mappings, self.profiled.regions, span.first);
+            let place = place.ok_or_else(|| miette!("there is no page {}", span.first))?;
+            let key = format!("{mode}-{}-{}-{}", place.region, place.page, span.pages);
+            Ok((key, self.pages.iter().filter(is_uncached).copied().collect()))
+        };
+        let sets = spans.iter().map(set).collect::<Result<_>>()?;
+        self.measure(what, sets)
+    }
+
+    /// Measures all pages, or blocks of them and the pages of those that matter.
+    fn profile(&mut self) -> Result<Profile> {
+        let mode = if self.args.mode == "nc" { Mode::NonCacheable } else { Mode::Cacheable };
+        let ends = vec![("none".to_owned(), self.pages.clone()), ("all".to_owned(), vec![])];
+        let ends = self.measure("baseline", ends)?;
+        let baseline = Baseline { none: ends.first().copied(), all: ends.get(1).copied(), tracing: None };
+        let spans = groups::blocks(&self.pages, self.args.block);
+        let what = if self.args.block > 1 { "blocks" } else { "pages" };
+        let times = self.apart(what, &spans, mode)?;
+        let mut measured: Vec<(Span, Times)> = spans.into_iter().zip(times).collect();
+        let coarse = self.with(mode, baseline, &measured);
+        let important: Vec<(Span, f64)> =
+            measured.iter().map(|(span, times)| (*span, coarse.importance(times))).collect();
+        let refined = groups::refined(&important, self.args.covered);
+        let chosen: Vec<Span> =
+            measured.iter().zip(&refined).filter(|(_, refined)| **refined).map(|((span, _), _)| *span).collect();
+        if !chosen.is_empty() {
+            let single = |first| Span { first, pages: 1 };
+            let pages: Vec<Span> = chosen.iter().flat_map(|span| span.names()).map(single).collect();
+            let times = self.apart("pages", &pages, mode)?;
+            measured.retain(|(span, _)| !chosen.contains(span));
+            measured.extend(pages.into_iter().zip(times));
+        }
+        Ok(self.with(mode, baseline, &measured))
+    }
+
+    /// Returns the profile of what has been measured.
+    fn with(&self, mode: Mode, baseline: Baseline, measured: &[(Span, Times)]) -> Profile {
+        let of = |mapping: &Mapping| {
+            let own = measured.iter().filter(|(span, _)| span.first.vma == mapping.index);
+            let block = |(span, times): &(Span, Times)| {
+                let (offset, pages) = (span.first.offset, span.pages);
+                Block { offset, pages, times: *times, counts: vec![] }
+            };
+            let mut blocks: Vec<Block> = own.map(block).collect();
+            blocks.sort_by_key(|block| block.offset);
+            let (index, kind, pages) = (mapping.index, Some(mapping.kind), mapping.pages);
+            (!blocks.is_empty()).then(|| VmaProfile { index, kind, name: mapping.name.clone(), pages, blocks })
+        };
+        let vmas = self.profiled.mappings.iter().filter_map(of).collect();
+        let (unit, provenance) = ("cycles".to_owned(), Provenance::default());
+        Profile { mode, unit, provenance, baseline, events: vec![], vmas, excluded: vec![] }
+    }
+
+    /// Measures the time with the k most important pages cacheable and all others not, as far as that is asked for.
+    fn rank(&mut self, order: &[PageName]) -> Result<Option<Curve>> {
+        let set = |k: usize| (format!("top-{k}"), order[k..].to_vec());
+        if self.args.rank {
+            let times = self.measure("rank", (0..=order.len()).map(set).collect())?;
+            let means: Vec<f64> = times.iter().map(|times| times.mean).collect();
+            let found = knee::of(&means, self.args.tolerance);
+            return Ok(Some(Curve { points: times.into_iter().enumerate().collect(), found }));
+        }
+        if !self.args.coarse {
+            return Ok(None);
+        }
+        let mut search = Search::new(order.len(), self.args.tolerance);
+        let mut points = vec![];
+        while let Some(k) = search.next() {
+            let times = self.measure("rank", vec![set(k)]).wrap_err("the curve of ranks")?;
+            for times in times {
+                search.add(k, times.mean);
+                points.push((k, times));
+            }
+        }
+        points.sort_by_key(|(k, _)| *k);
+        Ok(Some(Curve { points, found: search.found() }))
+    }
+}
+
+/// Returns the table of the most important pages.
+fn shown(pages: &[Page], none: f64, all: f64) -> Section {
+    let mut table = Section::new("Importance (modelled)", &["page", "address", "kind", "what", "cycles"]);
+    for page in &pages[..pages.len().min(SHOWN)] {
+        let of_block = if page.block > 1 { format!(" (of a block of {})", page.block) } else { String::new() };
+        table.row([
+            format!("{} {}", page.place.region, page.place.page),
+            Ipa(page.ipa).to_string(),
+            page.kind.to_string(),
+            page.what.clone(),
+            format!("{:.0}{of_block}", page.importance),
+        ]);
+    }
+    let left = pages.len().saturating_sub(SHOWN);
+    table.note(format!(
+        "The segments take {none:.0} cycles with no profiled page cacheable, and {all:.0} with all. {left} pages more are in pages.csv."
+    ))
+}
+
+fn curve_table(points: &[(usize, Times)], found: Option<usize>, pages: usize) -> Section {
+    let mut table = Section::new("Time by cacheable pages (modelled)", &["k", "mean", "min", "max"]);
+    for (k, times) in points {
+        table.row([k.to_string(), format!("{:.0}", times.mean), times.min.to_string(), times.max.to_string()]);
+    }
+    let found = found.map_or_else(|| "not known".to_owned(), |found| format!("{found} of {pages}"));
+    table.note(format!("k* is {found}: from there on the time is within the tolerance of that with all pages."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_of_a_region_are_read() {
+        assert_eq!(wanted("ram:3-9"), Ok(Wanted { region: "ram".into(), pages: 3..=9 }));
+        assert_eq!(wanted("ram:3"), Ok(Wanted { region: "ram".into(), pages: 3..=3 }));
+        for wrong in ["ram", "ram:", "ram:9-3", "ram:x-9", "3-9"] {
+            assert!(wanted(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_a_profile_that_does_not_exist_is_left_out() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let config = scratch.path().join("c.toml");
+        let text = "[[vm]]\nname = 'a'\nprofile = { file = 'p.toml', pool = 'pvt' }\n[[vm]]\nname = 'b'\n";
+        std::fs::write(&config, text).expect("a file");
+        let read = |text: String| text.parse::<toml::Table>().expect("TOML");
+        let system = read(without_profile(&config, "a").expect("it is left out"));
+        assert_eq!(system["vm"][0].get("profile"), None);
+        assert_eq!(system["vm"][0]["migrate_to"].as_str(), Some("pvt"));
+        assert_eq!(without_profile(&config, "b"), None);
+        assert_eq!(without_profile(&config, "c"), None);
+        std::fs::write(scratch.path().join("p.toml"), "").expect("a file");
+        assert_eq!(without_profile(&config, "a"), None);
+    }
+}
