@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use super::cyclic::{self, Shape};
-use super::families::FAMILIES;
+use super::families::{FAMILIES, Family};
 use super::field::{Field, prime_power};
 use super::geometry::{self, Blocks};
 use super::search::{self, Any};
@@ -160,8 +160,16 @@ impl Catalogue {
 
     /// Difference families on as many points or some more.
     fn families(&mut self, points: usize, size: usize, best: &mut Cover) {
-        for family in FAMILIES.iter().filter(|family| family.size() == size && family.points() >= points) {
-            let cut = truncated(&family.blocks(), points);
+        let usable =
+            |family: &&Family| family.size() == size && family.points() >= points && family.hole().len() < points;
+        for family in FAMILIES.iter().filter(usable) {
+            let mut blocks = family.blocks();
+            let hole: Vec<_> = family.hole().collect();
+            if hole.len() > 1 {
+                let parts = self.best(hole.len(), size).blocks;
+                blocks.extend(parts.iter().map(|part| part.iter().map(|&at| hole[at]).collect()));
+            }
+            let cut = truncated(&blocks, points);
             offer(best, points, size, cut, || format!("difference family on {} points", family.points()));
         }
     }
@@ -200,14 +208,13 @@ impl Catalogue {
     /// Tries a transversal design across groups, plus a cover of each group together with additional points that all
     /// groups share.
     fn transversal(&mut self, points: usize, size: usize, best: &mut Cover) {
-        for order in (size - 1..=points.div_ceil(2)).filter(|&q| prime_power(q).is_some()) {
+        for order in size - 1..=points.div_ceil(2) {
+            let Some(crossing) = self.crossing(order, size) else { continue };
             for shared in 0..size.min(points) {
                 let grouped = points - shared;
                 if grouped > size * order || grouped < order {
                     continue;
                 }
-                let Some(field) = self.field(order) else { continue };
-                let crossing = geometry::transversal_design(&field, size);
                 let even = grouped.div_ceil(size);
                 for group in if even == order { vec![order] } else { vec![order, even] } {
                     // Point `group * order + at` of the design is left out if the group has fewer points.
@@ -241,6 +248,15 @@ impl Catalogue {
                     });
                 }
             }
+        }
+    }
+
+    /// A transversal design with `size` groups, where one is known here.
+    fn crossing(&mut self, order: usize, size: usize) -> Option<Blocks> {
+        match self.field(order) {
+            Some(field) => Some(geometry::transversal_design(&field, size)),
+            None if size == 4 => geometry::four_groups(order),
+            None => None,
         }
     }
 

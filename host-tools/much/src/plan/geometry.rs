@@ -44,6 +44,41 @@ pub fn transversal_design(field: &Field, groups: usize) -> Blocks {
     blocks
 }
 
+/// Quasi-difference matrices of four rows (R. C. Bose, S. S. Shrikhande, E. T. Parker, "Further results on the construction of mutually
+/// orthogonal Latin squares", Canadian J. Math. 12, 1960): the modulus, then columns. Numbers from the modulus on are three points that
+/// addition leaves alone.
+const QUASI_DIFFERENCES: [(usize, &[[usize; 4]]); 2] = [
+    (7, &[[0, 1, 9, 4], [0, 4, 2, 7], [0, 2, 8, 1]]),
+    (11, &[[0, 1, 8, 2], [0, 8, 7, 13], [0, 2, 6, 12], [0, 3, 9, 11]]),
+];
+
+/// Returns the transversal design of four groups and an order that is no power of a prime, where one is kept: 10 and 14.
+pub fn four_groups(order: usize) -> Option<Blocks> {
+    let (modulus, columns) = QUASI_DIFFERENCES.into_iter().find(|(modulus, _)| modulus + 3 == order)?;
+    let all_zero: &[[usize; 4]] = &[[0; 4]];
+    let mut blocks: Blocks = vec![];
+    // Every column, each of its rotations, and all that addition makes of them; the column of zeros has one rotation.
+    for (columns, rotations) in [(all_zero, 1), (columns, 4)] {
+        for column in columns {
+            for rotation in 0..rotations {
+                for by in 0..modulus {
+                    let entry = |group: usize| column[(group + 4 - rotation) % 4];
+                    let moved = |entry: usize| if entry < modulus { (entry + by) % modulus } else { entry };
+                    blocks.push((0..4).map(|group| group * order + moved(entry(group))).collect());
+                }
+            }
+        }
+    }
+    // The three points of each group meet those of the others in a design of order 3.
+    for x in 0..3 {
+        for y in 0..3 {
+            let within = [x, y, (x + y) % 3, (x + 2 * y) % 3];
+            blocks.push((0..4).map(|group| group * order + modulus + within[group]).collect());
+        }
+    }
+    Some(blocks)
+}
+
 /// Returns Bose's Steiner triple system on 6t + 3 points.
 pub fn bose_triples(t: usize) -> Blocks {
     let n = 2 * t + 1;
@@ -100,6 +135,16 @@ mod tests {
                 assert_eq!(met[a * points + b], 1, "{points} points: {a} and {b}");
             }
         }
+    }
+
+    #[test]
+    fn points_of_different_groups_meet_once() {
+        for order in [10, 14] {
+            let mut blocks = four_groups(order).unwrap();
+            blocks.extend((0..4).map(|group| (group * order..(group + 1) * order).collect()));
+            each_pair_once(&blocks, 4 * order);
+        }
+        assert!(four_groups(6).is_none());
     }
 
     #[test]
