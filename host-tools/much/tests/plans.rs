@@ -58,7 +58,7 @@ fn on_three_counters_every_plan_is_as_short_as_can_be() {
 
 /// Sizes on four counters that are not the fewest (W. H. Mills 1972 and 1973: Schönheim's bound, one more with 7, 9 and 10 events, two more
 /// with 19), and by how much.
-const LONGER: [(usize, usize); 8] = [(22, 1), (27, 1), (31, 7), (33, 5), (34, 6), (39, 2), (51, 3), (55, 1)];
+const LONGER: [(usize, usize); 7] = [(22, 1), (27, 1), (31, 7), (33, 5), (34, 6), (39, 2), (55, 1)];
 
 #[test]
 fn on_four_counters_plans_are_as_short_as_can_be_but_for_some() {

@@ -38,7 +38,7 @@ fn alternating(orbit: usize) -> [&'static [usize]; 2] {
 }
 
 /// Those that neither planes nor the cyclic search give.
-pub const FAMILIES: [Family; 10] = [
+pub const FAMILIES: [Family; 11] = [
     // (25,4,1) over Z5²: 00 01 10 22, 00 02 20 44.
     Family {
         group: Group::Abelian { moduli: &[5, 5], copies: 1, cycles: &[] },
@@ -96,6 +96,31 @@ pub const FAMILIES: [Family; 10] = [
         group: Group::Abelian { moduli: &[18], copies: 2, cycles: &[] },
         hole: 0,
         base: &[&[0, 1, 9, 32], &[0, 4, 28, 29], &[0, 6, 18, 21], &[0, 7, 26, 34], &[0, 2, 5, 22], &[18, 20, 24, 29]],
+    },
+    // 51: of 36 points a matching meets twice, and a hole of 15.
+    Family {
+        group: Group::Alternating { orbits: &[12, 12, 12, 12, 1, 1, 1] },
+        hole: 15,
+        base: &[
+            &[0, 8, 26, 31],
+            &[2, 7, 12, 20],
+            &[14, 19, 24, 32],
+            &[0, 14, 35, 49],
+            &[11, 12, 26, 50],
+            &[2, 23, 24, 48],
+            &[0, 3, 24, 47],
+            &[0, 12, 15, 45],
+            &[12, 24, 27, 46],
+            &[0, 4, 10, 43],
+            &[12, 16, 22, 42],
+            &[24, 28, 34, 44],
+            &[0, 16, 34, 41],
+            &[10, 12, 28, 39],
+            &[4, 22, 24, 40],
+            &[0, 1, 32, 38],
+            &[8, 12, 13, 37],
+            &[20, 24, 25, 36],
+        ],
     },
     // 54, cyclic; opposite points meet twice.
     Family {
