@@ -3,8 +3,10 @@
 
 use crate::modelled;
 use cloison_config::Checked;
-use cloison_engine::telemetry::End;
-use cloison_tests::{Clock, VIRT, ZCU102, config, image, load, number, run};
+use cloison_engine::image::prelude::{Others, Pages, REFUSED, before};
+use cloison_engine::telemetry::{End, Telemetry};
+use cloison_formats::addr::Ipa;
+use cloison_tests::{BOTH, Clock, Run, VIRT, ZCU102, boot, config, hypervisor, image, load, number, run};
 use miette::Result;
 use serde_json::Value;
 
@@ -82,5 +84,36 @@ fn the_board_model_knows_which_frames_are_not_cached() -> Result<()> {
         assert!(refills.contains(&count(1, "l1d_refills")), "{state}: {} L1 refills", count(1, "l1d_refills"));
         assert!(count(1, "l2_refills") < lines / 10, "{state}: {} L2 refills", count(1, "l2_refills"));
     }
+    Ok(())
+}
+
+/// As `cloison bbprof` starts a guest: with these pages non-cacheable, and its neighbor off.
+fn started_with(pages: &[Pages], board: &str) -> Result<Run> {
+    let mut checked = load(&config("restart"), board)?;
+    checked.system.vms[0].args[0] = 3;
+    let image = before(&image(&checked)?, &hypervisor()?, 0, pages, Others::Off)?;
+    let outcome = boot(&image.bytes, board, Clock::Counted)?;
+    Ok(Run { system: image.system, telemetry: Telemetry::parse(&outcome.telemetry), outcome }.whole())
+}
+
+/// Also after each of its restarts, and where its own page and that of the program before it are among them.
+#[test]
+fn a_guest_starts_with_its_pages_not_cached_and_does_not_notice() -> Result<()> {
+    let all = Pages { first: Ipa(0x4000_0000), pages: 4096 };
+    for board in BOTH {
+        let run = started_with(&[all], board)?;
+        run.line("restart", "restart: done resets=3");
+        assert_eq!(run.said("heart").count(), 0, "{run}");
+        assert_eq!((run.end_of("restart"), run.end_of("heart")), (End::Off, End::Off), "{run}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_page_that_the_vm_does_not_have_is_refused_before_its_guest_starts() -> Result<()> {
+    let pages = [0x4000_0000, 0x4100_0000, 0x4000_2000].map(|first| Pages { first: Ipa(first), pages: 1 });
+    let run = started_with(&pages, VIRT)?;
+    let said: Vec<&str> = run.said("restart").map(|(_, line)| line).collect();
+    assert_eq!((said, run.end_of("restart")), (vec![REFUSED], End::Off), "{run}");
     Ok(())
 }

@@ -197,67 +197,131 @@ pub fn bbprof(args: &BbprofArgs) -> Result<()> {
         runs.reused()
     );
 
-    let all = profiled.describe(&profile);
-    let matter = written::that_matter(&all, args.least);
-    let (none, whole) = (mean(profile.baseline.none), mean(profile.baseline.all));
-    let what = format!(
-        "VM {} of {}, {segments} segments, mode {}, pages {}",
-        args.vm, checked.system.name, args.mode, args.flags
-    );
-    let comment = format!(
-        "Made by `cloison bbprof` on the board model {} (modelled), seed {}: {what}.\n\
-         All {} pages uncached {none:.0} cycles, cached {whole:.0}. Guest {}.",
-        model.name,
-        args.seed,
-        order.len(),
-        sha256(&bytes)
-    );
-    let text = written::profile(&comment, &what, matter);
-    let file = out.join("profile.toml");
-    if matter.is_empty() {
-        eprintln!("bbprof: no page matters to the segments, so there is no profile to write");
-    } else {
-        write_atomic(&file, text.as_bytes())?;
-        args.profile.iter().try_for_each(|path| write_atomic(path, text.as_bytes()))?;
+    let results = Results {
+        args,
+        config: &config,
+        checked: &checked,
+        profiled: &profiled,
+        model: &model,
+        guest: sha256(&bytes),
+        image: runs.image(),
+        profile,
+        curve,
+        boots,
+        segments,
+    };
+    results.write(out)
+}
+
+/// What was measured, and of what.
+struct Results<'a> {
+    args: &'a BbprofArgs,
+    config: &'a Path,
+    checked: &'a Checked,
+    profiled: &'a Profiled<'a>,
+    model: &'a Model,
+    /// SHA-256 of the guest's file.
+    guest: String,
+    /// SHA-256 of the system's image.
+    image: String,
+    profile: Profile,
+    curve: Option<Curve>,
+    boots: usize,
+    /// Number of segments of each boot.
+    segments: usize,
+}
+
+impl Results<'_> {
+    /// Writes profile, tables and figures, and prints what is most important.
+    fn write(&self, out: &Path) -> Result<()> {
+        let all = self.profiled.describe(&self.profile);
+        let matter = written::that_matter(&all, self.args.least);
+        let file = out.join("profile.toml");
+        if matter.is_empty() {
+            eprintln!("bbprof: no page matters to the segments, so there is no profile to write");
+        } else {
+            let text = self.text(matter, all.len());
+            write_atomic(&file, text.as_bytes())?;
+            self.args.profile.iter().try_for_each(|path| write_atomic(path, text.as_bytes()))?;
+        }
+        write_atomic(&out.join("pages.csv"), written::csv(&all).as_bytes())?;
+        println!("{}", shown(&all, self.none(), self.all()).to_text());
+        if let Some(Curve { points, found }) = &self.curve {
+            println!("{}", curve_table(points, *found, all.len()).to_text());
+        }
+        let figures = self.figures(&all, matter.len());
+        figures.write(Some(&out.join("figures.json")))?;
+        figures.write(self.args.json.as_deref())?;
+        if !matter.is_empty() {
+            println!("Profile: {}, {} of version 1", installation::display(&file), count(matter.len(), "page"));
+        }
+        println!("Data:    pages.csv, figures.json and runs/ in {}", installation::display(out));
+        Ok(())
     }
-    write_atomic(&out.join("pages.csv"), written::csv(&all).as_bytes())?;
-    println!("{}", shown(&all, none, whole).to_text());
-    let mut figures = Figures::new("bbprof")
-        .board(&checked.board.board.name)
-        .config(&config)
-        .images([runs.image()])
-        .parameter("modelled", true)
-        .parameter("model", &model.name)
-        .parameter("vm", &args.vm)
-        .parameter("mode", &args.mode)
-        .parameter("pages", &args.flags)
-        .parameter("block", args.block)
-        .parameter("seed", args.seed)
-        .parameter("warm_up_segments", args.warm_up)
-        .parameter("neighbors", args.neighbors);
-    figures
-        .count("pages", order.len() as u64)
-        .count("pages_in_profile", matter.len() as u64)
-        .count("runs", boots as u64)
-        .count("segments", segments as u64)
-        .value("none_cycles", none)
-        .value("all_cycles", whole);
-    let row = |page: &Page| json!({ "region": page.place.region, "page": page.place.page, "kind": page.kind.to_string(), "importance": page.importance });
-    figures.series("pages", all.iter().map(row).collect());
-    if let Some(Curve { points, found }) = &curve {
-        println!("{}", curve_table(points, *found, order.len()).to_text());
-        figures.count("k_star", found.unwrap_or_default() as u64);
-        let row =
-            |(k, times): &(usize, Times)| json!({ "k": k, "min": times.min, "mean": times.mean, "max": times.max });
-        figures.series("rank", points.iter().map(row).collect());
+
+    fn none(&self) -> f64 {
+        mean(self.profile.baseline.none)
     }
-    figures.write(Some(&out.join("figures.json")))?;
-    figures.write(args.json.as_deref())?;
-    if !matter.is_empty() {
-        println!("Profile: {}, {} of version 1", installation::display(&file), count(matter.len(), "page"));
+
+    fn all(&self) -> f64 {
+        mean(self.profile.baseline.all)
     }
-    println!("Data:    pages.csv, figures.json and runs/ in {}", installation::display(out));
-    Ok(())
+
+    /// Returns the profile as a file.
+    fn text(&self, matter: &[Page], pages: usize) -> String {
+        let (args, segments) = (self.args, count(self.segments, "segment"));
+        let system = &self.checked.system.name;
+        let what = format!("VM {} of {system}, {segments}, mode {}, pages {}", args.vm, args.mode, args.flags);
+        let comment = format!(
+            "Made by `cloison bbprof` on the board model {} (modelled), seed {}.\n\
+             All {pages} pages uncached {:.0} cycles, cached {:.0}.\n\
+             The guest's file has the SHA-256 {}.",
+            self.model.name,
+            args.seed,
+            self.none(),
+            self.all(),
+            self.guest
+        );
+        written::profile(&comment, &what, matter)
+    }
+
+    fn figures(&self, pages: &[Page], matter: usize) -> Figures {
+        let args = self.args;
+        let mut figures = Figures::new("bbprof")
+            .board(&self.checked.board.board.name)
+            .config(self.config)
+            .images([self.image.clone()])
+            .parameter("modelled", true)
+            .parameter("model", &self.model.name)
+            .parameter("vm", &args.vm)
+            .parameter("mode", &args.mode)
+            .parameter("pages", &args.flags)
+            .parameter("block", args.block)
+            .parameter("seed", args.seed)
+            .parameter("warm_up_segments", args.warm_up)
+            .parameter("neighbors", args.neighbors);
+        figures
+            .count("pages", pages.len() as u64)
+            .count("pages_in_profile", matter as u64)
+            .count("runs", self.boots as u64)
+            .count("segments", self.segments as u64)
+            .value("none_cycles", self.none())
+            .value("all_cycles", self.all());
+        let row = |page: &Page| {
+            let (place, kind) = (&page.place, page.kind.to_string());
+            json!({ "region": place.region, "page": place.page, "kind": kind, "importance": page.importance })
+        };
+        figures.series("pages", pages.iter().map(row).collect());
+        if let Some(Curve { points, found }) = &self.curve {
+            if let Some(found) = found {
+                figures.count("k_star", *found as u64);
+            }
+            let row =
+                |(k, times): &(usize, Times)| json!({ "k": k, "min": times.min, "mean": times.mean, "max": times.max });
+            figures.series("rank", points.iter().map(row).collect());
+        }
+        figures
+    }
 }
 
 fn mean(times: Option<Times>) -> f64 {
