@@ -17,7 +17,7 @@ fn refused(arguments: &[&str]) -> String {
         .expect("the command starts");
     let text = String::from_utf8(output.stderr).expect("text");
     assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}: {text}");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+    text.replace('│', " ").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Returns an ELF file with one segment at the start of the RAM.
