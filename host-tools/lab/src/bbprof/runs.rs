@@ -3,10 +3,11 @@
 
 use crate::boards::Boards;
 use crate::boards::boot::{Boot, Output};
+use crate::experiment::overrides::{self, Value};
 use cloison_abi::services;
 use cloison_config::Checked;
 use cloison_engine::figures::qemu_version;
-use cloison_engine::files;
+use cloison_engine::files::{self, write_atomic};
 use cloison_engine::image::prelude::{self, Others, Pages};
 use cloison_engine::image::{self, Flat, Image};
 use cloison_engine::kept::KeptRun;
@@ -16,7 +17,7 @@ use cloison_engine::store::Store;
 use cloison_engine::telemetry::{End, Telemetry};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
 use indicatif::ProgressBar;
-use miette::{Result, WrapErr, miette};
+use miette::{IntoDiagnostic, Result, WrapErr, miette};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -59,6 +60,8 @@ pub struct Subject<'a> {
 #[derive(Debug)]
 pub struct Runs<'a> {
     subject: Subject<'a>,
+    /// The system's text, wherever it is read.
+    text: String,
     base: Image,
     hypervisor: Flat,
     model: Model,
@@ -87,6 +90,9 @@ impl<'a> Runs<'a> {
         let model = model.kept_in(&store)?;
         let hypervisor = image::flatten(&parts::hypervisor(&[])?)?;
         let base = image::assemble(subject.checked, &hypervisor)?;
+        let mut text: Value = toml::from_str(&subject.checked.source).into_diagnostic()?;
+        overrides::anchor(&mut text, subject.checked.path.parent().unwrap_or(Path::new(".")));
+        let text = toml::to_string_pretty(&text).into_diagnostic()?;
         let emulation = subject.checked.emulation()?;
         let mut common = Sha256::new();
         for file in [model.board(), model.plugin()] {
@@ -95,7 +101,7 @@ impl<'a> Runs<'a> {
         let (warm_up, conditions) = (subject.warm_up, subject.conditions);
         common.update(format!("{RESULT_VERSION} {} {emulation:?} {warm_up} {conditions:?}", qemu_version()));
         let (out, reused) = (out.to_path_buf(), AtomicUsize::new(0));
-        Ok(Self { subject, base, hypervisor, model, store, common, out, reused })
+        Ok(Self { subject, text, base, hypervisor, model, store, common, out, reused })
     }
 
     /// Returns the cycles of each boot's segments, in the order of points. Boots with a kept result from the same inputs do not
@@ -153,6 +159,7 @@ impl<'a> Runs<'a> {
         let file = directory.join("result.json");
         let kept = KeptRun::new(board, &image, &self.model, &self.store, conditions)?;
         kept.write(&directory)?;
+        write_atomic(&directory.join("system.toml"), self.text.as_bytes())?;
         if let Some(Kept { cycles, .. }) = boards.reuse(|| files::kept(&file).filter(|it: &Kept| it.inputs == inputs)) {
             self.reused.fetch_add(1, Ordering::Relaxed);
             return Ok(cycles);
