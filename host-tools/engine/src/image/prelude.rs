@@ -8,7 +8,7 @@
 use super::{Flat, Image, ImageError, system_image};
 use cloison_abi::{Call, map, psci, services};
 use cloison_formats::addr::{Ipa, PAGE_SIZE};
-use cloison_formats::image::{self, Backing, Module, System, Vm};
+use cloison_formats::image::{self, Backing, Module, Vm};
 use miette::{Diagnostic, Result};
 use thiserror::Error;
 
@@ -91,12 +91,8 @@ pub fn before(
     if let Some(profile) = &mut guest.profile {
         (profile.top, profile.after) = (0, None);
     }
-    ends_with(&mut system, vm);
-    Ok(system_image(hypervisor, system, &payload)?)
-}
-
-fn ends_with(system: &mut System, vm: usize) {
     system.ends_with = Some(vm as u8);
+    Ok(system_image(hypervisor, system, &payload)?)
 }
 
 /// Makes a VM turn itself off at its first instruction, by the program at this offset.
@@ -179,7 +175,7 @@ const OFF: [u32; 4] = [a64::movz(0, psci::SYSTEM_OFF, 0), a64::movk(0, psci::SYS
 /// Number of the first word after the code: the guest's entry, pairs of a first page and a number of pages, a pair of
 /// zeros, and the text.
 const TABLE: u32 = 40;
-/// Number of words after the code's last instruction, so that the table is aligned.
+/// The code. The last words only fill it up, so that the table is aligned.
 const CODE: [u32; TABLE as usize] = [
     // The registers with which the guest starts.
     a64::adr(23, TABLE),
@@ -251,7 +247,7 @@ mod tests {
         system_image(&hypervisor(), system(), b"8 bytes.").unwrap()
     }
 
-    /// The instructions as GNU as encodes them.
+    /// What aarch64-linux-gnu-as makes of them.
     #[test]
     fn instructions_are_encoded_as_an_assembler_does() {
         let expected = [
