@@ -94,6 +94,11 @@ fn a_program_is_profiled_and_runs_with_its_pages_apart() -> Result<()> {
     assert!(linux.output("linux", "bbprof show /tmp/g.toml").contains("black_box::segment"), "{group}");
     let inverse = linux.output("linux", &format!("bbprof profile -m nc -f h {SEGMENT} 2>&1"));
     assert!(inverse.contains("mode = \"nc\""), "{inverse}");
+    // The heap then begins right behind the program's variables.
+    let fixed = linux.output("linux", &format!("bbprof profile --fixed -f h -o /tmp/f.toml {SEGMENT} 2>&1"));
+    assert!((6..=60).contains(&before(&fixed, " pages to profile")), "{fixed}");
+    let every = linux.output("linux", "bbprof rank --fixed --every 5 -i /tmp/f.toml 2>&1");
+    assert!(every.lines().any(|line| line.starts_with("5,")) && every.contains("k* = "), "{every}");
     is_as_before(&mut linux, "after the other modes");
     linux.stop()?;
     Ok(())
