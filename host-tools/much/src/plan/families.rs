@@ -13,6 +13,8 @@ enum Group {
     Abelian { moduli: &'static [usize], copies: usize, cycles: &'static [usize] },
     /// The even permutations of four things, on orbits of these lengths (see [`alternating`]).
     Alternating { orbits: &'static [usize] },
+    /// What these elements generate, by where each moves each point.
+    Listed { to: &'static [&'static [usize]] },
 }
 
 /// A difference family.
@@ -38,7 +40,7 @@ fn alternating(orbit: usize) -> [&'static [usize]; 2] {
 }
 
 /// Those that neither planes nor the cyclic search give.
-pub const FAMILIES: [Family; 11] = [
+pub const FAMILIES: [Family; 16] = [
     // (25,4,1) over Z5²: 00 01 10 22, 00 02 20 44.
     Family {
         group: Group::Abelian { moduli: &[5, 5], copies: 1, cycles: &[] },
@@ -89,6 +91,124 @@ pub const FAMILIES: [Family; 11] = [
             &[18, 19, 22, 23],
             &[0, 4, 14, 19],
             &[0, 7, 16, 20],
+        ],
+    },
+    // 27: one point meets the next four twice, and a matching of the others meets twice. 31: the first two points meet four times.
+    Family {
+        group: Group::Abelian { moduli: &[4], copies: 0, cycles: &[1, 4, 4, 2, 4, 4, 4, 4] },
+        hole: 0,
+        base: &[
+            &[9, 10, 23, 25],
+            &[0, 9, 12, 14],
+            &[1, 3, 5, 7],
+            &[15, 17, 20, 22],
+            &[15, 16, 17, 18],
+            &[1, 8, 9, 17],
+            &[1, 10, 15, 19],
+            &[5, 9, 13, 21],
+            &[0, 5, 17, 25],
+            &[0, 1, 2, 21],
+            &[1, 11, 18, 24],
+            &[1, 14, 16, 25],
+            &[1, 12, 13, 22],
+            &[5, 6, 12, 16],
+            &[11, 16, 22, 23],
+            &[1, 6, 23, 26],
+            &[5, 14, 22, 24],
+            &[5, 19, 20, 23],
+        ],
+    },
+    Family {
+        group: Group::Abelian { moduli: &[6], copies: 0, cycles: &[2, 6, 2, 6, 6, 3, 6] },
+        hole: 0,
+        base: &[
+            &[0, 1, 8, 9],
+            &[0, 1, 25, 28],
+            &[10, 13, 22, 24],
+            &[2, 5, 16, 19],
+            &[0, 3, 13, 23],
+            &[0, 2, 10, 21],
+            &[0, 16, 18, 20],
+            &[2, 4, 13, 26],
+            &[2, 3, 9, 15],
+            &[2, 20, 25, 27],
+            &[2, 17, 18, 24],
+            &[2, 23, 28, 29],
+            &[8, 17, 22, 29],
+            &[8, 11, 20, 28],
+            &[10, 11, 17, 26],
+            &[10, 12, 20, 30],
+        ],
+    },
+    // 34 and 39, one block more than Mills has: a hole of 7, where each pair meets once, or of 9, where a matching meets twice.
+    Family {
+        group: Group::Abelian { moduli: &[9], copies: 3, cycles: &[3, 3, 1] },
+        hole: 7,
+        base: &[
+            &[0, 14, 20, 33],
+            &[0, 12, 13, 15],
+            &[9, 13, 21, 28],
+            &[0, 2, 10, 27],
+            &[0, 18, 26, 29],
+            &[0, 1, 6, 22],
+            &[0, 16, 23, 31],
+            &[0, 9, 19, 32],
+            &[0, 11, 24, 30],
+            &[9, 18, 20, 23],
+        ],
+    },
+    Family {
+        group: Group::Alternating { orbits: &[12, 12, 6, 6, 3] },
+        hole: 9,
+        base: &[
+            &[12, 20, 28, 38],
+            &[0, 8, 28, 37],
+            &[0, 3, 29, 38],
+            &[0, 11, 27, 32],
+            &[0, 11, 15, 20],
+            &[24, 25, 28, 30],
+            &[0, 16, 23, 36],
+            &[0, 7, 22, 25],
+            &[0, 13, 18, 24],
+            &[12, 16, 24, 34],
+            &[0, 12, 14, 30],
+            &[0, 1, 9, 33],
+            &[0, 17, 21, 31],
+        ],
+    },
+    // 33: the symmetries of a square; one point meets the next four twice, and a matching of the others meets twice.
+    Family {
+        group: Group::Listed {
+            to: &[
+                &[
+                    0, 2, 3, 4, 1, 7, 5, 8, 6, 12, 11, 13, 14, 16, 15, 9, 10, 20, 19, 21, 22, 24, 23, 17, 18, 28, 27,
+                    29, 30, 32, 31, 25, 26,
+                ],
+                &[
+                    0, 3, 2, 1, 4, 7, 8, 5, 6, 13, 14, 12, 11, 9, 10, 16, 15, 21, 22, 20, 19, 17, 18, 24, 23, 29, 30,
+                    28, 27, 25, 26, 32, 31,
+                ],
+            ],
+        },
+        hole: 0,
+        base: &[
+            &[1, 2, 3, 4],
+            &[0, 5, 18, 20],
+            &[9, 11, 22, 24],
+            &[5, 8, 26, 31],
+            &[9, 16, 25, 32],
+            &[9, 14, 26, 29],
+            &[17, 18, 21, 22],
+            &[5, 6, 11, 15],
+            &[17, 18, 27, 31],
+            &[9, 10, 29, 30],
+            &[0, 1, 11, 26],
+            &[1, 21, 27, 29],
+            &[5, 14, 23, 32],
+            &[1, 7, 23, 28],
+            &[9, 19, 21, 31],
+            &[1, 5, 10, 17],
+            &[1, 12, 14, 20],
         ],
     },
     // 36: each point meets the one opposite in its copy twice.
@@ -212,6 +332,7 @@ impl Group {
                 };
                 (0..2).map(of).collect()
             }
+            Self::Listed { to } => to.iter().map(|to| to.to_vec()).collect(),
         }
     }
 }
@@ -224,6 +345,7 @@ impl Family {
                 moduli.iter().product::<usize>() * copies + cycles.iter().sum::<usize>()
             }
             Group::Alternating { orbits } => orbits.iter().sum(),
+            Group::Listed { to } => to[0].len(),
         }
     }
     /// The last points, which no block has two of.
@@ -281,10 +403,18 @@ mod tests {
             let (points, size) = (family.points(), family.size());
             assert!(family.blocks().iter().all(|block| block.len() == size), "{points} points");
             let expected = |point: usize| match (size, points % 12) {
+                // One point with four others, and a matching of the rest.
+                (4, 3 | 9) if family.hole().is_empty() => {
+                    if point == 0 {
+                        4
+                    } else {
+                        1
+                    }
+                }
                 // A matching, of which the points of a hole are not.
                 (4, 0 | 3 | 6 | 9) => usize::from(!family.hole().contains(&point)),
                 // One pair, four times.
-                (4, 7 | 10) => {
+                (4, 7 | 10) if family.hole().is_empty() => {
                     if point < 2 {
                         3
                     } else {
