@@ -4,8 +4,10 @@
 //! `MUCH_RUNS` and `MUCH_CASES` (comma-separated) ask for a part of it. The column `then` is of an earlier merge (then.csv).
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
+mod bound;
 mod population;
 
+use bound::bound;
 use cloison_much::draw::stream;
 use cloison_much::estimate::{self, Kind};
 use cloison_much::matrix::{mean_square_error, nearest_correlation};
@@ -116,6 +118,26 @@ fn synthetic_counts_of_every_shape() {
         }
     }
     assert!(worse.is_empty(), "worse than it should be: {worse:#?}");
+}
+
+/// With 300 runs and 8 causes, not even an estimate that knows how many causes there are, and is right on average, could have four
+/// fifths of the earlier merge's error: of the pairwise estimates' error the least is 0.75 times as much, and the earlier merge had 0.90.
+#[test]
+fn synthetic_counts_say_so_much_and_no_more() {
+    println!("{:>12} {:>8} {:>8} {:>12}", "case", "pairwise", "least", "with causes");
+    for causes in [3, 1, 8] {
+        let case = Case::Gaussian(causes);
+        let of_sets: Vec<_> =
+            (0..20).map(|set| bound(&Population::new(case, set).of_causes(), &Population::blocks(), 300)).collect();
+        let mean = |of: fn(&bound::Bound) -> f64| of_sets.iter().map(of).sum::<f64>() / of_sets.len() as f64;
+        let [pairwise, least, with_causes] =
+            [mean(|bound| bound.pairwise), mean(|bound| bound.least), mean(|bound| bound.with_causes)];
+        println!("{:>12} {pairwise:8.5} {least:8.5} {with_causes:12.5}", case.name());
+        let [measured, then] = then(case, 300, "Pearson").expect("it is in then.csv");
+        assert!((pairwise / measured - 1.0).abs() < 0.1, "{pairwise} and {measured}");
+        assert!(with_causes < least && least < pairwise);
+        assert_eq!(with_causes / pairwise < 0.8 * then / measured, causes < 8, "{with_causes} of {pairwise}");
+    }
 }
 
 /// Counts drift with time. One after the other, sub-experiments differ by the drift; where they take turns, as those of

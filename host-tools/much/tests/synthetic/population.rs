@@ -111,6 +111,21 @@ impl Population {
         Self { case, weights, shift }
     }
 
+    /// How much of each cause is in each event, whose variance is 1.
+    pub fn of_causes(&self) -> DMatrix<f64> {
+        let scale = (self.weights[0].len() as f64).sqrt();
+        let spread =
+            |weights: &[f64]| (weights.iter().map(|weight| (weight / scale).powi(2)).sum::<f64>() + 0.5).sqrt();
+        DMatrix::from_fn(EVENTS, self.weights[0].len(), |event, cause| {
+            self.weights[event][cause] / scale / spread(&self.weights[event])
+        })
+    }
+
+    /// The sub-experiments, as numbers of events.
+    pub fn blocks() -> Vec<Vec<usize>> {
+        plan(&mut Catalogue::default(), EVENTS, COUNTERS).expect("there is a plan").sub_experiments
+    }
+
     /// The levels of all events in one run: normal, mean 0, variance 1.
     fn levels(&self, rng: &mut ChaCha8Rng) -> Vec<f64> {
         let scale = (self.weights[0].len() as f64).sqrt();
@@ -177,10 +192,10 @@ impl Population {
 
     /// Measurements in sub-experiments in which every pair meets.
     pub fn measured(&self, runs: usize, rng: &mut ChaCha8Rng) -> Measurements {
-        let plan = plan(&mut Catalogue::default(), EVENTS, COUNTERS).expect("there is a plan");
+        let plan = Self::blocks();
         let mut builder = Builder::default();
-        let blocks = plan.sub_experiments.len();
-        for (number, block) in plan.sub_experiments.iter().enumerate() {
+        let blocks = plan.len();
+        for (number, block) in plan.iter().enumerate() {
             let runs = if self.case == Case::Unequal { [(runs / 2).max(4), runs, 3 * runs][number % 3] } else { runs };
             for run in 0..runs {
                 let within = (run as f64 + 0.5) / runs as f64;
