@@ -403,24 +403,12 @@ mod tests {
             let (points, size) = (family.points(), family.size());
             assert!(family.blocks().iter().all(|block| block.len() == size), "{points} points");
             let expected = |point: usize| match (size, points % 12) {
-                // One point with four others, and a matching of the rest.
-                (4, 3 | 9) if family.hole().is_empty() => {
-                    if point == 0 {
-                        4
-                    } else {
-                        1
-                    }
-                }
-                // A matching, of which the points of a hole are not.
+                // The first point with four others; the rest is a matching.
+                (4, 3 | 9) if family.hole().is_empty() && point == 0 => 4,
+                // A matching alone, of which the points of a hole are not.
                 (4, 0 | 3 | 6 | 9) => usize::from(!family.hole().contains(&point)),
                 // One pair, four times.
-                (4, 7 | 10) if family.hole().is_empty() => {
-                    if point < 2 {
-                        3
-                    } else {
-                        0
-                    }
-                }
+                (4, 7 | 10) if family.hole().is_empty() && point < 2 => 3,
                 _ => 0,
             };
             assert_eq!(excess(family), (0..points).map(expected).collect::<Vec<_>>(), "{points} points");
