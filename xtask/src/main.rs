@@ -26,7 +26,7 @@ struct Cli {
 enum Command {
     /// What `cloison` offers, with this checkout.
     #[command(flatten)]
-    User(commands::Command),
+    User(Box<commands::Command>),
     /// Build the hypervisor and the guests
     Build(BuildArgs),
     /// Put all that `cloison` needs without a checkout into one directory
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode> {
     let done = match command {
-        Command::User(command) => return commands::run(command),
+        Command::User(command) => return commands::run(*command),
         Command::Build(args) => build::build(&args),
         Command::Bundle(args) => bundle::bundle(&args),
         Command::Docs(args) => docs::docs(&args),
