@@ -50,6 +50,8 @@ pub enum Special {
     InvalidateTlb(Invalidation, bool, u8),
     /// WFE, YIELD: the core has nothing to do until another one has done something.
     Idle,
+    /// WFI: the core waits for an interrupt.
+    Wait,
 }
 
 impl Special {
@@ -95,6 +97,7 @@ pub const fn decode(word: u32) -> Option<Special> {
             model_hint::BEGIN_COLD => Some(Special::Magic(Magic::BeginCold)),
             // YIELD, WFE.
             1 | 2 => Some(Special::Idle),
+            3 => Some(Special::Wait),
             _ => None,
         };
     }

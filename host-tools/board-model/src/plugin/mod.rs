@@ -34,7 +34,7 @@ use state::{Access, Block, Options, Plugin};
 use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
-use time::{TIME, get_clock, is_hooked, is_vcpu_thread, set_clock, skip_idle_time};
+use time::{TIME, get_clock, is_hooked, is_main_thread, is_vcpu_thread, set_clock, skip_idle_time};
 
 /// The plugin API version of the bindings, read by QEMU.
 #[unsafe(no_mangle)]
@@ -254,6 +254,16 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
     Ok(wanted)
 }
 
+/// Lets QEMU keep memory that it frees: with each change of a core's address space it frees and allocates its tables of
+/// translations, and the kernel would clear their pages each time.
+fn keep_memory() {
+    // SAFETY: sets two limits of the allocator (mallopt(3)), which no memory's place depends on.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 20);
+    }
+}
+
 fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> {
     let missing = |name| {
         format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it")
@@ -309,6 +319,8 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
         return Err("loaded twice".into());
     }
     PLUGIN.store(Box::into_raw(Box::new(plugin)), Relaxed);
+    is_main_thread();
+    keep_memory();
     // SAFETY: the ID is ours, and the callback has the API's signature.
     unsafe { (api.on_vcpu)(id, on_vcpu) };
     register();

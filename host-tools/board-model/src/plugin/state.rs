@@ -7,7 +7,7 @@ use super::ffi::{ByteArray, read_register};
 use super::handles::Handles;
 use super::qemu::qemu;
 use super::registers::{self, Translation};
-use super::time::{TIME, at_horizon, run_timers};
+use super::time::{TIME, at_horizon, core_waits, run_timers};
 use crate::board::Board;
 use crate::clock::{Clocks, MAX_CORES};
 use crate::decode::{Magic, Special};
@@ -733,6 +733,7 @@ impl Plugin {
                 self.clocks.idle(core);
                 TIME.set(core, self.nanoseconds(self.clocks.cycles(core)));
             }
+            Special::Wait => core_waits(),
             Special::ReadCounter(..)
             | Special::WriteCounter(_)
             | Special::ReadOverflows(_)

@@ -6,13 +6,21 @@ use super::qemu::{QEMU, qemu};
 use crate::clock::MAX_CORES;
 use libc::c_void;
 use std::cell::Cell;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// Guest time at which the first region of interest starts, or the model if it is always on, in ns.
 pub const EPOCH: i64 = 1_000_000_000;
 /// How often the host checks whether all cores wait; without the model, about how long a turn lasts.
 const IDLE_CHECK: Duration = Duration::from_micros(200);
+/// How often the host checks it while cores take turns and none has begun to wait. A core that waits without a WFI, as one
+/// that is turned off, is noticed then.
+const BUSY_CHECK: Duration = Duration::from_millis(10);
+/// How late QEMU's main loop may wake while the model defines guest time, in ns. It sleeps until the next timer as if guest
+/// time passed as fast as the host's, and would wake, take the lock and find nothing due a thousand times a second.
+const LATE: libc::c_ulong = 5_000_000;
 
 /// Maximum step of guest time, in ns: a timer that will never fire is set to the end of time, and QEMU would run every
 /// other timer up to there with its lock held.
@@ -32,6 +40,8 @@ pub struct SharedClock {
     pub base_own: AtomicI64,
     /// Incremented in each turn; if it does not change, all cores may be waiting.
     pub turns: AtomicU64,
+    /// Incremented by each WFI.
+    waits: AtomicU64,
     /// All cores waited, and time was advanced.
     pub waited: AtomicBool,
 }
@@ -44,6 +54,7 @@ pub static TIME: SharedClock = SharedClock {
     base: AtomicI64::new(EPOCH),
     base_own: AtomicI64::new(0),
     turns: AtomicU64::new(0),
+    waits: AtomicU64::new(0),
     waited: AtomicBool::new(false),
 };
 
@@ -52,7 +63,12 @@ thread_local! {
     static READS_CORE: Cell<bool> = const { Cell::new(false) };
     /// While this thread tests the clock: what it must read, and what was set.
     static PROBE: Cell<Option<(i64, i64)>> = const { Cell::new(None) };
+    /// On QEMU's main loop's thread: whether it may wake late.
+    static WAKES_LATE: Cell<Option<bool>> = const { Cell::new(None) };
 }
+
+/// The thread that advances time when all cores wait.
+static WATCH: OnceLock<Thread> = OnceLock::new();
 
 /// A time that no clock shows.
 const PROBE_TIME: i64 = 0x7e57_7e57_7e57;
@@ -96,12 +112,37 @@ pub fn is_vcpu_thread() {
     READS_CORE.set(true);
 }
 
+/// Declares this thread the one of QEMU's main loop.
+pub fn is_main_thread() {
+    WAKES_LATE.set(Some(false));
+}
+
+/// Lets the main loop wake late while the model defines guest time, in which a turn's end runs the timers. Files and sockets
+/// wake it at once, as ever.
+fn set_lateness(modelled: bool) {
+    if WAKES_LATE.get().is_some_and(|late| late != modelled) {
+        // SAFETY: sets how late the kernel may wake this thread (prctl(2), PR_SET_TIMERSLACK; 0 is what it was).
+        unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, if modelled { LATE } else { 0 }) };
+        WAKES_LATE.set(Some(modelled));
+    }
+}
+
+/// A core begins to wait for an interrupt: it may be the last one that did not.
+pub fn core_waits() {
+    TIME.waits.fetch_add(1, Relaxed);
+    if let Some(watch) = WATCH.get() {
+        watch.unpark();
+    }
+}
+
 /// QEMU's `get_virtual_clock`.
 pub extern "C" fn get_clock() -> i64 {
     if let Some((time, _)) = PROBE.get() {
         return time;
     }
-    if !TIME.modelled.load(Relaxed) {
+    let modelled = TIME.modelled.load(Relaxed);
+    set_lateness(modelled);
+    if !modelled {
         let own = QEMU.get().map_or(0, |qemu| qemu.internals.own_clock());
         return TIME.base.load(Relaxed) + own - TIME.base_own.load(Relaxed);
     }
@@ -133,21 +174,34 @@ pub extern "C" fn run_timers(_cpu: *mut c_void, time: u64) {
     }
 }
 
+/// Reads a count, and returns whether it has changed.
+fn changed(known: &mut u64, count: &AtomicU64) -> bool {
+    let count = count.load(Relaxed);
+    std::mem::replace(known, count) != count
+}
+
 /// Advances guest time to the next timer whenever all cores wait; without the model, ends turns that take long. Never
 /// returns.
 pub fn skip_idle_time() {
     let internals = &qemu().internals;
-    let mut turns = 0;
+    _ = WATCH.set(std::thread::current());
+    let (mut turns, mut waits) = (0, 0);
     loop {
-        std::thread::sleep(IDLE_CHECK);
         if !TIME.modelled.load(Relaxed) {
+            std::thread::sleep(IDLE_CHECK);
             // QEMU's own turns last 100 ms. A core that needs the others (each TLBI that is broadcast does) would wait
             // that long for each of them, and a guest's kernel beside busy neighbors would stand still.
             TIME.end_turn(internals);
             continue;
         }
-        let now = TIME.turns.load(Relaxed);
-        if std::mem::replace(&mut turns, now) != now {
+        let turned = changed(&mut turns, &TIME.turns);
+        let waited = changed(&mut waits, &TIME.waits);
+        if turned && !waited {
+            std::thread::park_timeout(BUSY_CHECK);
+            continue;
+        }
+        std::thread::sleep(IDLE_CHECK);
+        if TIME.turns.load(Relaxed) != turns {
             continue;
         }
         internals.locked(|| {
