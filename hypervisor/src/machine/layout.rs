@@ -1,13 +1,17 @@
 //! The layout of EL2's virtual address space.
 //!
 //! EL2 has a single range of 39 bits. It maps no guest memory, except two pages per core at a time (`WINDOW`).
+//!
+//! The parts start at different places in their 32 GiB, so that those of their pages that are used most do not share sets
+//! of a TLB. QEMU 10.0 even depends on it: where pages of devices and others take turns in its table of translations, it
+//! counts fewer entries than there are, below zero, takes that for a full table, and doubles it to 4 million entries.
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use cloison_abi::list;
 use cloison_formats::addr::PAGE_SIZE;
 
-/// Link address of the image: text and read-only data, then data; each page on a frame of the hypervisor's colors.
-pub const IMAGE: u64 = 0x40_0000_0000;
+/// Link address of the image, a whole block of 2 MiB: text and read-only data, then data; each page on a frame of the hypervisor's colors.
+pub const IMAGE: u64 = 0x40_0020_0000;
 /// Addresses of the hypervisor's other frames, in the order of their numbers: stacks, tables and the rest of the heap.
 pub const ARENA: u64 = 0x48_0000_0000;
 /// Device registers, one page each.
@@ -27,12 +31,12 @@ pub const TELEMETRY: u64 = DEVICES + 5 * PAGE_SIZE;
 /// Registers that turn the machine off.
 pub const POWER_OFF: u64 = DEVICES + 6 * PAGE_SIZE;
 /// Windows onto guest pages: for each core two pages, then two that stay unmapped.
-pub const WINDOW: u64 = 0x58_0000_0000;
+pub const WINDOW: u64 = 0x58_02a8_0000;
 /// The guest images as they were loaded: read-only and uncached, so that reading them again for a restart evicts
 /// nothing from the shared cache.
-pub const PAYLOAD: u64 = 0x60_0000_0000;
+pub const PAYLOAD: u64 = 0x60_0400_0000;
 /// Stacks: for each core one page that stays unmapped, then the stack.
-pub const STACKS: u64 = 0x68_0000_0000;
+pub const STACKS: u64 = 0x68_0100_0000;
 /// Bytes of a core's stack.
 pub const STACK_SIZE: u64 = 4 * PAGE_SIZE;
 /// Distance from one core's stack to the next.

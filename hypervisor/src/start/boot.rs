@@ -86,7 +86,7 @@ __boot_parameters:
     orr     x4, x19, x2
     add     x5, x22, #0x200000
     lsr     x5, x5, #21
-    mov     x3, x21
+    add     x3, x21, #(({image} >> 21 & 511) * 8)
 3:  str     x4, [x3], #8
     add     x4, x4, #0x200000
     subs    x5, x5, #1
