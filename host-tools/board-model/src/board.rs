@@ -469,7 +469,7 @@ impl LevelFile {
         };
         let no_size = || text.error(&self.size, BoardProblem::Size { cache, size: size.clone() });
         let geometry = Geometry::new(bytes().ok_or_else(no_size)?, *self.ways.get_ref(), *self.line.get_ref());
-        let geometry = geometry.map_err(|error| {
+        let geometry = geometry.and_then(Geometry::for_all_addresses).map_err(|error| {
             let at = match error {
                 GeometryError::Line(_) => self.line.span(),
                 GeometryError::Ways(_) => self.ways.span(),

@@ -3,6 +3,8 @@
 
 use crate::geometry::{Geometry, Line};
 use serde::Deserialize;
+use std::ops::Range;
+use wide::u32x4;
 
 /// Which line of a full set is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -36,15 +38,23 @@ pub enum Outcome {
     Miss(Option<Evicted>),
 }
 
-/// Bit of an entry: the line is dirty. The other bits are the line's number plus one, so zero is an empty way.
-const DIRTY: u64 = 1;
+/// Bit of an entry: the line is dirty. The other bits are the line's number without those that choose the set, plus one, so
+/// zero is an empty way.
+const DIRTY: u32 = 1;
 
-const fn entry(line: Line) -> u64 {
-    (line.0 + 1) << 1
-}
-
-fn evicted(entry: u64) -> Option<Evicted> {
-    (entry != 0).then(|| Evicted { line: Line((entry >> 1) - 1), dirty: entry & DIRTY != 0 })
+/// Returns the way of a set that holds a line. All ways are compared, four at a time: which one it is cannot be predicted.
+#[inline]
+fn way_of(set: &[u32], wanted: u32) -> Option<usize> {
+    let (fours, rest) = set.as_chunks::<4>();
+    let (wanted_by_four, clean) = (u32x4::splat(wanted), u32x4::splat(!DIRTY));
+    let mut ways = 0_u64;
+    for (number, four) in fours.iter().enumerate() {
+        ways |= u64::from((u32x4::new(*four) & clean).simd_eq(wanted_by_four).to_bitmask()) << (4 * number);
+    }
+    for (number, known) in rest.iter().enumerate() {
+        ways |= u64::from(known & !DIRTY == wanted) << (4 * fours.len() + number);
+    }
+    (ways != 0).then_some(ways.trailing_zeros() as usize)
 }
 
 /// The contents of a cache: which lines it holds, not their data.
@@ -54,13 +64,14 @@ pub struct Cache {
     policy: Policy,
     /// The ways of each set, consecutively. Under LRU they are ordered by last use, most recent first, with empty ways
     /// last.
-    entries: Vec<u64>,
+    entries: Vec<u32>,
     /// For each set the state of its generator, or the way of its last victim, or a bit for each way that was used.
     random: Vec<u64>,
 }
 
 impl Cache {
-    /// Creates an empty cache. The seed matters for [`Policy::PseudoRandom`] only.
+    /// Creates an empty cache. The seed matters for [`Policy::PseudoRandom`] only. Lines are told apart whose tags have 30 bits
+    /// ([`Geometry::for_all_addresses`]).
     pub fn new(geometry: Geometry, policy: Policy, seed: u64) -> Self {
         let entries = vec![0; geometry.sets() as usize * geometry.ways()];
         // Spreads small seeds; a generator's state must not be zero.
@@ -79,21 +90,37 @@ impl Cache {
         &self.geometry
     }
 
+    /// Returns a line's set.
     #[inline]
-    fn set(&mut self, line: Line) -> &mut [u64] {
-        let ways = self.geometry.ways();
-        let start = self.geometry.set_of(line) * ways;
-        &mut self.entries[start..start + ways]
+    fn ways(&self, line: Line) -> Range<usize> {
+        let start = self.geometry.set_of(line) * self.geometry.ways();
+        start..start + self.geometry.ways()
+    }
+    /// Returns the entry of a line that is clean.
+    #[inline]
+    const fn entry(&self, line: Line) -> u32 {
+        (self.geometry.tag(line) + 1) << 1
+    }
+    /// Returns a line's set, and its entry if it is clean.
+    #[inline]
+    fn set(&mut self, line: Line) -> (&mut [u32], u32) {
+        let (ways, entry) = (self.ways(line), self.entry(line));
+        (&mut self.entries[ways], entry)
+    }
+
+    /// Returns the line whose entry was in the set of `neighbor`.
+    fn evicted(&self, neighbor: Line, entry: u32) -> Option<Evicted> {
+        let line = |tag| self.geometry.line(tag, self.geometry.set_of(neighbor));
+        (entry != 0).then(|| Evicted { line: line((entry >> 1) - 1), dirty: entry & DIRTY != 0 })
     }
 
     /// Looks a line up, and allocates it if it is not there.
     #[inline]
     pub fn access(&mut self, line: Line, write: bool) -> Outcome {
-        let wanted = entry(line);
         let policy = self.policy;
-        let set = self.set(line);
-        if let Some(way) = set.iter().position(|&entry| entry & !DIRTY == wanted) {
-            set[way] |= u64::from(write);
+        let (set, wanted) = self.set(line);
+        if let Some(way) = way_of(set, wanted) {
+            set[way] |= u32::from(write);
             match policy {
                 Policy::Lru if way != 0 => {
                     let found = set[way];
@@ -111,8 +138,9 @@ impl Cache {
     /// Accepts a line that the level above evicts. If it is here, this does not count as a use: its age stays the same.
     #[inline]
     pub fn accept(&mut self, line: Line, dirty: bool) -> Outcome {
-        if let Some(found) = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line)) {
-            *found |= u64::from(dirty);
+        let (set, wanted) = self.set(line);
+        if let Some(way) = way_of(set, wanted) {
+            set[way] |= u32::from(dirty);
             return Outcome::Hit;
         }
         Outcome::Miss(self.fill(line, dirty))
@@ -122,8 +150,8 @@ impl Cache {
     #[inline]
     pub fn look_up(&mut self, line: Line) -> bool {
         let policy = self.policy;
-        let set = self.set(line);
-        let Some(way) = set.iter().position(|&found| found & !DIRTY == entry(line)) else { return false };
+        let (set, wanted) = self.set(line);
+        let Some(way) = way_of(set, wanted) else { return false };
         match policy {
             Policy::Lru => set[..=way].rotate_right(1),
             Policy::NotRecentlyUsed => self.mark(line, way),
@@ -141,18 +169,19 @@ impl Cache {
         }
     }
 
-    fn fill(&mut self, line: Line, write: bool) -> Option<Evicted> {
-        let new = entry(line) | u64::from(write);
-        if self.policy == Policy::Lru {
-            let set = self.set(line);
+    /// Allocates a line that is not there. Returns the one that it evicts.
+    pub fn fill(&mut self, line: Line, write: bool) -> Option<Evicted> {
+        let policy = self.policy;
+        let (set, clean) = self.set(line);
+        let new = clean | u32::from(write);
+        if policy == Policy::Lru {
             let last = set.len() - 1;
             let old = set[last];
             set.copy_within(..last, 1);
             set[0] = new;
-            return evicted(old);
+            return self.evicted(line, old);
         }
         // Free ways are the last ones.
-        let set = self.set(line);
         if set.last() == Some(&0)
             && let Some(free) = set.iter().position(|entry| *entry == 0)
         {
@@ -162,51 +191,52 @@ impl Cache {
             }
             return None;
         }
-        if self.policy == Policy::NotRecentlyUsed {
-            // With one way only, its bit is always set.
-            let way = self.random[self.geometry.set_of(line)].trailing_ones() as usize % self.geometry.ways();
-            self.mark(line, way);
-            return evicted(std::mem::replace(&mut self.set(line)[way], new));
-        }
-        let ways = self.geometry.ways() as u32;
+        let ways = self.geometry.ways();
         let random = &mut self.random[self.geometry.set_of(line)];
-        if self.policy == Policy::RoundRobin {
-            *random = if *random + 1 >= u64::from(ways) { 0 } else { *random + 1 };
-            let way = *random as usize;
-            return evicted(std::mem::replace(&mut self.set(line)[way], new));
+        let way = match policy {
+            // With one way only, its bit is always set.
+            Policy::NotRecentlyUsed => random.trailing_ones() as usize % ways,
+            Policy::RoundRobin => {
+                *random = if *random + 1 >= ways as u64 { 0 } else { *random + 1 };
+                *random as usize
+            }
+            _ => {
+                // xorshift64: the same victims in every run.
+                *random ^= *random << 13;
+                *random ^= *random >> 7;
+                *random ^= *random << 17;
+                ((*random >> 32) as u32 % ways as u32) as usize
+            }
+        };
+        if policy == Policy::NotRecentlyUsed {
+            self.mark(line, way);
         }
-        // xorshift64: the same victims in every run.
-        *random ^= *random << 13;
-        *random ^= *random >> 7;
-        *random ^= *random << 17;
-        let way = ((*random >> 32) as u32 % ways) as usize;
-        evicted(std::mem::replace(&mut self.set(line)[way], new))
+        let old = std::mem::replace(&mut self.set(line).0[way], new);
+        self.evicted(line, old)
     }
 
     /// Returns whether the cache holds a line, and if so, whether it is dirty.
     #[inline]
     pub fn state(&self, line: Line) -> Option<bool> {
-        let start = self.geometry.set_of(line) * self.geometry.ways();
-        let set = &self.entries[start..start + self.geometry.ways()];
-        set.iter().find(|found| **found & !DIRTY == entry(line)).map(|found| found & DIRTY != 0)
+        let set = &self.entries[self.ways(line)];
+        way_of(set, self.entry(line)).map(|way| set[way] & DIRTY != 0)
     }
 
     /// Returns whether the cache holds a line.
     pub fn contains(&self, line: Line) -> bool {
-        let start = self.geometry.set_of(line) * self.geometry.ways();
-        self.entries[start..start + self.geometry.ways()].iter().any(|&found| found & !DIRTY == entry(line))
+        self.state(line).is_some()
     }
 
     /// Makes a line clean. Returns whether it was dirty.
     pub fn clean(&mut self, line: Line) -> bool {
-        let found = self.set(line).iter_mut().find(|found| **found & !DIRTY == entry(line));
-        found.is_some_and(|found| std::mem::replace(found, entry(line)) & DIRTY != 0)
+        let (set, clean) = self.set(line);
+        way_of(set, clean).is_some_and(|way| std::mem::replace(&mut set[way], clean) & DIRTY != 0)
     }
 
     /// Removes a line. Returns it if it was there.
     pub fn invalidate(&mut self, line: Line) -> Option<Evicted> {
-        let set = self.set(line);
-        let way = set.iter().position(|&found| found & !DIRTY == entry(line))?;
+        let (set, wanted) = self.set(line);
+        let way = way_of(set, wanted)?;
         let old = set[way];
         set.copy_within(way + 1.., way);
         set[set.len() - 1] = 0;
@@ -215,7 +245,7 @@ impl Cache {
             let below = (1 << way) - 1;
             *used = *used & below | *used >> 1 & !below;
         }
-        evicted(old)
+        self.evicted(line, old)
     }
 
     /// Removes all lines, dirty or not.

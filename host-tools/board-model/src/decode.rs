@@ -248,7 +248,7 @@ mod tests {
             (0xd518_9e41, Some(Special::SetUpCounters)),           // msr pmintenclr_el1, x1
             (0xd53b_e040, None),                                   // mrs x0, cntvct_el0
             (0xd503_201f, None),                                   // nop
-            (0xd503_207f, None),                                   // wfi
+            (0xd503_207f, Some(Special::Wait)),                    // wfi
             (0xd503_205f, Some(Special::Idle)),                    // wfe
             (0xd518_2000, Some(Special::SetUpTranslation)),        // msr ttbr0_el1, x0
             (0xd518_1001, Some(Special::SetUpTranslation)),        // msr sctlr_el1, x1

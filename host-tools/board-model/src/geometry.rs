@@ -3,6 +3,9 @@
 
 use thiserror::Error;
 
+/// Bits of a line's number besides those that choose its set, at most.
+const TAG_BITS: u32 = 30;
+
 /// A line of memory: a physical address without its offset in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Line(pub u64);
@@ -19,6 +22,16 @@ pub enum GeometryError {
     /// There are more ways than a set is searched for.
     #[error("{0} ways: at most 64 are supported")]
     Ways(u64),
+    /// More lines share a set than an entry can tell apart.
+    #[error("{sets} sets with lines of {line} bytes: must be at least {fewest} for addresses of 40 bits")]
+    FewSets {
+        /// Sets.
+        sets: u64,
+        /// Bytes in a line.
+        line: u64,
+        /// The least number of sets.
+        fewest: u64,
+    },
     /// The number of sets is not a power of two.
     #[error(
         "{size} bytes / ({ways} ways x {line} bytes) is not a power of two: the set is chosen by bits of the address"
@@ -61,6 +74,12 @@ impl Geometry {
         }
         Ok(Self { sets, ways: ways as usize, line })
     }
+    /// Checks that a cache with this geometry tells all lines of a core's 40 bits of physical address apart.
+    pub const fn for_all_addresses(self) -> Result<Self, GeometryError> {
+        let Self { sets, line, .. } = self;
+        let fewest = (1 << (40 - TAG_BITS)) / line;
+        if sets < fewest { Err(GeometryError::FewSets { sets, line, fewest }) } else { Ok(self) }
+    }
     /// Returns the number of sets.
     pub const fn sets(&self) -> u64 {
         self.sets
@@ -77,6 +96,14 @@ impl Geometry {
     pub const fn set_of(&self, line: Line) -> usize {
         (line.0 & (self.sets - 1)) as usize
     }
+    /// Returns what distinguishes a line from the others of its set, in 30 bits if the geometry is for all addresses.
+    pub const fn tag(&self, line: Line) -> u32 {
+        (line.0 >> self.sets.trailing_zeros()) as u32
+    }
+    /// Returns the line with a tag in a set.
+    pub const fn line(&self, tag: u32, set: usize) -> Line {
+        Line((tag as u64) << self.sets.trailing_zeros() | set as u64)
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +114,16 @@ mod tests {
     fn the_zcu102_second_level_has_1024_sets() {
         let l2 = Geometry::new(1 << 20, 16, 64).unwrap();
         assert_eq!((l2.sets(), l2.ways(), l2.set_of(Line(1025))), (1024, 16, 1));
+    }
+
+    #[test]
+    fn all_lines_of_an_address_space_can_be_told_apart() {
+        let few = Geometry::new(8 << 10, 16, 64).unwrap();
+        assert_eq!(few.for_all_addresses(), Err(GeometryError::FewSets { sets: 8, line: 64, fewest: 16 }));
+        let enough = Geometry::new(16 << 10, 16, 64).unwrap().for_all_addresses().unwrap();
+        let last = Line((1 << 34) - 1);
+        assert_eq!((enough.tag(last), enough.set_of(last)), ((1 << 30) - 1, 15));
+        assert_eq!(enough.line(enough.tag(last), enough.set_of(last)), last);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl Hierarchy {
             next_store: 0,
             data_flights: Flights::NONE,
             fetch_flights: Flights::NONE,
-            prefetcher: Prefetcher::new(board.prefetch.data, PAGE / board.l1d.geometry.line_bytes()),
+            prefetcher: Prefetcher::new(board.prefetch.data, (PAGE / board.l1d.geometry.line_bytes()).ilog2()),
             next_fetch: u64::MAX,
             writes: Writes::new(board.streaming),
             counts: Counts::default(),
@@ -327,9 +327,8 @@ impl Hierarchy {
             own.counts.prefetches += 1;
             own.prefetcher.arrives(now + wait);
             own.data_flights.add(ahead, now + wait);
-            if let Outcome::Miss(evicted) = own.l1d.access(ahead, false) {
-                self.evict(core, evicted, now);
-            }
+            let evicted = own.l1d.fill(ahead, false);
+            self.evict(core, evicted, now);
         }
     }
 
@@ -461,8 +460,9 @@ impl Hierarchy {
     /// Prefetches the lines of instructions after one, up to the end of its page.
     fn fetch_next(&mut self, core: usize, line: Line, now: u64) {
         self.cores[core].next_fetch = line.0 + 1;
-        let page = PAGE >> self.line_shift;
-        for next in (line.0 + 1..=line.0 + self.next_lines).take_while(|next| next / page == line.0 / page) {
+        let page_shift = PAGE.trailing_zeros() - self.line_shift;
+        let page = line.0 >> page_shift;
+        for next in (line.0 + 1..=line.0 + self.next_lines).take_while(|next| next >> page_shift == page) {
             let next = Line(next);
             let own = &mut self.cores[core];
             if own.l1i.contains(next) {

@@ -51,21 +51,21 @@ struct Stream {
 #[derive(Clone, Copy, Debug)]
 pub struct Prefetcher {
     how: DataPrefetch,
-    /// Lines in a page.
-    page: u64,
+    /// log2 of the lines in a page.
+    page_shift: u32,
     candidates: [Candidate; MOST_STREAMS],
     streams: [Stream; MOST_STREAMS],
-    /// When each line on the way arrives.
+    /// When each line on the way arrives, in order of time.
     arrivals: [u64; MOST_LINES],
     uses: u64,
 }
 
 impl Prefetcher {
-    /// Creates a prefetcher without streams. A page has `page` lines.
-    pub fn new(how: DataPrefetch, page: u64) -> Self {
+    /// Creates a prefetcher without streams. A page has 2 to the `page_shift` lines.
+    pub fn new(how: DataPrefetch, page_shift: u32) -> Self {
         Self {
             how,
-            page,
+            page_shift,
             candidates: [Candidate::default(); MOST_STREAMS],
             streams: [Stream::default(); MOST_STREAMS],
             arrivals: [0; MOST_LINES],
@@ -81,7 +81,7 @@ impl Prefetcher {
 
     /// Forgets all streams.
     pub fn clear(&mut self) {
-        *self = Self::new(self.how, self.page);
+        *self = Self::new(self.how, self.page_shift);
     }
 
     /// Records that the core reaches a line. Returns the stream that expected it.
@@ -94,7 +94,7 @@ impl Prefetcher {
         stream.next = stream.next.wrapping_add_signed(stream.stride);
         stream.ahead = stream.ahead.saturating_sub(1);
         stream.used = self.uses;
-        if stream.next / self.page != line.0 / self.page {
+        if stream.next >> self.page_shift != line.0 >> self.page_shift {
             stream.stride = 0;
         }
         Some(number)
@@ -131,17 +131,14 @@ impl Prefetcher {
     /// Returns the next line that a stream fetches, if one of its lines may be on the way at `now`. The caller reports when
     /// it arrives.
     pub fn fetch(&mut self, stream: usize, now: u64) -> Option<Line> {
-        let Self { how, page, streams, arrivals, .. } = self;
+        let Self { how, page_shift, streams, arrivals, .. } = self;
         let stream = &mut streams[stream];
-        if stream.stride == 0
-            || stream.ahead >= how.lines as u64
-            || !arrivals[..how.lines].iter().any(|arrival| *arrival <= now)
-        {
+        if stream.stride == 0 || stream.ahead >= how.lines as u64 || arrivals[0] > now {
             return None;
         }
         let line = stream.next.wrapping_add_signed(stream.stride * stream.ahead as i64);
         let last = stream.next.wrapping_add_signed(-stream.stride);
-        if line / *page != last / *page {
+        if line >> *page_shift != last >> *page_shift {
             return None;
         }
         stream.ahead += 1;
@@ -150,9 +147,13 @@ impl Prefetcher {
 
     /// Records when a line that [`Prefetcher::fetch`] returned arrives.
     pub fn arrives(&mut self, arrival: u64) {
-        if let Some(oldest) = self.arrivals[..self.how.lines].iter_mut().min() {
-            *oldest = arrival;
+        // It takes the place of the first one, behind those that arrive before it.
+        let mut at = 0;
+        while at + 1 < self.how.lines && self.arrivals[at + 1] < arrival {
+            self.arrivals[at] = self.arrivals[at + 1];
+            at += 1;
         }
+        self.arrivals[at] = arrival;
     }
 }
 
@@ -184,8 +185,9 @@ impl Flights {
         if now >= self.last {
             return 0;
         }
-        let arrivals = self.lines.iter().filter(|(known, _)| *known == line.0).map(|(_, arrival)| *arrival);
-        arrivals.max().unwrap_or(0).saturating_sub(now)
+        // Without a branch for each: which one it is cannot be predicted.
+        let arrival = |&(known, arrival): &(u64, u64)| if known == line.0 { arrival } else { 0 };
+        self.lines.iter().map(arrival).fold(0, u64::max).saturating_sub(now)
     }
 }
 
@@ -196,7 +198,7 @@ mod tests {
     const HOW: DataPrefetch = DataPrefetch { lines: 5, streams: 2, strides: 2, reach: 4 };
 
     fn prefetcher() -> Prefetcher {
-        Prefetcher::new(HOW, 64)
+        Prefetcher::new(HOW, 6)
     }
     /// Lets the core miss or reach a line. Returns what is fetched, each line taking 100 cycles.
     fn touch(prefetcher: &mut Prefetcher, line: u64, now: u64) -> Vec<u64> {
