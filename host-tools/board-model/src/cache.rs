@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::geometry::{Geometry, Line};
+use crate::search::places_of;
 use serde::Deserialize;
 use std::ops::Range;
-use wide::u32x4;
 
 /// Which line of a full set is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -42,18 +42,10 @@ pub enum Outcome {
 /// zero is an empty way.
 const DIRTY: u32 = 1;
 
-/// Returns the way of a set that holds a line. All ways are compared, four at a time: which one it is cannot be predicted.
+/// Returns the way of a set that holds a line.
 #[inline]
 fn way_of(set: &[u32], wanted: u32) -> Option<usize> {
-    let (fours, rest) = set.as_chunks::<4>();
-    let (wanted_by_four, clean) = (u32x4::splat(wanted), u32x4::splat(!DIRTY));
-    let mut ways = 0_u64;
-    for (number, four) in fours.iter().enumerate() {
-        ways |= u64::from((u32x4::new(*four) & clean).simd_eq(wanted_by_four).to_bitmask()) << (4 * number);
-    }
-    for (number, known) in rest.iter().enumerate() {
-        ways |= u64::from(known & !DIRTY == wanted) << (4 * fours.len() + number);
-    }
+    let ways = places_of(set, wanted, DIRTY);
     (ways != 0).then_some(ways.trailing_zeros() as usize)
 }
 

@@ -23,6 +23,7 @@ pub mod plugin;
 pub mod pmu;
 pub mod prefetch;
 pub mod refresh;
+pub mod search;
 pub mod statistics;
 pub mod streaming;
 pub mod tlb;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 
 use crate::geometry::Line;
+use crate::search::places_of;
 
 /// Most streams of a core.
 pub const MOST_STREAMS: usize = 4;
@@ -160,6 +161,8 @@ impl Prefetcher {
 /// Lines of a core that are on the way to its L1.
 #[derive(Clone, Copy, Debug)]
 pub struct Flights {
+    /// The lower halves of the lines' numbers, which are compared first.
+    tags: [u32; Self::MOST],
     lines: [(u64, u64); Self::MOST],
     next: usize,
     /// When the last one arrives.
@@ -170,10 +173,11 @@ impl Flights {
     /// Lines that are remembered.
     const MOST: usize = 24;
     /// No line is on the way.
-    pub const NONE: Self = Self { lines: [(u64::MAX, 0); Self::MOST], next: 0, last: 0 };
+    pub const NONE: Self = Self { tags: [u32::MAX; Self::MOST], lines: [(u64::MAX, 0); Self::MOST], next: 0, last: 0 };
 
     /// Adds a line.
     pub fn add(&mut self, line: Line, arrival: u64) {
+        self.tags[self.next] = line.0 as u32;
         self.lines[self.next] = (line.0, arrival);
         self.next = (self.next + 1) % Self::MOST;
         self.last = self.last.max(arrival);
@@ -185,9 +189,15 @@ impl Flights {
         if now >= self.last {
             return 0;
         }
-        // Without a branch for each: which one it is cannot be predicted.
-        let arrival = |&(known, arrival): &(u64, u64)| if known == line.0 { arrival } else { 0 };
-        self.lines.iter().map(arrival).fold(0, u64::max).saturating_sub(now)
+        let (mut places, mut arrival) = (places_of(&self.tags, line.0 as u32, 0), 0);
+        while places != 0 {
+            let (known, arrives) = self.lines[places.trailing_zeros() as usize];
+            places &= places - 1;
+            if known == line.0 {
+                arrival = arrives.max(arrival);
+            }
+        }
+        arrival.saturating_sub(now)
     }
 }
 
