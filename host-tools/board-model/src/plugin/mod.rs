@@ -254,16 +254,6 @@ fn visits_wanted(arguments: &[&str]) -> Result<visits::Wanted, String> {
     Ok(wanted)
 }
 
-/// Lets QEMU keep memory that it frees: with each change of a core's address space it frees and allocates its tables of
-/// translations, and the kernel would clear their pages each time.
-fn keep_memory() {
-    // SAFETY: sets two limits of the allocator (mallopt(3)), which no memory's place depends on.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 << 20);
-    }
-}
-
 fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> {
     let missing = |name| {
         format!("this QEMU has no `{name}`; Debian's qemu-system-arm 1:10.0 (trixie, bookworm-backports) has it")
@@ -320,7 +310,6 @@ fn install(id: PluginId, info: &Info, arguments: &[&str]) -> Result<(), String> 
     }
     PLUGIN.store(Box::into_raw(Box::new(plugin)), Relaxed);
     is_main_thread();
-    keep_memory();
     // SAFETY: the ID is ours, and the callback has the API's signature.
     unsafe { (api.on_vcpu)(id, on_vcpu) };
     register();
