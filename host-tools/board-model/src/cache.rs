@@ -82,7 +82,7 @@ impl Cache {
         &self.geometry
     }
 
-    /// Returns a line's set.
+    /// Returns where the ways of a line's set are.
     #[inline]
     fn ways(&self, line: Line) -> Range<usize> {
         let start = self.geometry.set_of(line) * self.geometry.ways();
@@ -184,25 +184,26 @@ impl Cache {
             return None;
         }
         let ways = self.geometry.ways();
-        let random = &mut self.random[self.geometry.set_of(line)];
+        let state = &mut self.random[self.geometry.set_of(line)];
         let way = match policy {
-            // With one way only, its bit is always set.
-            Policy::NotRecentlyUsed => random.trailing_ones() as usize % ways,
+            Policy::NotRecentlyUsed => {
+                // With one way only, its bit is always set.
+                let way = state.trailing_ones() as usize % ways;
+                self.mark(line, way);
+                way
+            }
             Policy::RoundRobin => {
-                *random = if *random + 1 >= ways as u64 { 0 } else { *random + 1 };
-                *random as usize
+                *state = if *state + 1 >= ways as u64 { 0 } else { *state + 1 };
+                *state as usize
             }
             _ => {
                 // xorshift64: the same victims in every run.
-                *random ^= *random << 13;
-                *random ^= *random >> 7;
-                *random ^= *random << 17;
-                ((*random >> 32) as u32 % ways as u32) as usize
+                *state ^= *state << 13;
+                *state ^= *state >> 7;
+                *state ^= *state << 17;
+                ((*state >> 32) as u32 % ways as u32) as usize
             }
         };
-        if policy == Policy::NotRecentlyUsed {
-            self.mark(line, way);
-        }
         let old = std::mem::replace(&mut self.set(line).0[way], new);
         self.evicted(line, old)
     }

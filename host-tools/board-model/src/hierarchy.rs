@@ -14,6 +14,10 @@ use crate::streaming::{Destination, Writes, Written};
 
 /// Bytes in a page of stage 2.
 pub const PAGE: u64 = 4096;
+/// Returns log2 of the lines in a page, from that of the bytes in a line.
+const fn page_shift(line_shift: u32) -> u32 {
+    PAGE.trailing_zeros() - line_shift
+}
 /// Bytes per beat of the memory bus.
 const BEAT: u64 = 16;
 
@@ -119,7 +123,10 @@ impl Hierarchy {
             next_store: 0,
             data_flights: Flights::NONE,
             fetch_flights: Flights::NONE,
-            prefetcher: Prefetcher::new(board.prefetch.data, (PAGE / board.l1d.geometry.line_bytes()).ilog2()),
+            prefetcher: Prefetcher::new(
+                board.prefetch.data,
+                page_shift(board.l1d.geometry.line_bytes().trailing_zeros()),
+            ),
             next_fetch: u64::MAX,
             writes: Writes::new(board.streaming),
             counts: Counts::default(),
@@ -460,7 +467,7 @@ impl Hierarchy {
     /// Prefetches the lines of instructions after one, up to the end of its page.
     fn fetch_next(&mut self, core: usize, line: Line, now: u64) {
         self.cores[core].next_fetch = line.0 + 1;
-        let page_shift = PAGE.trailing_zeros() - self.line_shift;
+        let page_shift = page_shift(self.line_shift);
         let page = line.0 >> page_shift;
         for next in (line.0 + 1..=line.0 + self.next_lines).take_while(|next| next >> page_shift == page) {
             let next = Line(next);

@@ -10,7 +10,8 @@
 use cloison_abi::list;
 use cloison_formats::addr::PAGE_SIZE;
 
-/// Link address of the image, a whole block of 2 MiB: text and read-only data, then data; each page on a frame of the hypervisor's colors.
+/// Link address of the image, where a block of 2 MiB begins: text and read-only data, then data; each page on a frame of the
+/// hypervisor's colors.
 pub const IMAGE: u64 = 0x40_0020_0000;
 /// Addresses of the hypervisor's other frames, in the order of their numbers: stacks, tables and the rest of the heap.
 pub const ARENA: u64 = 0x48_0000_0000;
