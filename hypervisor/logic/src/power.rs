@@ -133,11 +133,17 @@ impl Word {
     }
 }
 
-/// The power states of one VM. By default, all vCPUs are off.
-#[derive(Debug, Default)]
+/// The power states of one VM.
+#[derive(Debug)]
 pub struct Power(AtomicU32);
 
 impl Power {
+    /// A VM that is being loaded: vCPU 0 is claimed until whoever loads it [publishes](Self::publish) it, and the others are
+    /// off. An order waits for that.
+    pub fn loading() -> Self {
+        Self(AtomicU32::new(Word::BOOT | State::Claimed as u32))
+    }
+
     fn word(&self) -> Word {
         Word(self.0.load(Ordering::Acquire))
     }
@@ -151,11 +157,6 @@ impl Power {
     /// Returns a vCPU's state.
     pub fn state(&self, vcpu: usize) -> State {
         self.word().state(vcpu)
-    }
-
-    /// Starts the VM's first life.
-    pub fn boot(&self) {
-        let _ = self.step(|word| Some(Word(word.with(0, State::Pending).0 | Word::BOOT)));
     }
 
     /// Reserves an off vCPU for the caller, who says where it starts and then calls [`publish`](Self::publish).
@@ -270,7 +271,8 @@ impl Power {
             let rest = match order(word)? {
                 Order::Stop => rest.doomed(Doom::Stopped),
                 Order::Restart => rest,
-                Order::Revive => Word(0),
+                // Whoever has ended the VM may still be on its way out.
+                Order::Revive => Word(word.0 & (Word::ENDING - 1)),
             };
             Some(Word(rest.with(0, State::Claimed).0 | Word::ENDING))
         };

@@ -85,7 +85,7 @@ pub fn create(system: &'static System, mut memory: Memory, mut tables: TableSour
                 uncached: Cell::new(0),
             }),
             lease: TicketMutex::default(),
-            power: Power::default(),
+            power: Power::loading(),
             vcpus: spec.cores.iter().map(|_| Vcpu::default()).collect(),
             runs: AtomicU32::new(0),
             budgets: spec.quotas.iter().map(|_| Default::default()).collect(),

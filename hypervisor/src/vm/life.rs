@@ -65,7 +65,7 @@ pub fn start(cpu: &Cpu, vm: &Vm) {
         clean_memory(cpu, vm, &|_| true);
     }
     load_image(cpu, vm, &|_| true);
-    vm.power.boot();
+    vm.power.publish(0);
     mailbox::ask(vm.spec.cores[0], Request::Power);
 }
 

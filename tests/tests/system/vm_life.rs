@@ -210,6 +210,19 @@ fn orders(calls: u64, resets: u64) -> Result<()> {
     Ok(())
 }
 
+/// A VM that is ordered about while the boot core still loads its neighbors obeys from its first life on.
+#[test]
+fn orders_that_come_before_a_vms_first_life_are_carried_out() -> Result<()> {
+    let run = run(&load(&config("eight-cores/early"), A72)?, A72, Clock::Real)?.whole();
+    let done = run.line("manager", "manager: done");
+    assert_eq!((number(done, "calls"), number(done, "wrong")), (60, 0), "{run}");
+    let late = run.vm("late");
+    let states: Vec<_> = run.telemetry.vm_states().filter(|&(_, of, _)| of == late).map(|(.., state)| state).collect();
+    assert_ne!(states.first(), Some(&VmState::Started), "no order came early: {states:?}");
+    assert_eq!(states.last(), Some(&VmState::Stopped), "{states:?}");
+    Ok(())
+}
+
 /// Interrupts that never stop coming delay neither a vCPU that turns itself off nor, where nobody turns off, the machine.
 #[test]
 fn a_besieged_vcpu_turns_off_and_so_does_the_machine() -> Result<()> {

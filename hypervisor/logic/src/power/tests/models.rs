@@ -25,13 +25,16 @@ pub fn check(name: &str, model: impl Fn() + Send + Sync + 'static) {
 
 /// Two vCPUs, both on unless said otherwise.
 fn running(on: [bool; 2]) -> Arc<Power> {
-    let power = Power::default();
-    for (vcpu, on) in on.into_iter().enumerate() {
-        if on {
-            power.claim(vcpu).expect("off");
-            power.publish(vcpu);
-            power.enter(vcpu).expect("pending");
-        }
+    let power = Power::loading();
+    power.publish(0);
+    power.enter(0).expect("pending");
+    if !on[0] {
+        power.leave(0);
+    }
+    if on[1] {
+        power.claim(1).expect("off");
+        power.publish(1);
+        power.enter(1).expect("pending");
     }
     Arc::new(power)
 }
@@ -317,6 +320,57 @@ fn loom_finds_a_restart_that_forgets_an_order() {
     check("planted: a life begins with an empty word", || {
         an_order_is_carried_out(|power| {
             power.0.store(Word(0).with(0, State::Pending).0 | Word::BOOT, SeqCst);
+        });
+    });
+}
+
+/// A VM is ordered to restart while the boot core loads it for the first time: one life begins, and the VM's core runs it.
+fn an_early_order_waits(power: Power, boot: fn(&Power)) {
+    let power = Arc::new(power);
+    let over = Arc::new(AtomicBool::new(false));
+    let core = {
+        let (power, over) = (power.clone(), over.clone());
+        thread::spawn(move || {
+            let mut on = false;
+            loop {
+                let settled = over.load(SeqCst);
+                if on && power.is_leaving(0) {
+                    power.leave(0);
+                    on = false;
+                } else if !on && let Some(order) = power.take_order() {
+                    assert_eq!(order, Order::Restart);
+                    power.restart().expect("not doomed");
+                } else if !on && power.enter(0).is_some() {
+                    on = true;
+                } else if settled {
+                    return on;
+                }
+                thread::yield_now();
+            }
+        })
+    };
+    let booter = {
+        let power = power.clone();
+        thread::spawn(move || boot(&power))
+    };
+    assert_eq!(power.order(Change::Restart), Ok(true));
+    booter.join().expect("no assertions");
+    over.store(true, SeqCst);
+    assert!(core.join().expect("its assertions"));
+    assert_eq!((power.state(0), power.life()), (State::On, Life::Running), "its core runs what is said to be off");
+}
+
+#[test]
+fn loom_an_early_order_waits_for_the_first_life() {
+    check("early order", || an_early_order_waits(Power::loading(), |power| power.publish(0)));
+}
+
+#[test]
+#[should_panic(expected = "its core runs what is said to be off")]
+fn loom_finds_a_first_life_that_begins_after_an_order_was_taken() {
+    check("planted: nobody claims the first life", || {
+        an_early_order_waits(Power(AtomicU32::new(0)), |power| {
+            let _ = power.step(|word| Some(Word(word.with(0, State::Pending).0 | Word::BOOT)));
         });
     });
 }

@@ -29,8 +29,7 @@ struct Core {
 
 fn core() -> Arc<Core> {
     let requests = Requests(AtomicU32::new(0));
-    let power = Power::default();
-    power.claim(0).expect("off");
+    let power = Power::loading();
     power.publish(0);
     power.enter(0).expect("pending");
     let (interrupt, bell) = (AtomicBool::new(false), Bell::default());

@@ -4,10 +4,30 @@
 use crate::power::*;
 
 fn two() -> Power {
-    let power = Power::default();
-    power.boot();
+    let power = Power::loading();
+    power.publish(0);
     assert_eq!(power.enter(0), Some(Start::Boot));
     power
+}
+
+#[test]
+fn an_order_before_the_first_life_waits_for_it() {
+    for (change, has_changed, life) in [
+        (Change::Stop, true, Life::Stopped),
+        (Change::Start, false, Life::Running),
+        (Change::Restart, true, Life::Running),
+    ] {
+        let power = Power::loading();
+        assert_eq!((power.claim(0), power.life()), (Err(State::Claimed), Life::Changing));
+        assert_eq!(power.order(change), Ok(has_changed));
+        assert_eq!((power.take_order(), power.enter(0)), (None, None), "its memory is being loaded");
+        assert_eq!(power.order(Change::Stop).is_err(), has_changed, "one order at a time");
+        if has_changed {
+            power.publish(0);
+            run_core(&power);
+            assert_eq!(power.life(), life, "{change:?}");
+        }
+    }
 }
 
 #[test]
@@ -86,11 +106,11 @@ fn a_doomed_vm_does_not_restart() {
 
 #[test]
 fn every_vcpu_has_its_own_bits() {
-    let power = Power::default();
+    let power = Power::loading();
     for vcpu in 0..MAX_VCPUS {
-        power.claim(vcpu).expect("off");
+        assert_eq!(power.claim(vcpu).is_ok(), vcpu != 0, "the first one is claimed from the beginning");
         power.publish(vcpu);
-        assert_eq!(power.enter(vcpu), Some(Start::CpuOn));
+        assert_eq!(power.enter(vcpu), Some(if vcpu == 0 { Start::Boot } else { Start::CpuOn }));
         power.stop(vcpu);
     }
     assert!((0..MAX_VCPUS).all(|vcpu| power.is_leaving(vcpu)));
@@ -198,6 +218,22 @@ fn an_order_outlives_what_the_vm_does_meanwhile() {
         power.bury();
         assert_eq!(power.take_order(), order);
     }
+}
+
+#[test]
+fn a_vm_is_started_again_once_the_vcpu_that_ended_it_has_left() {
+    let power = two();
+    power.claim(1).expect("off");
+    power.publish(1);
+    power.enter(1).expect("pending");
+    assert!(power.end(Some(Doom::Off)));
+    assert_eq!(power.stop(0), State::Leaving);
+    power.leave(0);
+    power.bury();
+    assert_eq!((power.order(Change::Start), power.take_order()), (Ok(true), Some(Order::Revive)));
+    assert_eq!(power.stop(1), State::Leaving, "it has not said yet that it is off");
+    power.leave(1);
+    assert_eq!((power.stop(1), power.restart(), power.enter(0)), (State::Off, Ok(()), Some(Start::Boot)));
 }
 
 #[test]
