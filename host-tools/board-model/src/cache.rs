@@ -201,7 +201,9 @@ impl Cache {
                 *state ^= *state << 13;
                 *state ^= *state >> 7;
                 *state ^= *state << 17;
-                ((*state >> 32) as u32 % ways as u32) as usize
+                let random = (*state >> 32) as usize;
+                // Most caches have a power of two of ways: no division.
+                if ways.is_power_of_two() { random & (ways - 1) } else { random % ways }
             }
         };
         let old = std::mem::replace(&mut self.set(line).0[way], new);

@@ -111,6 +111,8 @@ pub struct Hierarchy {
     coherent: bool,
     /// The cores whose L1 data cache has lost a line to another core, or the right to write it, a bit each.
     disturbed: u32,
+    /// The cores whose L1 data cache has held a line since all caches were empty, a bit each: others need not look there.
+    used: u32,
 }
 
 impl Hierarchy {
@@ -145,6 +147,7 @@ impl Hierarchy {
             overlaps: board.overlaps(),
             coherent: board.timing.snoop > 0 && cores > 1,
             disturbed: 0,
+            used: 0,
         }
     }
 
@@ -193,6 +196,7 @@ impl Hierarchy {
             core.prefetcher.clear();
             core.next_fetch = u64::MAX;
         }
+        self.used = 0;
         self.l2.clear();
     }
 
@@ -339,10 +343,21 @@ impl Hierarchy {
         }
     }
 
+    /// Returns the other cores whose L1 data caches may hold lines.
+    #[inline]
+    fn others(&self, core: usize) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.used & !(1 << core);
+        std::iter::from_fn(move || {
+            let other = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(other)
+        })
+    }
+
     /// Removes a line from the L1 data caches of all other cores, before a core writes it. Returns whether it was in one.
     fn take(&mut self, core: usize, line: Line, now: u64) -> bool {
         let mut found = false;
-        for other in (0..self.cores.len()).filter(|other| *other != core) {
+        for other in self.others(core) {
             if let Some(old) = self.cores[other].l1d.invalidate(line) {
                 found = true;
                 self.disturbed |= 1 << other;
@@ -358,11 +373,9 @@ impl Hierarchy {
     #[inline]
     fn snoop(&mut self, core: usize, line: Line, write: bool, now: u64) -> Option<u64> {
         let mut found = None;
-        for (number, other) in self.cores.iter().enumerate() {
-            if number != core
-                && let Some(dirty) = other.l1d.state(line)
-            {
-                found = Some((number, dirty));
+        for other in self.others(core) {
+            if let Some(dirty) = self.cores[other].l1d.state(line) {
+                found = Some((other, dirty));
             }
         }
         let (owner, dirty) = found?;
@@ -387,6 +400,7 @@ impl Hierarchy {
     /// Brings a line of data from another L1, the L2 or from memory. Returns the cycles until it is there.
     #[inline]
     fn fill(&mut self, core: usize, line: Line, write: bool, now: u64) -> u64 {
+        self.used |= 1 << core;
         if self.coherent
             && let Some(wait) = self.snoop(core, line, write, now)
         {
@@ -497,6 +511,7 @@ impl Hierarchy {
         if self.coherent {
             self.take(core, line, now);
         }
+        self.used |= 1 << core;
         if let Outcome::Miss(evicted) = self.cores[core].l1d.access(line, true) {
             self.evict(core, evicted, now);
         }
@@ -637,6 +652,7 @@ mod tests {
     use crate::cache::Policy;
     use crate::cluster::L2Limits;
     use crate::streaming::Streaming;
+    use proptest::prelude::*;
 
     /// Returns the shipped board with a memory whose every line costs the same: without refreshes and banks.
     fn flat() -> Board {
@@ -754,6 +770,33 @@ mod tests {
             caches.data(at % 2, 0, 8, true, 1000 * at as u64);
         }
         assert_eq!([0, 1].map(|core| caches.counts(core).l1d_refills), [1, 1]);
+    }
+
+    proptest! {
+        /// What only looks where a line can be finds each one: whatever the cores do, a line that is dirty in an L1 is in no
+        /// other one.
+        #[test]
+        fn no_core_is_overlooked(steps in prop::collection::vec((0..6, 0..4usize, 0..24u64), 1..300)) {
+            let mut caches = Hierarchy::new(&flat(), 4);
+            for (at, (step, core, line)) in steps.into_iter().enumerate() {
+                let (now, physical) = (at as u64 * 50, line * 4096);
+                match step {
+                    0 => _ = caches.data(core, physical, 8, false, now),
+                    1 => _ = caches.data(core, physical, 8, true, now),
+                    2 => _ = caches.walk_read(core, physical, true, now),
+                    3 => _ = caches.zero_line(core, physical, now),
+                    4 => _ = caches.maintain(core, physical, Maintenance::CleanInvalidate, now),
+                    _ if at % 16 == 0 => caches.make_cold(),
+                    _ => {}
+                }
+                let used = caches.used;
+                prop_assert!(caches.cores.iter().enumerate().all(|(core, own)| own.l1d.is_empty() || used >> core & 1 == 1));
+                for line in (0..24).map(|line| caches.line(line * 4096)) {
+                    let states: Vec<bool> = caches.cores.iter().filter_map(|core| core.l1d.state(line)).collect();
+                    prop_assert!(states.len() <= 1 || !states.contains(&true), "{:?}: {:?}", line, states);
+                }
+            }
+        }
     }
 
     #[test]
