@@ -12,6 +12,8 @@ const WORD: u64 = 64;
 #[derive(Clone, Debug)]
 pub struct Calendar {
     slot: u64,
+    /// log2 of the slot's length, if that is a power of two, as most are: no division.
+    shift: Option<u32>,
     /// Number of the word, plus one, and its slots: set if taken.
     words: Vec<(u64, u64)>,
 }
@@ -20,7 +22,9 @@ impl Calendar {
     /// Creates a calendar without entries, which remembers this many words of 64 slots, or more: no access may be further
     /// from another one. A slot of 0 is taken for 1.
     pub fn new(slot: u64, words: usize) -> Self {
-        Self { slot: slot.max(1), words: vec![(0, 0); words.next_power_of_two()] }
+        let slot = slot.max(1);
+        let shift = slot.is_power_of_two().then(|| slot.trailing_zeros());
+        Self { slot, shift, words: vec![(0, 0); words.next_power_of_two()] }
     }
     /// Returns the length of a slot.
     pub const fn slot(&self) -> u64 {
@@ -61,7 +65,7 @@ impl Calendar {
     }
     #[inline]
     fn find(&mut self, time: u64, take: bool) -> u64 {
-        let first = time / self.slot;
+        let first = self.shift.map_or_else(|| time / self.slot, |shift| time >> shift);
         let mut mask = u64::MAX << (first % WORD);
         let word = first / WORD;
         let most = self.words.len() as u64;
