@@ -357,7 +357,7 @@ fn an_early_order_waits(power: Power, boot: fn(&Power)) {
     booter.join().expect("no assertions");
     over.store(true, SeqCst);
     assert!(core.join().expect("its assertions"));
-    assert_eq!((power.state(0), power.life()), (State::On, Life::Running), "its core runs what is said to be off");
+    assert_eq!((power.state(0), power.life()), (State::On, Life::Running), "a core that is off in the power word runs");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn loom_an_early_order_waits_for_the_first_life() {
 }
 
 #[test]
-#[should_panic(expected = "its core runs what is said to be off")]
+#[should_panic(expected = "a core that is off in the power word runs")]
 fn loom_finds_a_first_life_that_begins_after_an_order_was_taken() {
     check("planted: nobody claims the first life", || {
         an_early_order_waits(Power(AtomicU32::new(0)), |power| {
