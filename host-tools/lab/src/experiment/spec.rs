@@ -129,6 +129,8 @@ struct File {
     caches: Caches,
     #[serde(default)]
     roi: Roi,
+    #[serde(default)]
+    quick: QuickFile,
     variant: Vec<VariantFile>,
 }
 
@@ -143,6 +145,14 @@ impl File {
 struct PaperFile {
     source: String,
     shows: String,
+}
+
+/// What `--quick` changes in all runs.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QuickFile {
+    #[serde(default)]
+    set: BTreeMap<Spanned<String>, Value>,
 }
 
 #[derive(Deserialize)]
@@ -188,7 +198,8 @@ pub fn names() -> std::io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Reads and validates an experiment; `quick` uses the few values that its axes list for it.
+/// Reads and validates an experiment; `quick` uses the few values that its axes list for it, and sets what the file says
+/// of a quick look.
 pub fn load(path: &Path, quick: bool) -> Result<Experiment, Errors> {
     let text = files::read_text(path, files::CONFIGURATION).map_err(|error| {
         let file = SourceFile::new(path, String::new());
@@ -226,8 +237,13 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         Some(victim) => (victim.get_ref().clone(), victim.span()),
         None => (ends_with(source, &system, &file.system)?, file.system.span()),
     };
-    let points = points(source, &base, &file.variant, quick)?;
-    let all = if quick { self::points(source, &base, &file.variant, false)? } else { points.clone() };
+    let shorter = assignments(source, &base, "quick.set", &file.quick.set, &Scope::default())?;
+    let all = points(source, &base, &file.variant, false)?;
+    let mut points = if quick { points(source, &base, &file.variant, true)? } else { all.clone() };
+    if quick {
+        // What a variant sets replaces it.
+        points.iter_mut().for_each(|point| drop(point.set.splice(..0, shorter.iter().cloned())));
+    }
     let analysis = analysis(source, &file, &all)?;
     if let Some(baseline) = &file.baseline {
         check_baseline(source, baseline, &all)?;
@@ -469,35 +485,17 @@ fn expand(source: &SourceFile, base: &Path, variant: &VariantFile, quick: bool) 
         }
         scopes = more;
     }
-    let path = |field: &str, text: &Spanned<String>| {
-        TomlPath::parse(text.get_ref()).map_err(|error| {
-            let problem = Problem::error(source, field, text.span(), error).label("not a path");
-            Box::new(problem.help("write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names start so"))
-        })
-    };
-    let fill = |field: &str, span: std::ops::Range<usize>, scope: &Scope, value: &Value| {
-        scope.fill(value).map_err(|error| {
-            let problem = Problem::error(source, field, span, error).label("placeholder");
-            Box::new(problem.help("placeholders are {axis}, {axis.key}, {axis+1}, {axis-1}"))
-        })
-    };
     let mut points = vec![];
     for (axes, scope) in scopes {
-        let mut set = vec![];
-        for (key, value) in &variant.set {
-            let path = path("variant.set", key)?;
-            let mut value = fill("variant.set", key.span(), &scope, value)?;
-            overrides::anchor_at(&path, &mut value, base);
-            set.push((path, value, key.span()));
-        }
+        let set = assignments(source, base, "variant.set", &variant.set, &scope)?;
         let mut remove = vec![];
         for key in &variant.remove {
-            remove.push((path("variant.remove", key)?, key.span()));
+            remove.push((toml_path(source, "variant.remove", key)?, key.span()));
         }
         let pages = match &variant.pages {
             None => 0,
             Some(pages) => {
-                let value = fill("variant.pages", pages.span(), &scope, pages.get_ref())?;
+                let value = fill(source, "variant.pages", pages.span(), &scope, pages.get_ref())?;
                 value.as_integer().and_then(|pages| u64::try_from(pages).ok()).ok_or_else(|| {
                     let message = format!("{value} is no number of pages");
                     Box::new(Problem::error(source, "variant.pages", pages.span(), message).label("not a number"))
@@ -508,6 +506,44 @@ fn expand(source: &SourceFile, base: &Path, variant: &VariantFile, quick: bool) 
         points.push(Point { variant: name, axes, set, remove, pages, span: variant.name.span() });
     }
     Ok(points)
+}
+
+/// Returns what a table sets in the system, and where it does: paths in the system, values without placeholders.
+fn assignments(
+    source: &SourceFile,
+    base: &Path,
+    field: &str,
+    set: &BTreeMap<Spanned<String>, Value>,
+    scope: &Scope,
+) -> Result<Vec<(TomlPath, Value, Range<usize>)>, Box<Problem>> {
+    let each = set.iter().map(|(key, value)| {
+        let path = toml_path(source, field, key)?;
+        let mut value = fill(source, field, key.span(), scope, value)?;
+        overrides::anchor_at(&path, &mut value, base);
+        Ok((path, value, key.span()))
+    });
+    each.collect()
+}
+
+fn toml_path(source: &SourceFile, field: &str, text: &Spanned<String>) -> Result<TomlPath, Box<Problem>> {
+    TomlPath::parse(text.get_ref()).map_err(|error| {
+        let problem = Problem::error(source, field, text.span(), error).label("not a path");
+        Box::new(problem.help("write vm.NAME.field, pool.NAME.field; vm.interf-* selects all whose names start so"))
+    })
+}
+
+/// Replaces the placeholders in a value.
+fn fill(
+    source: &SourceFile,
+    field: &str,
+    span: Range<usize>,
+    scope: &Scope,
+    value: &Value,
+) -> Result<Value, Box<Problem>> {
+    scope.fill(value).map_err(|error| {
+        let problem = Problem::error(source, field, span, error).label("placeholder");
+        Box::new(problem.help("placeholders are {axis}, {axis.key}, {axis+1}, {axis-1}"))
+    })
 }
 
 /// Returns the label of a value; a table has its own.
@@ -587,6 +623,35 @@ mod tests {
         std::fs::write(boards.join("desk.toml"), virt).expect("a board");
         let mine = own(directory.path(), &format!("board = 'desk'\n{text}")).expect("right");
         assert_eq!((mine.board_name().as_str(), Path::new(&mine.board).is_absolute()), ("desk", true));
+    }
+
+    #[test]
+    fn a_quick_look_sets_what_its_table_says_unless_a_variant_does() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = "system = 'system.toml'\n[quick.set]\n'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n\
+                    [[variant]]\nname = 'solo'\nset = { 'vm.vic.args' = [3] }\n";
+        own(directory.path(), text).expect("right");
+        let set = |quick: bool| {
+            let read = load(&directory.path().join("mine.toml"), quick).expect("right");
+            let mut system: Value = toml::from_str("[[vm]]\nname = 'vic'").expect("TOML");
+            for (path, value, _) in &read.points[0].set {
+                overrides::set(&mut system, path, value).expect("there is such a VM");
+            }
+            system["vm"][0].to_string()
+        };
+        assert_eq!(set(false), "{ args = [3], name = \"vic\" }");
+        assert_eq!(set(true), "{ args = [3], cores = [2], name = \"vic\" }");
+        for (table, message) in [
+            ("[quick.set]\n'vm..args' = 1", "`vm..args` is no path"),
+            ("[quick.set]\n'vm.vic.args' = ['{pages}']", "there is no axis for `{pages}`"),
+            ("[quick]\nsets = 1", "unknown field `sets`, expected `set`"),
+        ] {
+            let errors =
+                own(directory.path(), &format!("system = 'system.toml'\n{table}\n[[variant]]\nname = 'solo'\n"))
+                    .expect_err(table);
+            let problem = &errors.problems()[0];
+            assert_eq!((problem.line_and_column().0, problem.message()), (3, message), "{table}");
+        }
     }
 
     #[test]
