@@ -355,9 +355,9 @@ fn runs_shipped_guests(experiment: &Experiment) -> bool {
     let system: toml::Table = text.parse().unwrap_or_default();
     let vms = system.get("vm").and_then(toml::Value::as_array);
     let is_shipped = |vm: &toml::Value| vm.get("image").and_then(|image| image.get("workload")).is_some();
-    let is_set = |(path, ..): &(overrides::Path, _, _)| path.to_string().ends_with("image.file");
+    let is_set = |(path, ..): &spec::Assignment| path.to_string().ends_with("image.file");
     vms.is_some_and(|vms| vms.iter().all(is_shipped))
-        && !experiment.points.iter().any(|point| point.set.iter().any(is_set))
+        && !experiment.points.iter().flat_map(|point| &point.set).chain(&experiment.quick).any(is_set)
 }
 
 /// Returns the file of a shipped experiment, or the given file, which may be a shipped one.

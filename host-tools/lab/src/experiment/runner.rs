@@ -46,18 +46,7 @@ struct Setting<'a> {
 
 /// Returns the system of a point, as text and checked. The text is written to `system.toml` in `directory`.
 fn system_of(experiment: &Experiment, base: &Value, point: &Point, directory: &Path) -> Result<(String, Checked)> {
-    let mut system = base.clone();
-    let wrong = |field: &str, span: &std::ops::Range<usize>, error: String| {
-        let problem = experiment.problem(field, span.clone(), error).label(format!("run {}", point.key()));
-        let help = "paths start at the root of the system's file: vm.NAME.field, pool.NAME.field";
-        Errors::new(experiment.source.name(), vec![problem.help(help)])
-    };
-    for (path, span) in &point.remove {
-        overrides::remove(&mut system, path).map_err(|error| wrong("variant.remove", span, error))?;
-    }
-    for (path, value, span) in &point.set {
-        overrides::set(&mut system, path, value).map_err(|error| wrong("variant.set", span, error))?;
-    }
+    let system = experiment.system_of(base.clone(), point)?;
     let text = toml::to_string_pretty(&system).into_diagnostic()?;
     let file = directory.join("system.toml");
     write_atomic(&file, text.as_bytes())?;

@@ -55,6 +55,8 @@ pub struct Experiment {
     pub warm_up_span: Range<usize>,
     /// How the model runs.
     pub conditions: Conditions,
+    /// What `--quick` sets in the system of every run, before its variant changes it; nothing without.
+    pub quick: Vec<Assignment>,
     /// All runs.
     pub points: Vec<Point>,
 }
@@ -76,7 +78,29 @@ impl Experiment {
     pub fn problem(&self, field: &str, span: Range<usize>, message: impl Into<String>) -> Problem {
         Problem::error(&self.source, field, span, message)
     }
+
+    /// Returns the system of a run, from that of the experiment's file. A path that it does not have is an error.
+    pub fn system_of(&self, mut system: Value, point: &Point) -> Result<Value, Errors> {
+        let wrong = |field: &str, span: &Range<usize>, error: String| {
+            let problem = self.problem(field, span.clone(), error).label(format!("run {}", point.key()));
+            let help = "paths start at the root of the system's file: vm.NAME.field, pool.NAME.field";
+            Errors::new(self.source.name(), vec![problem.help(help)])
+        };
+        for (path, value, span) in &self.quick {
+            overrides::set(&mut system, path, value).map_err(|error| wrong("quick.set", span, error))?;
+        }
+        for (path, span) in &point.remove {
+            overrides::remove(&mut system, path).map_err(|error| wrong("variant.remove", span, error))?;
+        }
+        for (path, value, span) in &point.set {
+            overrides::set(&mut system, path, value).map_err(|error| wrong("variant.set", span, error))?;
+        }
+        Ok(system)
+    }
 }
+
+/// A path in the system, its new value, and its position in the experiment's file.
+pub type Assignment = (TomlPath, Value, Range<usize>);
 
 /// One run: a variant with a value on each of its axes.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,8 +109,8 @@ pub struct Point {
     pub variant: String,
     /// Label of its value on each axis.
     pub axes: BTreeMap<String, String>,
-    /// Paths in the system, their new values, and their positions in the file.
-    pub set: Vec<(TomlPath, Value, Range<usize>)>,
+    /// What it sets in the system.
+    pub set: Vec<Assignment>,
     /// Paths in the system to remove, and their positions in the file.
     pub remove: Vec<(TomlPath, Range<usize>)>,
     /// Pages that must have migrated before the measurement starts.
@@ -237,13 +261,9 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         Some(victim) => (victim.get_ref().clone(), victim.span()),
         None => (ends_with(source, &system, &file.system)?, file.system.span()),
     };
+    let points = points(source, &base, &file.variant, quick)?;
+    let all = if quick { self::points(source, &base, &file.variant, false)? } else { points.clone() };
     let shorter = assignments(source, &base, "quick.set", &file.quick.set, &Scope::default())?;
-    let all = points(source, &base, &file.variant, false)?;
-    let mut points = if quick { points(source, &base, &file.variant, true)? } else { all.clone() };
-    if quick {
-        // What a variant sets replaces it.
-        points.iter_mut().for_each(|point| drop(point.set.splice(..0, shorter.iter().cloned())));
-    }
     let analysis = analysis(source, &file, &all)?;
     if let Some(baseline) = &file.baseline {
         check_baseline(source, baseline, &all)?;
@@ -270,6 +290,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         warm_up_span: file.warm_up.as_ref().map_or(0..0, Spanned::span),
         warm_up: file.warm_up.map_or(0, Spanned::into_inner),
         conditions: Conditions { seed: file.seed, caches: file.caches, roi: file.roi },
+        quick: if quick { shorter } else { vec![] },
         points,
     })
 }
@@ -515,7 +536,7 @@ fn assignments(
     field: &str,
     set: &BTreeMap<Spanned<String>, Value>,
     scope: &Scope,
-) -> Result<Vec<(TomlPath, Value, Range<usize>)>, Box<Problem>> {
+) -> Result<Vec<Assignment>, Box<Problem>> {
     let each = set.iter().map(|(key, value)| {
         let path = toml_path(source, field, key)?;
         let mut value = fill(source, field, key.span(), scope, value)?;
@@ -628,19 +649,21 @@ mod tests {
     #[test]
     fn a_quick_look_sets_what_its_table_says_unless_a_variant_does() {
         let directory = tempfile::tempdir().expect("a directory");
-        let text = "system = 'system.toml'\n[quick.set]\n'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n\
-                    [[variant]]\nname = 'solo'\nset = { 'vm.vic.args' = [3] }\n";
+        let text = "system = 'system.toml'\n[quick.set]\n'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n'vm.it.args' = [4]\n\
+                    [[variant]]\nname = 'solo'\nremove = ['vm.it']\nset = { 'vm.vic.args' = [3] }\n";
         own(directory.path(), text).expect("right");
         let set = |quick: bool| {
             let read = load(&directory.path().join("mine.toml"), quick).expect("right");
-            let mut system: Value = toml::from_str("[[vm]]\nname = 'vic'").expect("TOML");
-            for (path, value, _) in &read.points[0].set {
-                overrides::set(&mut system, path, value).expect("there is such a VM");
-            }
-            system["vm"][0].to_string()
+            let system = toml::from_str("[[vm]]\nname = 'vic'\n[[vm]]\nname = 'it'").expect("TOML");
+            read.system_of(system, &read.points[0]).expect("it has both")["vm"].to_string()
         };
-        assert_eq!(set(false), "{ args = [3], name = \"vic\" }");
-        assert_eq!(set(true), "{ args = [3], cores = [2], name = \"vic\" }");
+        assert_eq!(set(false), "[{ args = [3], name = \"vic\" }]");
+        assert_eq!(set(true), "[{ args = [3], cores = [2], name = \"vic\" }]");
+        let read = load(&directory.path().join("mine.toml"), true).expect("right");
+        let lacks = toml::from_str("[[vm]]\nname = 'vic'").expect("TOML");
+        let errors = read.system_of(lacks, &read.points[0]).expect_err("there is no VM `it`");
+        let problem = &errors.problems()[0];
+        assert_eq!((problem.line_and_column().0, problem.field()), (5, "quick.set"), "{}", problem.message());
         for (table, message) in [
             ("[quick.set]\n'vm..args' = 1", "`vm..args` is no path"),
             ("[quick.set]\n'vm.vic.args' = ['{pages}']", "there is no axis for `{pages}`"),

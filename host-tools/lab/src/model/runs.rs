@@ -344,6 +344,7 @@ fn benchmarks(points: &Points, model: &Path, runs: Vec<spec::Point>) -> spec::Ex
         warm_up: 1,
         warm_up_span: 0..0,
         conditions: Conditions::default(),
+        quick: vec![],
         points: runs,
     }
 }
