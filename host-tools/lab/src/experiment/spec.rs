@@ -177,6 +177,8 @@ struct PaperFile {
 struct QuickFile {
     #[serde(default)]
     set: BTreeMap<Spanned<String>, Value>,
+    /// When the model is on, if not as otherwise.
+    roi: Option<Roi>,
 }
 
 #[derive(Deserialize)]
@@ -263,6 +265,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
     };
     let points = points(source, &base, &file.variant, quick)?;
     let all = if quick { self::points(source, &base, &file.variant, false)? } else { points.clone() };
+    let roi = file.quick.roi.filter(|_| quick).unwrap_or(file.roi);
     let shorter = assignments(source, &base, "quick.set", &file.quick.set, &Scope::default())?;
     let analysis = analysis(source, &file, &all)?;
     if let Some(baseline) = &file.baseline {
@@ -289,7 +292,7 @@ fn check(path: &Path, source: &SourceFile, quick: bool) -> Result<Experiment, Bo
         measure,
         warm_up_span: file.warm_up.as_ref().map_or(0..0, Spanned::span),
         warm_up: file.warm_up.map_or(0, Spanned::into_inner),
-        conditions: Conditions { seed: file.seed, caches: file.caches, roi: file.roi },
+        conditions: Conditions { seed: file.seed, caches: file.caches, roi },
         quick: if quick { shorter } else { vec![] },
         points,
     })
@@ -649,25 +652,25 @@ mod tests {
     #[test]
     fn a_quick_look_sets_what_its_table_says_unless_a_variant_does() {
         let directory = tempfile::tempdir().expect("a directory");
-        let text = "system = 'system.toml'\n[quick.set]\n'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n'vm.it.args' = [4]\n\
+        let text = "system = 'system.toml'\n[quick]\nroi = 'hint'\n[quick.set]\n'vm.vic.args' = [1]\n'vm.vic.cores' = [2]\n'vm.it.args' = [4]\n\
                     [[variant]]\nname = 'solo'\nremove = ['vm.it']\nset = { 'vm.vic.args' = [3] }\n";
         own(directory.path(), text).expect("right");
         let set = |quick: bool| {
             let read = load(&directory.path().join("mine.toml"), quick).expect("right");
             let system = toml::from_str("[[vm]]\nname = 'vic'\n[[vm]]\nname = 'it'").expect("TOML");
-            read.system_of(system, &read.points[0]).expect("it has both")["vm"].to_string()
+            (read.system_of(system, &read.points[0]).expect("it has both")["vm"].to_string(), read.conditions.roi)
         };
-        assert_eq!(set(false), "[{ args = [3], name = \"vic\" }]");
-        assert_eq!(set(true), "[{ args = [3], cores = [2], name = \"vic\" }]");
+        assert_eq!(set(false), ("[{ args = [3], name = \"vic\" }]".to_owned(), Roi::Always));
+        assert_eq!(set(true), ("[{ args = [3], cores = [2], name = \"vic\" }]".to_owned(), Roi::Hint));
         let read = load(&directory.path().join("mine.toml"), true).expect("right");
         let lacks = toml::from_str("[[vm]]\nname = 'vic'").expect("TOML");
         let errors = read.system_of(lacks, &read.points[0]).expect_err("there is no VM `it`");
         let problem = &errors.problems()[0];
-        assert_eq!((problem.line_and_column().0, problem.field()), (5, "quick.set"), "{}", problem.message());
+        assert_eq!((problem.line_and_column().0, problem.field()), (7, "quick.set"), "{}", problem.message());
         for (table, message) in [
             ("[quick.set]\n'vm..args' = 1", "`vm..args` is no path"),
             ("[quick.set]\n'vm.vic.args' = ['{pages}']", "there is no axis for `{pages}`"),
-            ("[quick]\nsets = 1", "unknown field `sets`, expected `set`"),
+            ("[quick]\nsets = 1", "unknown field `sets`, expected `set` or `roi`"),
         ] {
             let errors =
                 own(directory.path(), &format!("system = 'system.toml'\n{table}\n[[variant]]\nname = 'solo'\n"))
